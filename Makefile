@@ -1,0 +1,77 @@
+# Every target does its own set-up: a fresh clone needs Python 3.11 or newer, make, and nothing else.
+#   make test ARGS="-k footer -x"     passes arguments on to pytest (or to the demo, or the benchmark)
+#   make test PYTHON=python3.13       chooses the interpreter of a new .venv
+#   make test WHEEL=dist/....whl      installs that wheel instead of this tree (see .ci/run)
+
+SHELL := /bin/bash
+VENV ?= .venv
+VENV_BENCH ?= .venv-bench
+WHEEL ?=
+ARGS ?=
+
+PY := $(VENV)/bin/python
+PY_BENCH := $(VENV_BENCH)/bin/python
+STAMP := $(VENV)/.asyncpq-installed
+STAMP_BENCH := $(VENV_BENCH)/.asyncpq-installed
+PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
+# What is installed: the wheel under test, or this tree in editable form.
+TARGET := $(if $(WHEEL),$(WHEEL),--editable .)
+CHECKED := asyncpq tests examples benchmarks localstack
+
+# The first interpreter that is new enough.
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+	then echo "$$name"; break; fi; done)
+
+.PHONY: help venv demo test test-all test-services check format bench build clean
+.DELETE_ON_ERROR:
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## .venv with asyncpq and the developer's tools
+
+$(STAMP): pyproject.toml $(WHEEL)
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(PY) || { echo "making $(VENV) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV); }
+	$(PY) $(PIP_INSTALL) $(subst .whl,.whl[dev],$(subst --editable .,--editable .[dev],$(TARGET)))
+	@touch $@
+
+$(STAMP_BENCH): pyproject.toml benchmarks/requirements.txt
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(PY_BENCH) || { echo "making $(VENV_BENCH) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV_BENCH); }
+	$(PY_BENCH) $(PIP_INSTALL) $(TARGET) -r benchmarks/requirements.txt
+	@touch $@
+
+demo: $(STAMP) ## a lookup, a scan and a take on an S3 server of its own, beside pyarrow over s3fs
+	$(PY) -m examples.demo $(ARGS)
+
+test: $(STAMP) ## the tests, bar the slow ones
+	$(PY) -m pytest -m "not slow and not services" $(ARGS)
+
+test-all: $(STAMP) ## all tests, with more examples of each property
+	ASYNCPQ_HYPOTHESIS_PROFILE=thorough $(PY) -m pytest $(ARGS)
+
+test-services: $(STAMP) ## tests against nginx and Ceph RGW, where the system has them
+	$(PY) -m pytest -m services $(ARGS)
+
+check: $(STAMP) ## lint, format, types, layers
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy --strict $(CHECKED)
+	$(VENV)/bin/lint-imports --no-logo
+
+format: $(STAMP) ## let ruff fix what it can
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+
+bench: $(STAMP_BENCH) ## lookups by asyncpq, DataFusion and pyarrow, side by side
+	$(PY_BENCH) -m benchmarks.run $(ARGS)
+
+build: $(STAMP) ## wheel and source archive in dist/
+	$(PY) -m build --outdir dist .
+
+clean: ## remove all that was made here, virtual environments included
+	rm -rf .venv .venv-* .localstack build dist *.egg-info benchmarks/data benchmarks/results
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

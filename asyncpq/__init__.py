@@ -1,0 +1,94 @@
+"""asyncpq: read the few pages a query needs out of Parquet objects in object stores, from asyncio."""
+
+from __future__ import annotations
+
+from asyncpq import blocking
+from asyncpq.caching.memory import MemoryCache
+from asyncpq.errors import (
+    AccessDeniedError,
+    AmbiguousColumnError,
+    AsyncpqError,
+    BucketNotFoundError,
+    ColumnNotFoundError,
+    CorruptFileError,
+    CredentialsError,
+    DeadlineExceededError,
+    ExpressionError,
+    FormatError,
+    InvalidOptionError,
+    InvalidResponseError,
+    NotParquetError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    PredicateTypeError,
+    QueryError,
+    ResourceLimitError,
+    RowIndexError,
+    StoreError,
+    ThrottledError,
+    TransportError,
+    UnsupportedFeatureError,
+    UnsupportedStoreError,
+    UsageError,
+)
+from asyncpq.expressions import Expression, col
+from asyncpq.file import File
+from asyncpq.metrics import ReadMetrics, RequestRecord
+from asyncpq.options import (
+    CachePolicy,
+    LimitOptions,
+    ReadOptions,
+    RequestOptions,
+    RetryOptions,
+    etag,
+    immutable,
+)
+from asyncpq.plan import Plan
+from asyncpq.scan import Scan
+from asyncpq.session import Session, open_file
+
+__all__ = [
+    "AccessDeniedError",
+    "AmbiguousColumnError",
+    "AsyncpqError",
+    "BucketNotFoundError",
+    "CachePolicy",
+    "ColumnNotFoundError",
+    "CorruptFileError",
+    "CredentialsError",
+    "DeadlineExceededError",
+    "Expression",
+    "ExpressionError",
+    "File",
+    "FormatError",
+    "InvalidOptionError",
+    "InvalidResponseError",
+    "LimitOptions",
+    "MemoryCache",
+    "NotParquetError",
+    "ObjectChangedError",
+    "ObjectNotFoundError",
+    "Plan",
+    "PredicateTypeError",
+    "QueryError",
+    "ReadMetrics",
+    "ReadOptions",
+    "RequestOptions",
+    "RequestRecord",
+    "ResourceLimitError",
+    "RetryOptions",
+    "RowIndexError",
+    "Scan",
+    "Session",
+    "StoreError",
+    "ThrottledError",
+    "TransportError",
+    "UnsupportedFeatureError",
+    "UnsupportedStoreError",
+    "UsageError",
+    "blocking",
+    "col",
+    "etag",
+    "immutable",
+    "open_file",
+]

@@ -1,0 +1,212 @@
+"""asyncpq for code without an event loop: scripts, notebooks, threads.
+
+::
+
+    with asyncpq.blocking.Session() as session:
+        file = session.open_file("s3://bucket/trips.parquet")
+        table = file.lookup({"id": 42})
+        for batch in file.scan(columns=["id"]):
+            ...
+
+A bridge and nothing more: each session runs one event loop in a thread of its own, and every method
+waits for its async counterpart there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+
+import pyarrow as pa
+
+from asyncpq import file as async_file
+from asyncpq import scan as async_scan
+from asyncpq import session as async_session
+from asyncpq.errors import UsageError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.storage.base import Validator
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+class Portal:
+    """An event loop in a thread, to which calls are handed."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="asyncpq-blocking", daemon=True)
+        self._thread.start()
+
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` in the loop and wait for it; an interrupt of the wait cancels it."""
+        if self._loop.is_closed() or threading.current_thread() is self._thread:
+            work.close()
+            raise UsageError("the session is closed" if self._loop.is_closed() else "called from its own event loop")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and its thread. Idempotent."""
+        if self._loop.is_closed():
+            return
+        self.call(self._loop.shutdown_asyncgens())
+        self.call(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Bridge(Generic[A]):
+    """Holds an async object and the portal to its loop."""
+
+    def __init__(self, portal: Portal, inner: A) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return f"blocking.{self._inner!r}"
+
+
+def _bridged(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Bridge[A], P], T]:
+    """The blocking form of an async method: same name, arguments and documentation."""
+
+    @wraps(method)
+    def call(self: _Bridge[A], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._portal.call(method(self._inner, *args, **kwargs))
+
+    return cast("Callable[Concatenate[_Bridge[A], P], T]", call)
+
+
+class Scan(_Bridge[async_scan.Scan]):
+    """Batches of one file's rows; iterate it, in a ``with`` block or without."""
+
+    @property
+    def metrics(self) -> ReadMetrics:
+        return self._inner.metrics
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._portal.call(self._inner.close())
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._inner.schema
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        entered = self._inner.entered
+        if not entered:
+            self.__enter__()
+        try:
+            while True:
+                try:
+                    yield self._portal.call(self._inner.__anext__())
+                except StopAsyncIteration:
+                    return
+        finally:
+            if not entered:
+                self._portal.call(self._inner.close())
+
+
+class File(_Bridge[async_file.File]):
+    """A Parquet object; see :class:`asyncpq.File`."""
+
+    lookup = _bridged(async_file.File.lookup)
+    read = _bridged(async_file.File.read)
+    take = _bridged(async_file.File.take)
+    count = _bridged(async_file.File.count)
+    plan = _bridged(async_file.File.plan)
+    refresh = _bridged(async_file.File.refresh)
+    close = _bridged(async_file.File.close)
+
+    def scan(self, *args: Any, **kwargs: Any) -> Scan:
+        """See :meth:`asyncpq.File.scan`."""
+
+        async def make() -> async_scan.Scan:
+            return self._inner.scan(*args, **kwargs)
+
+        return Scan(self._portal, self._portal.call(make()))
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._inner.schema
+
+    @property
+    def num_rows(self) -> int:
+        return self._inner.num_rows
+
+    @property
+    def num_row_groups(self) -> int:
+        return self._inner.num_row_groups
+
+    @property
+    def version(self) -> Validator:
+        return self._inner.version
+
+    @property
+    def metrics(self) -> ReadMetrics:
+        return self._inner.metrics
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._portal.call(self._inner.close())
+
+
+class Session(_Bridge[async_session.Session]):
+    """Opens files; takes the arguments of :class:`asyncpq.Session`. Close it, or use ``with``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        inner = async_session.Session(*args, **kwargs)
+        super().__init__(Portal(), inner)
+        self._portal.call(inner.__aenter__())
+
+    def open_file(self, url: str | os.PathLike[str]) -> File:
+        """See :meth:`asyncpq.Session.open_file`."""
+        return File(self._portal, self._portal.call(self._inner.open_file(url)))
+
+    @property
+    def metrics(self) -> ReadMetrics:
+        return self._inner.metrics
+
+    def close(self) -> None:
+        """End the session, its loop and its thread. Idempotent."""
+        if not self._portal.closed:
+            self._portal.call(self._inner.close())
+            self._portal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,96 @@
+"""Single flight: what several reads want at once is fetched once.
+
+A flight is its own task, owned by the session, and carries nobody's deadline. Waiters are counted
+and shielded: one that is cancelled leaves the others unharmed, and a flight without waiters is
+cancelled. Failures go to the waiters of that flight and are not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable, Iterable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Flight(Generic[T]):
+    """One running fetch and the number of reads that wait for it."""
+
+    __slots__ = ("_waiters", "task")
+
+    def __init__(self, task: asyncio.Task[T]) -> None:
+        self.task = task
+        self._waiters = 0
+
+    def join(self) -> None:
+        """Count a waiter from now on; pair with :meth:`leave`. Joining before the first await keeps
+        the flight alive until its waiter gets to wait."""
+        self._waiters += 1
+
+    def leave(self) -> None:
+        self._waiters -= 1
+        if self._waiters == 0 and not self.task.done():
+            self.task.cancel()
+
+    async def wait(self) -> T:
+        """The flight's result, for a reader that has joined."""
+        task = self.task
+        if not task.done():
+            # asyncio.wait leaves the task running when this waiter is cancelled
+            await asyncio.wait((task,))
+        if task.cancelled():
+            # only close() cancels a flight that has waiters
+            raise asyncio.CancelledError("the session was closed")
+        return task.result()
+
+
+class SingleFlight:
+    """The flights of one event loop, by key. A flight may stand under several keys."""
+
+    def __init__(self) -> None:
+        self._flights: dict[Hashable, Flight[Any]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def get(self, key: Hashable) -> Flight[Any] | None:
+        """The running flight that will bring ``key``; a finished or abandoned one is none."""
+        flight = self._flights.get(key)
+        return None if flight is None or flight.task.done() or flight.task.cancelling() else flight
+
+    def start(self, keys: Iterable[Hashable], fetch: Callable[[], Coroutine[Any, Any, T]]) -> Flight[T]:
+        """Start ``fetch`` as a flight under all of ``keys``. The caller joins it before awaiting."""
+        task = asyncio.get_running_loop().create_task(fetch())
+        flight = Flight(task)
+        names = tuple(keys)
+        for key in names:
+            self._flights[key] = flight
+        self._tasks.add(task)
+
+        def landed(task: asyncio.Task[T]) -> None:
+            self._tasks.discard(task)
+            for key in names:
+                if self._flights.get(key) is flight:
+                    del self._flights[key]
+            if not task.cancelled():
+                task.exception()  # taken by the waiters; without any, nobody asked for it
+
+        task.add_done_callback(landed)
+        return flight
+
+    async def run(self, key: Hashable, fetch: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of the flight under ``key``, started if there is none."""
+        flight: Flight[T] = self.get(key) or self.start((key,), fetch)
+        flight.join()
+        try:
+            return await flight.wait()
+        finally:
+            flight.leave()
+
+    async def close(self) -> None:
+        """Cancel what still flies and wait until it has ended."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._flights.clear()

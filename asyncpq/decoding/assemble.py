@@ -1,0 +1,305 @@
+"""Leaves -> rows: the decoded pages of each column, cut to the wanted rows of one row group.
+
+A *column source* holds what was fetched of one top-level field of one row group, decodes only the
+pages that hold wanted rows, and gives Arrow arrays of exactly those rows. Sources of different
+columns have different page boundaries; rows are what they agree on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from asyncpq.decoding.arrow import read_table
+from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafArray, LeafDecoder, Page
+from asyncpq.decoding.splice import splice_field
+from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
+from asyncpq.format.metadata import ColumnChunk, FileMetadata
+from asyncpq.format.page_header import PageType, PageWalker
+from asyncpq.format.schema import Field
+from asyncpq.pruning.row_ranges import RowRanges
+
+_TAKE_RANGES = 8  # with more ranges than this, one take is cheaper than slices
+_RUN_BYTES = 16 << 20  # compressed pages decoded in one splice
+
+
+class ColumnSource(Protocol):
+    """One top-level field of one row group."""
+
+    @property
+    def rows_available(self) -> int:
+        """Rows from the row group's start that can be selected with what has arrived."""
+
+    def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
+        """The values of exactly ``rows``, all of which have arrived, in order."""
+
+    def discard_before(self, row: int) -> None:
+        """Rows before ``row`` will not be selected again."""
+
+    @property
+    def pages_decoded(self) -> int: ...
+
+
+class PagedSource:
+    """A flat leaf whose pages are known one by one.
+
+    Args:
+        decoder: of the leaf.
+        chunk: the column chunk.
+        num_rows: rows of the row group.
+    """
+
+    def __init__(self, decoder: LeafDecoder, chunk: ColumnChunk, num_rows: int) -> None:
+        self._decoder = decoder
+        self._chunk = chunk
+        self._num_rows = num_rows
+        self._pages: list[Page] = []
+        self._first_rows: list[int] = []
+        self._arrived: set[int] = set()
+        self._expected: deque[int] = deque()  # first rows of pages that will come, ascending
+        self._last: LeafArray | None = None  # the run decoded last may reach into the next selection
+        self.dictionary: Dictionary | None = None
+        self.pages_decoded = 0
+
+    @property
+    def rows_available(self) -> int:
+        return self._expected[0] if self._expected else self._num_rows
+
+    def expect(self, first_row: int) -> None:
+        """The page that begins at ``first_row`` will come; told in row order, before it does."""
+        self._expected.append(first_row)
+
+    def has(self, first_row: int) -> bool:
+        """Whether the page that begins at ``first_row`` has come."""
+        return first_row in self._arrived
+
+    def add(self, page: Page) -> None:
+        """A page has come; pages come in row order."""
+        self._pages.append(page)
+        self._first_rows.append(page.first_row)
+        self._arrived.add(page.first_row)
+        if self._expected and self._expected[0] == page.first_row:
+            self._expected.popleft()
+
+    def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
+        pieces: list[pa.Array] = []
+        need = rows
+        last = self._last
+        if last is not None:
+            here = rows.clip(last.first_row, last.stop_row)
+            if here:
+                pieces.append(self._pick(last, here, limits))
+                need = rows.clip(last.stop_row, rows.stop)
+        for run in self._runs(need):
+            for array in self._decoder.decode_pages(self._chunk, self.dictionary, run, limits):
+                self._last = array
+                here = need.clip(array.first_row, array.stop_row)
+                if here:
+                    pieces.append(self._pick(array, here, limits))
+            self.pages_decoded += len(run)
+        return self._join(pieces, rows.num_rows)
+
+    def _runs(self, rows: RowRanges) -> list[list[Page]]:
+        """Pages that hold any of ``rows``, in runs of pages whose rows follow one another."""
+        runs: list[list[Page]] = []
+        size = 0
+        previous = -1
+        stop = -1
+        for start, end in rows:
+            position = max(bisect_right(self._first_rows, start) - 1, previous + 1, 0)
+            while position < len(self._pages) and self._pages[position].first_row < end:
+                page = self._pages[position]
+                if page.stop_row > start:
+                    if runs and page.first_row == stop and size + len(page.data) <= _RUN_BYTES:
+                        runs[-1].append(page)
+                        size += len(page.data)
+                    else:
+                        runs.append([page])
+                        size = len(page.data)
+                    stop = page.stop_row
+                    previous = position
+                position += 1
+        return runs
+
+    def _pick(self, array: LeafArray, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
+        values = take_rows(array.values, rows, array.first_row)
+        return self._decoder.dense(array._replace(values=values), limits)
+
+    def _join(self, pieces: Sequence[pa.Array], expected: int) -> pa.Array:
+        result = join(pieces, self._decoder.arrow_type)
+        if len(result) != expected:
+            raise CorruptFileError(
+                f"{len(result)} rows where {expected} were planned", column=self._decoder.leaf.dotted
+            )
+        return result
+
+    def discard_before(self, row: int) -> None:
+        position = max(0, bisect_right(self._first_rows, row) - 1)
+        if position and position < len(self._pages) and self._pages[position].stop_row <= row:
+            position += 1
+        del self._pages[:position], self._first_rows[:position]
+        if self._last is not None and self._last.stop_row <= row:
+            self._last = None
+
+
+class StreamedSource:
+    """A flat leaf without known page locations: page headers are walked as the chunk's bytes come."""
+
+    def __init__(self, decoder: LeafDecoder, chunk: ColumnChunk, num_rows: int, limits: DecodeLimits) -> None:
+        self._pages = PagedSource(decoder, chunk, num_rows)
+        self._walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes)
+        self._decoder = decoder
+        self._chunk = chunk
+        self._num_rows = num_rows
+        self._limits = limits
+        self._next_row = 0
+        self._fed = chunk.start
+
+    @property
+    def rows_available(self) -> int:
+        return self._num_rows if self._fed == self._chunk.stop else self._next_row
+
+    @property
+    def pages_decoded(self) -> int:
+        return self._pages.pages_decoded
+
+    def feed(self, data: bytes) -> None:
+        """The chunk's next bytes.
+
+        Raises:
+            CorruptFileError: page headers contradict the footer.
+        """
+        for page in self._walker.feed(data):
+            if page.header.type == PageType.DICTIONARY_PAGE:
+                self._pages.dictionary = self._decoder.decode_dictionary(self._chunk, bytes(page.data), self._limits)
+            elif page.header.type != PageType.INDEX_PAGE:
+                rows = page.header.num_values if page.header.num_rows is None else page.header.num_rows
+                if rows == 0:
+                    continue
+                if self._next_row + rows > self._num_rows:
+                    raise CorruptFileError(
+                        f"pages hold more than the row group's {self._num_rows} rows", column=self._decoder.leaf.dotted
+                    )
+                self._pages.add(Page(bytes(page.data), self._next_row, rows))
+                self._next_row += rows
+        self._fed += len(data)
+        if self._fed == self._chunk.stop:
+            self._walker.finish()
+            if self._next_row != self._num_rows:
+                raise CorruptFileError(
+                    f"pages hold {self._next_row} rows, the row group {self._num_rows}",
+                    column=self._decoder.leaf.dotted,
+                )
+
+    def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
+        return self._pages.select(rows, limits)
+
+    def discard_before(self, row: int) -> None:
+        self._pages.discard_before(row)
+
+
+class FieldSource:
+    """A top-level field read as whole column chunks of all its leaves, nested or not.
+
+    Args:
+        metadata: the footer.
+        field: a top-level field.
+        chunks: its leaves' chunks in schema order.
+        num_rows: rows of the row group.
+        arrow_type: what pyarrow gives the field in this file.
+        arrow_schema: value of ``ARROW:schema`` for a file of this field alone, or None.
+    """
+
+    def __init__(
+        self,
+        metadata: FileMetadata,
+        field: Field,
+        chunks: Sequence[ColumnChunk],
+        num_rows: int,
+        arrow_type: pa.DataType,
+        arrow_schema: bytes | None,
+    ) -> None:
+        self._metadata = metadata
+        self._field = field
+        self._chunks = tuple(chunks)
+        self._num_rows = num_rows
+        self._arrow_type = arrow_type
+        self._arrow_schema = arrow_schema
+        self._data: list[list[bytes]] = [[] for _ in chunks]
+        self._missing = sum(chunk.stop - chunk.start for chunk in chunks)
+        self._decoded: pa.Array | None = None
+        self.pages_decoded = 0
+
+    @property
+    def rows_available(self) -> int:
+        return self._num_rows if self._missing == 0 else 0
+
+    def feed(self, leaf_position: int, data: bytes) -> None:
+        """The next bytes of the chunk of the ``leaf_position``-th leaf of the field."""
+        self._data[leaf_position].append(data)
+        self._missing -= len(data)
+
+    def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
+        if self._decoded is None:
+            self._decoded = self._decode(limits)
+            self._data = [[] for _ in self._chunks]
+        return take_rows(self._decoded, rows, 0)
+
+    def _decode(self, limits: DecodeLimits) -> pa.Array:
+        claimed = sum(chunk.total_uncompressed_size for chunk in self._chunks)
+        if claimed > limits.max_decoded_bytes:
+            raise ResourceLimitError(
+                f"a nested column of {claimed} bytes in one row group",
+                column=self._field.name,
+                hint="Raise LimitOptions.max_decoded_bytes if the file is to be trusted.",
+            )
+        data = [b"".join(parts) for parts in self._data]
+        for chunk, chunk_data in zip(self._chunks, data, strict=True):
+            walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes)
+            self.pages_decoded += sum(page.header.type != PageType.DICTIONARY_PAGE for page in walker.feed(chunk_data))
+            walker.finish()
+        file = splice_field(
+            self._metadata,
+            self._field,
+            list(zip(self._chunks, data, strict=True)),
+            num_rows=self._num_rows + 1,
+            arrow_schema=self._arrow_schema,
+        )
+        try:
+            column = read_table(file, verify_crc=limits.verify_crc).column(0)
+        except AsyncpqError as error:
+            raise error.locate(column=self._field.name) from error.__cause__
+        if len(column) != self._num_rows:
+            raise CorruptFileError(
+                f"a row group of {self._num_rows} rows whose pages hold {len(column)}", column=self._field.name
+            )
+        return join(column.chunks, self._arrow_type)
+
+    def discard_before(self, row: int) -> None:
+        if row >= self._num_rows:
+            self._decoded = None
+
+
+def take_rows(values: pa.Array, rows: RowRanges, first_row: int) -> pa.Array:
+    """The elements of ``values`` (whose first is row ``first_row``) at ``rows``."""
+    if rows.num_ranges == 1:
+        start, stop = rows.start, rows.stop
+        if start == first_row and stop - start == len(values):
+            return values
+        return values.slice(start - first_row, stop - start)
+    if rows.num_ranges <= _TAKE_RANGES:
+        return join([values.slice(start - first_row, stop - start) for start, stop in rows], values.type)
+    return values.take(pa.array([row - first_row for row in rows.rows()], pa.int64()))
+
+
+def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
+    """One array of all pieces, of ``arrow_type``."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if not pieces:
+        return pa.nulls(0, arrow_type)
+    return pa.concat_arrays(pieces)

@@ -1,0 +1,294 @@
+"""The exact filter: a predicate compiled for the types of a file's columns, evaluated on Arrow arrays.
+
+It answers as ``pyarrow.dataset`` does for the same expression, null and NaN rules included. Literals that the
+column's type holds exactly are compared by pyarrow's kernels directly (a few microseconds); all else goes
+through pyarrow's expression engine, whose implicit casts decide. Dictionary arrays are evaluated on their
+dictionaries, whatever the column's declared type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.decoding.expression_engine import EngineAtom
+from asyncpq.decoding.typed_literals import converter, exact_array, exact_scalar, storage_type
+from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError
+from asyncpq.expressions import (
+    And,
+    Atom,
+    ColumnComparison,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    KeyIn,
+    Not,
+    Or,
+    StartsWith,
+    columns,
+)
+from asyncpq.scalars import Scalar, show
+
+Columns: TypeAlias = Mapping[str, "pa.Array | pa.ChunkedArray"]
+Evaluate: TypeAlias = Callable[[Columns], Any]
+Kernel: TypeAlias = Callable[[Any], Any]
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_NULL = pa.scalar(None, pa.bool_())
+_STRINGS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
+
+
+class Filter:
+    """A predicate made ready for columns of known types. Make one with :func:`compile_filter`.
+
+    Attributes:
+        expression: the predicate.
+        columns: the keys of the schema that :meth:`mask` needs.
+        engine_atoms: the parts that pyarrow's expression engine evaluates, more slowly.
+    """
+
+    __slots__ = ("_evaluate", "columns", "engine_atoms", "expression")
+
+    def __init__(
+        self, expression: Expression, evaluate: Evaluate, columns: tuple[str, ...], engine_atoms: tuple[Atom, ...]
+    ) -> None:
+        self.expression = expression
+        self.columns = columns
+        self.engine_atoms = engine_atoms
+        self._evaluate = evaluate
+
+    def mask(self, columns: Columns, num_rows: int) -> pa.BooleanArray:
+        """True where a row matches; false and null where it does not.
+
+        Args:
+            columns: for each of :attr:`columns` its ``num_rows`` values, of the schema's type or the same
+                values dictionary-encoded.
+            num_rows: length of the mask.
+
+        Raises:
+            PredicateTypeError: pyarrow's implicit cast failed on a value.
+        """
+        mask = self._evaluate(columns)
+        if isinstance(mask, pa.Scalar):
+            mask = pa.repeat(mask, num_rows)
+        elif isinstance(mask, pa.ChunkedArray):
+            mask = mask.combine_chunks()
+        if len(mask) != num_rows:
+            raise UsageError(f"filter columns have {len(mask)} rows, not {num_rows}")
+        return mask
+
+
+def compile_filter(expr: Expression, schema: pa.Schema | Mapping[str, pa.DataType]) -> Filter:
+    """Check ``expr`` against the columns' types and make it ready to run.
+
+    Args:
+        expr: a predicate. ``a.b`` names the key ``a.b`` of the schema if there is one, else the field ``b`` of
+            the struct column ``a``.
+        schema: an Arrow schema, or for each column its type.
+
+    Raises:
+        ColumnNotFoundError: the expression names a column that is not in ``schema``.
+        PredicateTypeError: a column cannot be compared with a literal.
+    """
+    types = {field.name: field.type for field in schema} if isinstance(schema, pa.Schema) else schema
+    compiler = _Compiler(types)
+    evaluate = compiler.compile(expr)
+    return Filter(expr, evaluate, tuple(compiler.keys), tuple(compiler.engine_atoms))
+
+
+class _Column:
+    """Where a named column is found among the arrays, and its type."""
+
+    __slots__ = ("key", "name", "path", "type")
+
+    def __init__(self, name: str, types: Mapping[str, pa.DataType]) -> None:
+        self.name = name
+        self.key = name
+        while self.key not in types:
+            self.key, dot, _ = self.key.rpartition(".")
+            if not dot:
+                raise ColumnNotFoundError(f"no column {name!r} to filter by", column=name)
+        self.path = name[len(self.key) + 1 :].split(".") if self.key != name else []
+        self.type = types[self.key]
+        for child in self.path:
+            if not isinstance(self.type, pa.StructType) or self.type.get_field_index(child) < 0:
+                raise ColumnNotFoundError(f"no column {name!r} to filter by", column=name)
+            self.type = self.type.field(child).type
+
+    def get(self, columns: Columns) -> Any:
+        array = columns[self.key]
+        for child in self.path:
+            array = pc.struct_field(array, child)
+        return array
+
+
+class _Compiler:
+    def __init__(self, types: Mapping[str, pa.DataType]) -> None:
+        self._types = types
+        self.keys: dict[str, None] = {}
+        self.engine_atoms: list[Atom] = []
+
+    def compile(self, expr: Expression) -> Evaluate:
+        if isinstance(expr, Constant):
+            constant = pa.scalar(expr.value, pa.bool_())
+            return lambda _: constant
+        if isinstance(expr, Not):
+            arg = self.compile(expr.arg)
+            return lambda arrays: pc.invert(arg(arrays))
+        if isinstance(expr, And):
+            return self._junction(expr.args, pc.and_kleene, neutral=True)
+        if isinstance(expr, Or):
+            return self._junction(expr.args, pc.or_kleene, neutral=False)
+        if isinstance(expr, Comparison):
+            return self._comparison(expr)
+        if isinstance(expr, (In, KeyIn)):
+            return self._membership(expr)
+        if isinstance(expr, IsNull):
+            return self._is_null(expr)
+        if isinstance(expr, StartsWith):
+            return self._starts_with(expr)
+        if isinstance(expr, ColumnComparison):
+            return self._engine(expr)
+        raise PredicateTypeError(f"{expr!r} is not a predicate")
+
+    def _column(self, name: str) -> _Column:
+        column = _Column(name, self._types)
+        self.keys[column.key] = None
+        return column
+
+    def _junction(self, args: tuple[Expression, ...], join: Callable[[Any, Any], Any], *, neutral: bool) -> Evaluate:
+        if not args:
+            return self.compile(Constant(neutral))
+        compiled = [self.compile(arg) for arg in args]
+
+        def evaluate(arrays: Columns) -> Any:
+            mask = compiled[0](arrays)
+            for arg in compiled[1:]:
+                mask = join(mask, arg(arrays))
+            return mask
+
+        return evaluate if len(compiled) > 1 else compiled[0]
+
+    def _comparison(self, expr: Comparison) -> Evaluate:
+        column = self._column(expr.column)
+        type_ = storage_type(column.type)
+        scalar = exact_scalar(expr.value, type_)
+        if scalar is None and expr.value is None and converter(type_) is not None:
+            scalar = pa.scalar(None, type_)
+        if scalar is None:
+            _refuse_uuid(expr.value, column)
+            return self._engine(expr)
+        compare = _COMPARE[expr.op]
+        return _on_values(column, lambda values: compare(values, scalar))
+
+    def _membership(self, expr: In | KeyIn) -> Evaluate:
+        column = self._column(expr.column)
+        if isinstance(expr, KeyIn):
+            return self._keys(expr, column)
+        type_ = storage_type(column.type)
+        held, others = exact_array(expr.values, type_)
+        if others or converter(type_) is None:
+            for value in others:
+                _refuse_uuid(value, column)
+            return self._engine(expr)
+        with_null = None in expr.values
+        value_set = pa.concat_arrays([held, pa.nulls(1, held.type)]) if with_null else held
+        return _on_values(column, lambda values: pc.is_in(values, value_set=value_set), null=with_null)
+
+    def _keys(self, expr: KeyIn, column: _Column) -> Evaluate:
+        keys = [value for value in expr.values if value is not None and value == value]
+        type_ = storage_type(column.type)
+        if len(keys) <= 1 or converter(type_) is None:
+            return self.compile(Or(tuple(Comparison(expr.column, "==", key) for key in keys)))
+        held, others = exact_array(keys, type_)
+        if pa.types.is_floating(type_) and any(type(key) in (int, float) and key == 0 for key in keys):
+            held = pa.concat_arrays([held, pa.array([0.0, -0.0], type_)])
+
+        def is_key(values: Any) -> Any:
+            member = pc.is_in(values, value_set=held)
+            return member if values.null_count == 0 else pc.if_else(pc.is_valid(values), member, _NULL)
+
+        evaluate = _on_values(column, is_key)
+        if not others:
+            return evaluate
+        rest = self.compile(Or(tuple(Comparison(expr.column, "==", key) for key in others)))
+        return lambda arrays: pc.or_kleene(evaluate(arrays), rest(arrays))
+
+    def _is_null(self, expr: IsNull) -> Evaluate:
+        column = self._column(expr.column)
+        if isinstance(column.type, pa.DictionaryType) and expr.nan_is_null:
+            return self._engine(expr)
+        nan_is_null = expr.nan_is_null
+
+        def evaluate(arrays: Columns) -> Any:
+            array = column.get(arrays)
+            if nan_is_null and isinstance(array.type, pa.DictionaryType):
+                array = array.cast(column.type)
+            return pc.is_null(array, nan_is_null=nan_is_null)
+
+        return evaluate
+
+    def _starts_with(self, expr: StartsWith) -> Evaluate:
+        column = self._column(expr.column)
+        if storage_type(column.type) not in _STRINGS:
+            return self._engine(expr)
+        prefix = expr.prefix
+        return _on_values(column, lambda values: pc.starts_with(values, prefix))
+
+    def _engine(self, expr: Atom) -> Evaluate:
+        found = [self._column(name) for name in columns(expr)]
+        atom = EngineAtom(expr, {column.name: column.type for column in found})
+        self.engine_atoms.append(expr)
+
+        def evaluate(arrays: Columns) -> Any:
+            given = [column.get(arrays) for column in found]
+            return atom.evaluate(
+                [
+                    array if array.type == column.type else array.cast(column.type)
+                    for array, column in zip(given, found, strict=True)
+                ]
+            )
+
+        return evaluate
+
+
+def _refuse_uuid(value: Scalar, column: _Column) -> None:
+    """pyarrow 26's ``isin`` takes UUIDs for every type and answers at random, so it is not asked."""
+    if type(value).__name__ == "UUID":
+        raise PredicateTypeError(f"a UUID, {show(value)}, cannot be compared with {column.type}", column=column.name)
+
+
+def _on_values(column: _Column, kernel: Kernel, *, null: bool | None = None) -> Evaluate:
+    """Run ``kernel`` on plain values; for dictionary arrays on the dictionary, rows following by index.
+
+    ``null`` is the kernel's result for a null value.
+    """
+
+    def on_array(array: Any) -> Any:
+        type_ = array.type
+        if isinstance(type_, pa.DictionaryType):
+            if isinstance(array, pa.ChunkedArray):
+                return pa.chunked_array([on_array(chunk) for chunk in array.chunks], pa.bool_())
+            if len(array.dictionary) > 2 * len(array):
+                return on_array(array.dictionary_decode())
+            mask = on_array(array.dictionary).take(array.indices)
+            return mask if null is None or mask.null_count == 0 else mask.fill_null(null)
+        if isinstance(type_, pa.BaseExtensionType):
+            if isinstance(array, pa.ChunkedArray):
+                return pa.chunked_array([on_array(chunk.storage) for chunk in array.chunks], pa.bool_())
+            return kernel(array.storage)
+        return kernel(array)
+
+    return lambda arrays: on_array(column.get(arrays))

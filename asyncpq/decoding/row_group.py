@@ -1,0 +1,243 @@
+"""One row group of one read: sources for its columns, the filter, and the rows that come out."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.decoding.assemble import ColumnSource, FieldSource, PagedSource, StreamedSource
+from asyncpq.decoding.filter import Filter
+from asyncpq.decoding.leaf import DecodeLimits, Dictionary, Page
+from asyncpq.decoding.types import field_types, leaf_decoder
+from asyncpq.errors import AsyncpqError
+from asyncpq.fetching.version import FileVersion
+from asyncpq.planning.read_plan import Item, RowGroupPlan
+from asyncpq.pruning.row_ranges import RowRanges
+
+_EXACT_ROWS = 65_536  # with more matching rows, and not few of those seen, columns are filtered by mask
+
+
+class QueryShape(NamedTuple):
+    """What the rows of a read look like; the same for all row groups.
+
+    Attributes:
+        schema: Arrow schema of the output.
+        output: ordinals of the output's fields, in the order of ``schema``.
+        filter: the compiled predicate, or None.
+        limits: bounds and checks of decoding.
+        extensions: allowed extension types.
+    """
+
+    schema: pa.Schema
+    output: tuple[int, ...]
+    filter: Filter | None
+    limits: DecodeLimits
+    extensions: frozenset[str]
+
+
+class Matched(NamedTuple):
+    """Rows that the filter let through.
+
+    Attributes:
+        rows: superset to select columns by; exactly the matching rows when ``mask`` is None.
+        mask: over ``rows``, which of them match.
+        arrays: the filter's columns, already cut to the matching rows, by field ordinal.
+        num_rows: how many rows match.
+        seen: how many rows the filter saw.
+    """
+
+    rows: RowRanges
+    mask: pa.BooleanArray | None
+    arrays: Mapping[int, pa.Array]
+    num_rows: int
+    seen: int
+
+
+class RowGroupReader:
+    """Takes what was fetched of a row group and gives its matching rows, piece by piece.
+
+    Synchronous, and not safe for two threads at once; pieces of a row group follow one another.
+    """
+
+    def __init__(self, version: FileVersion, plan: RowGroupPlan, shape: QueryShape) -> None:
+        self.plan = plan
+        self._shape = shape
+        self._version = version
+        self._sources: list[ColumnSource] = [self._source(position) for position in range(len(plan.columns))]
+        self._emitted = 0
+
+    def _source(self, position: int) -> ColumnSource:
+        column, plan, version = self.plan.columns[position], self.plan, self._version
+        field = version.metadata.schema.fields[column.field]
+        chunks = [version.chunk(plan.ordinal, span.leaf) for span in column.chunks]
+        leaf = version.metadata.schema.leaves[field.first_leaf]
+        if leaf.is_flat:
+            decoder = leaf_decoder(version, field, self._shape.extensions)
+            if column.offsets is not None:
+                return PagedSource(decoder, chunks[0], plan.num_rows)
+            return StreamedSource(decoder, chunks[0], plan.num_rows, self._shape.limits)
+        (kind,) = field_types(version, [column.field], self._shape.extensions)
+        return FieldSource(version.metadata, field, chunks, plan.num_rows, kind.arrow.type, kind.arrow_schema)
+
+    # -- what arrives -----------------------------------------------------------------------------
+
+    def expect(self, items: Sequence[Item]) -> None:
+        """Pages that will arrive later: rows from the first of them on are not available yet."""
+        for item in items:
+            source = self._sources[item.column]
+            if isinstance(source, PagedSource) and item.kind == "page":
+                source.expect(item.first_row)
+
+    def add(self, item: Item, data: bytes) -> None:
+        """One fetched piece; in row order within each column."""
+        source = self._sources[item.column]
+        if isinstance(source, PagedSource):
+            source.add(Page(data, item.first_row, item.num_rows))
+        elif isinstance(source, StreamedSource):
+            source.feed(data)
+        elif isinstance(source, FieldSource):
+            source.feed(
+                item.leaf - self._version.metadata.schema.fields[self.plan.columns[item.column].field].first_leaf, data
+            )
+
+    def set_dictionary(self, item: Item, dictionary: Dictionary) -> None:
+        source = self._sources[item.column]
+        if isinstance(source, PagedSource):
+            source.dictionary = dictionary
+
+    def decode_dictionary(self, item: Item, page: bytes) -> Dictionary:
+        """Decode a dictionary page for the column of ``item``."""
+        field = self._version.metadata.schema.fields[self.plan.columns[item.column].field]
+        decoder = leaf_decoder(self._version, field, self._shape.extensions)
+        try:
+            return decoder.decode_dictionary(
+                self._version.chunk(self.plan.ordinal, item.leaf), page, self._shape.limits
+            )
+        except AsyncpqError as error:
+            raise error.locate(url=self._version.url, byte_range=(item.start, item.stop)) from error.__cause__
+
+    def has_page(self, item: Item) -> bool:
+        """Whether a page has arrived before."""
+        source = self._sources[item.column]
+        return isinstance(source, PagedSource) and source.has(item.first_row)
+
+    # -- what comes out ---------------------------------------------------------------------------
+
+    def match(self, positions: range) -> Matched:
+        """Filter the rows that have become available since the last call.
+
+        Args:
+            positions: columns that have been fetched so far.
+        """
+        try:
+            return self._match(positions)
+        except AsyncpqError as error:
+            raise error.locate(url=self._version.url) from error.__cause__
+
+    def _match(self, positions: range) -> Matched:
+        plan, shape = self.plan, self._shape
+        available = min((self._sources[position].rows_available for position in positions), default=plan.num_rows)
+        rows = plan.rows.clip(self._emitted, available)
+        if available <= self._emitted:
+            rows = RowRanges.empty()
+        self._emitted = max(self._emitted, available)
+        if not rows or shape.filter is None or not plan.filtered:
+            return Matched(rows, None, {}, rows.num_rows, rows.num_rows)
+        arrays = {
+            column.field: self._sources[position].select(rows, shape.limits)
+            for position, column in enumerate(plan.columns)
+            if column.predicate
+        }
+        names = {self._version.metadata.schema.fields[field].name: array for field, array in arrays.items()}
+        mask = shape.filter.mask(names, rows.num_rows)
+        count = mask.true_count
+        if count == rows.num_rows:
+            return Matched(rows, None, arrays, count, count)
+        if count == 0:
+            return Matched(RowRanges.empty(), None, {}, 0, rows.num_rows)
+        if count > _EXACT_ROWS and count * 4 > rows.num_rows:
+            kept = {field: array.filter(mask) for field, array in arrays.items()}
+            return Matched(rows, mask, kept, count, rows.num_rows)
+        positions_found = pc.indices_nonzero(mask)
+        kept = {field: array.take(positions_found) for field, array in arrays.items() if field in shape.output}
+        return Matched(_absolute(rows, positions_found.to_pylist()), None, kept, count, rows.num_rows)
+
+    def late_items(self, matched: Matched, positions: range) -> list[Item]:
+        """What must still be fetched of the columns not in ``positions`` for the matched rows."""
+        items: list[Item] = []
+        if not matched.num_rows:
+            return items
+        plan = self.plan
+        for position in range(positions.stop, len(plan.columns)):
+            column, source = plan.columns[position], self._sources[position]
+            if column.offsets is None:
+                if source.rows_available < plan.num_rows:
+                    items.extend(Item(position, chunk.leaf, "part", chunk.start, chunk.stop) for chunk in column.chunks)
+                continue
+            pages = column.page_items(position, column.pages(matched.rows, plan.num_rows), plan.num_rows)
+            pages = [item for item in pages if not self.has_page(item)]
+            if (
+                isinstance(source, PagedSource)
+                and source.dictionary is None
+                and column.dictionary is not None
+                and pages
+            ):
+                span = column.dictionary
+                items.append(Item(position, column.chunks[0].leaf, "dictionary", span.start, span.stop))
+            items.extend(pages)
+        return items
+
+    def emit(self, matched: Matched) -> pa.Table:
+        """The output's columns for the matched rows; what was decoded and passed is let go."""
+        try:
+            return self._emit(matched)
+        except AsyncpqError as error:
+            raise error.locate(url=self._version.url) from error.__cause__
+
+    def _emit(self, matched: Matched) -> pa.Table:
+        shape = self._shape
+        columns: list[pa.Array] = []
+        by_field = {column.field: position for position, column in enumerate(self.plan.columns)}
+        for field, kind in zip(shape.output, shape.schema, strict=True):
+            array = matched.arrays.get(field)
+            if array is None:
+                if not matched.num_rows:
+                    array = pa.nulls(0, kind.type)
+                else:
+                    array = self._sources[by_field[field]].select(matched.rows, shape.limits)
+                    if matched.mask is not None:
+                        array = array.filter(matched.mask)
+            columns.append(array)
+        for source in self._sources:
+            source.discard_before(self._emitted)
+        if not columns:  # rows without columns: count them in a batch that has no fields
+            empty = pa.StructArray.from_buffers(pa.struct([]), matched.num_rows, [None])
+            return pa.Table.from_batches([pa.RecordBatch.from_struct_array(empty)]).replace_schema_metadata(
+                shape.schema.metadata
+            )
+        return pa.Table.from_arrays(columns, schema=shape.schema)
+
+    @property
+    def pages_decoded(self) -> int:
+        return sum(source.pages_decoded for source in self._sources)
+
+
+def _absolute(rows: RowRanges, positions: Sequence[int]) -> RowRanges:
+    """Rows at ascending ``positions`` within ``rows``."""
+    if rows.num_ranges == 1:
+        start = rows.start
+        return RowRanges.from_rows([start + position for position in positions])
+    ends = list(accumulate(stop - start for start, stop in rows))
+    stops = rows.stops
+    found: list[int] = []
+    at = 0
+    for position in positions:
+        if position >= ends[at]:
+            at = bisect_right(ends, position)
+        found.append(stops[at] - (ends[at] - position))
+    return RowRanges.from_rows(found)

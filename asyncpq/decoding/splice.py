@@ -1,0 +1,352 @@
+"""Page splicing: chosen pages, put into a small Parquet file that pyarrow decodes.
+
+The small file holds one column: magic, a dictionary page where one is needed, the data pages, and a
+footer written here from a template that is made once per leaf and file. Its row count is the planned
+count plus one, since pyarrow silently stops at the footer's count: so pages that hold more rows than
+planned show as well as pages that hold fewer.
+
+Layout of the footer: parquet.thrift, FileMetaData.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from asyncpq.decoding.arrow import compress
+from asyncpq.errors import UnsupportedFeatureError
+from asyncpq.format.metadata import ColumnChunk, FileMetadata
+from asyncpq.format.schema import Field, Leaf, PhysicalType, Repetition
+from asyncpq.format.thrift import BINARY, I32, STRUCT, CompactWriter, varint, zigzag_varint
+
+MAGIC = b"PAR1"
+ENCODING_PLAIN = 0
+ENCODING_PLAIN_DICTIONARY = 2
+ENCODING_RLE = 3
+ENCODING_RLE_DICTIONARY = 8
+DICTIONARY_ENCODINGS = frozenset((ENCODING_PLAIN_DICTIONARY, ENCODING_RLE_DICTIONARY))
+CODEC_NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: "lz4_raw"}
+
+_MARK = 0x5A5A5A5A5A5A  # stands where a count or an offset goes; 7 bytes as a varint, never a real value
+_MARK_BYTES = zigzag_varint(_MARK)
+
+
+class FooterTemplate:
+    """The footer of a spliced file of one leaf, all but its counts and sizes.
+
+    Args:
+        schema_elements: the thrift structs of the schema, root first, one after another.
+        num_elements: how many there are.
+        physical_type, path, codec, encodings: of the one column chunk.
+        arrow_schema: value of ``ARROW:schema``, or None.
+        created_by: the writer, since old writers' pages are read with their defects in mind.
+    """
+
+    def __init__(
+        self,
+        *,
+        schema_elements: bytes,
+        num_elements: int,
+        physical_type: int,
+        path: Sequence[bytes],
+        codec: int,
+        encodings: Sequence[int],
+        arrow_schema: bytes | None,
+        created_by: str | None,
+    ) -> None:
+        self._with_dictionary = self._template(
+            schema_elements, num_elements, physical_type, path, codec, encodings, arrow_schema, created_by, True
+        )
+        self._without = self._template(
+            schema_elements, num_elements, physical_type, path, codec, encodings, arrow_schema, created_by, False
+        )
+
+    @staticmethod
+    def _template(
+        schema_elements: bytes,
+        num_elements: int,
+        physical_type: int,
+        path: Sequence[bytes],
+        codec: int,
+        encodings: Sequence[int],
+        arrow_schema: bytes | None,
+        created_by: str | None,
+        has_dictionary: bool,
+    ) -> list[bytes]:
+        writer = CompactWriter()
+        writer.field_i32(1, 2)
+        writer.field_list(2, STRUCT, num_elements)
+        writer.raw(schema_elements)
+        writer.field_i64(3, _MARK)  # num_rows
+        writer.field_list(4, STRUCT, 1)
+        writer.begin_element()  # RowGroup
+        writer.field_list(1, STRUCT, 1)
+        writer.begin_element()  # ColumnChunk
+        writer.field_i64(2, 0)
+        writer.begin_struct(3)  # ColumnMetaData
+        writer.field_i32(1, physical_type)
+        writer.field_list(2, I32, len(encodings))
+        for encoding in encodings:
+            writer.element_i32(encoding)
+        writer.field_list(3, BINARY, len(path))
+        for name in path:
+            writer.element_binary(name)
+        writer.field_i32(4, codec)
+        writer.field_i64(5, _MARK)  # num_values
+        writer.field_i64(6, _MARK)  # total_uncompressed_size
+        writer.field_i64(7, _MARK)  # total_compressed_size
+        writer.field_i64(9, _MARK)  # data_page_offset
+        if has_dictionary:
+            writer.field_i64(11, len(MAGIC))
+        writer.end_struct()
+        writer.end_struct()
+        writer.field_i64(2, _MARK)  # total_byte_size
+        writer.field_i64(3, _MARK)  # num_rows
+        writer.end_struct()
+        if arrow_schema is not None:
+            writer.field_list(5, STRUCT, 1)
+            writer.begin_element()
+            writer.field_binary(1, b"ARROW:schema")
+            writer.field_binary(2, arrow_schema)
+            writer.end_struct()
+        if created_by is not None:
+            writer.field_binary(6, created_by.encode("utf-8", "surrogateescape"))
+        parts = writer.getvalue().split(_MARK_BYTES)
+        if len(parts) != 8:  # a name, a schema or a writer's text happens to contain the mark
+            raise UnsupportedFeatureError("a name in this file collides with a reserved byte sequence")
+        return parts
+
+    def splice(self, dictionary_page: bytes, pages: Sequence[bytes], *, num_values: int, num_rows: int) -> bytes:
+        """The small file.
+
+        Args:
+            dictionary_page: with its header; empty for none.
+            pages: data pages with their headers.
+            num_values, num_rows: what the footer is to claim (planned plus one).
+        """
+        body = sum(map(len, pages)) + len(dictionary_page)
+        size = zigzag_varint(body)
+        rows = zigzag_varint(num_rows)
+        template = self._with_dictionary if dictionary_page else self._without
+        counts = (
+            rows,
+            zigzag_varint(num_values),
+            size,  # the uncompressed size is not looked at when pages are decoded
+            size,
+            zigzag_varint(len(MAGIC) + len(dictionary_page)),
+            size,
+            rows,
+        )
+        footer = bytearray(template[0])
+        for count, constant in zip(counts, template[1:], strict=True):
+            footer += count
+            footer += constant
+        return b"".join((MAGIC, dictionary_page, *pages, footer, len(footer).to_bytes(4, "little"), MAGIC))
+
+
+def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_schema: bytes | None) -> FooterTemplate:
+    """Template for data pages of a flat leaf, decoded to the column's own type.
+
+    Encodings and codec come from ``chunk``: chunks that differ in them need a template of their own.
+    """
+    return FooterTemplate(
+        schema_elements=root_element(1) + raw_element(metadata, leaf.element_index),
+        num_elements=2,
+        physical_type=chunk.physical_type,
+        path=_path(leaf),
+        codec=chunk.codec,
+        encodings=(*chunk.encodings, ENCODING_PLAIN),  # of the dictionary, when it stands as a data page
+        arrow_schema=arrow_schema,
+        created_by=metadata.created_by,
+    )
+
+
+def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
+    """Template for dictionary-encoded data pages, decoded to their int32 dictionary indices."""
+    return FooterTemplate(
+        schema_elements=root_element(1) + _int32_element(_path(leaf)[0], leaf.element.repetition),
+        num_elements=2,
+        physical_type=PhysicalType.INT32,
+        path=_path(leaf),
+        codec=chunk.codec,
+        encodings=(ENCODING_PLAIN, ENCODING_RLE, ENCODING_RLE_DICTIONARY, ENCODING_PLAIN_DICTIONARY),
+        arrow_schema=None,
+        created_by=metadata.created_by,
+    )
+
+
+def dictionary_as_data_page(payload: bytes, leaf: Leaf, *, num_values: int, uncompressed_size: int) -> bytes:
+    """A dictionary page's payload as a V2 data page that holds each of its values once.
+
+    A dictionary page is PLAIN values and nothing else. A V2 data page keeps its levels outside the
+    compressed part, so the payload goes on as it is, behind the levels "all present".
+    """
+    levels = varint(num_values << 1) + b"\1" if leaf.max_definition_level else b""
+    writer = CompactWriter()
+    writer.field_i32(1, 3)  # DATA_PAGE_V2
+    writer.field_i32(2, uncompressed_size + len(levels))
+    writer.field_i32(3, len(payload) + len(levels))
+    writer.begin_struct(8)
+    writer.field_i32(1, num_values)
+    writer.field_i32(2, 0)  # num_nulls
+    writer.field_i32(3, num_values)  # num_rows
+    writer.field_i32(4, ENCODING_PLAIN)
+    writer.field_i32(5, len(levels))
+    writer.field_i32(6, 0)
+    writer.end_struct()
+    return writer.getvalue() + levels + payload
+
+
+@lru_cache(maxsize=64)
+def identity_dictionary(codec: int, size: int) -> bytes:
+    """A dictionary page of the int32 values 0 to ``size`` - 1, compressed by ``codec``.
+
+    Callers round ``size`` up to a power of two, so that few are ever made.
+    """
+    values = b"".join(number.to_bytes(4, "little") for number in range(size))
+    payload = compress(CODEC_NAMES[codec], values) if codec in CODEC_NAMES else values
+    writer = CompactWriter()
+    writer.field_i32(1, 2)  # DICTIONARY_PAGE
+    writer.field_i32(2, len(values))
+    writer.field_i32(3, len(payload))
+    writer.begin_struct(7)
+    writer.field_i32(1, size)
+    writer.field_i32(2, ENCODING_PLAIN)
+    writer.end_struct()
+    return writer.getvalue() + payload
+
+
+def splice_field(
+    metadata: FileMetadata,
+    field: Field,
+    chunks: Sequence[tuple[ColumnChunk, bytes]],
+    *,
+    num_rows: int,
+    arrow_schema: bytes | None,
+) -> bytes:
+    """A small file of one whole top-level field of one row group: all its leaves, nested or not.
+
+    Args:
+        chunks: the leaves' column chunks in schema order, with all their bytes.
+        num_rows: what the footer is to claim (planned plus one).
+    """
+    stop_element = field.element_index + _subtree_size(metadata, field.element_index)
+    elements = [raw_element(metadata, index) for index in range(field.element_index, stop_element)]
+    body = [MAGIC]
+    position = len(MAGIC)
+    writer = CompactWriter()
+    writer.field_i32(1, 2)
+    writer.field_list(2, STRUCT, len(elements) + 1)
+    writer.raw(root_element(1))
+    for element in elements:
+        writer.raw(element)
+    writer.field_i64(3, num_rows)
+    writer.field_list(4, STRUCT, 1)
+    writer.begin_element()
+    writer.field_list(1, STRUCT, len(chunks))
+    for chunk, data in chunks:
+        first_page = chunk.data_page_offset - chunk.start
+        writer.begin_element()
+        writer.field_i64(2, 0)
+        writer.begin_struct(3)
+        writer.field_i32(1, chunk.physical_type)
+        writer.field_list(2, I32, len(chunk.encodings))
+        for encoding in chunk.encodings:
+            writer.element_i32(encoding)
+        writer.field_list(3, BINARY, len(chunk.path))
+        for name in chunk.path:
+            writer.element_binary(name.encode())
+        writer.field_i32(4, chunk.codec)
+        writer.field_i64(5, chunk.num_values)
+        writer.field_i64(6, chunk.total_uncompressed_size)
+        writer.field_i64(7, len(data))
+        writer.field_i64(9, position + first_page)
+        if first_page > 0:
+            writer.field_i64(11, position)
+        writer.end_struct()
+        writer.end_struct()
+        body.append(data)
+        position += len(data)
+    writer.field_i64(2, position - len(MAGIC))
+    writer.field_i64(3, num_rows)
+    writer.end_struct()
+    _key_values(writer, arrow_schema)
+    if metadata.created_by is not None:
+        writer.field_binary(6, metadata.created_by.encode("utf-8", "surrogateescape"))
+    footer = writer.getvalue()
+    return b"".join((*body, footer, len(footer).to_bytes(4, "little"), MAGIC))
+
+
+def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: bytes | None) -> bytes:
+    """A file without rows whose schema is the given top-level fields, for pyarrow to read types from."""
+    elements = [
+        raw_element(metadata, index)
+        for field in fields
+        for index in range(field.element_index, field.element_index + _subtree_size(metadata, field.element_index))
+    ]
+    writer = CompactWriter()
+    writer.field_i32(1, 2)
+    writer.field_list(2, STRUCT, len(elements) + 1)
+    writer.raw(root_element(len(fields)))
+    for element in elements:
+        writer.raw(element)
+    writer.field_i64(3, 0)
+    writer.field_list(4, STRUCT, 0)
+    pairs = {key: value for key, value in metadata.key_value_metadata.items() if key != "ARROW:schema"}
+    _key_values(writer, arrow_schema, pairs)
+    footer = writer.getvalue()
+    return b"".join((MAGIC, footer, len(footer).to_bytes(4, "little"), MAGIC))
+
+
+def raw_element(metadata: FileMetadata, index: int) -> bytes:
+    """The thrift struct of one schema element as the file has it."""
+    element = metadata.schema.elements[index]
+    return metadata.data[element.raw_start : element.raw_stop]
+
+
+def root_element(num_children: int) -> bytes:
+    """A schema root with ``num_children`` fields."""
+    writer = CompactWriter()
+    writer.field_binary(4, b"schema")
+    writer.field_i32(5, num_children)
+    return writer.getvalue()
+
+
+def _int32_element(name: bytes, repetition: Repetition | None) -> bytes:
+    writer = CompactWriter()
+    writer.field_i32(1, PhysicalType.INT32)
+    writer.field_i32(3, Repetition.REQUIRED if repetition is None else repetition)
+    writer.field_binary(4, name)
+    return writer.getvalue()
+
+
+def _path(leaf: Leaf) -> tuple[bytes, ...]:
+    return tuple(name.encode() for name in leaf.path)
+
+
+def _subtree_size(metadata: FileMetadata, index: int) -> int:
+    """How many schema elements the field at ``index`` and all below it take."""
+    elements = metadata.schema.elements
+    position, open_children = index + 1, elements[index].num_children
+    while open_children:
+        open_children += elements[position].num_children - 1
+        position += 1
+    return position - index
+
+
+def _key_values(writer: CompactWriter, arrow_schema: bytes | None, pairs: dict[str, str | None] | None = None) -> None:
+    items: list[tuple[bytes, bytes | None]] = [
+        (key.encode(), None if value is None else value.encode("utf-8", "surrogateescape"))
+        for key, value in (pairs or {}).items()
+    ]
+    if arrow_schema is not None:
+        items.append((b"ARROW:schema", arrow_schema))
+    if not items:
+        return
+    writer.field_list(5, STRUCT, len(items))
+    for key, value in items:
+        writer.begin_element()
+        writer.field_binary(1, key)
+        if value is not None:
+            writer.field_binary(2, value)
+        writer.end_struct()

@@ -1,0 +1,204 @@
+"""Literals as Arrow scalars of their column's type, where that changes nothing about the answer.
+
+pyarrow's expression engine casts literal and column to a common type before it compares them. A literal that
+the column's own type holds exactly needs no cast, and the comparison is the same one, only faster. It even
+answers where pyarrow's casts give up: ``uint64 == 1`` with values above 2**63, ``int64 == 1.0`` with values
+above 2**24, ``decimal == 1``, instants in two time zones, UUIDs.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+import uuid
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from asyncpq.scalars import NANOSECONDS, Scalar, Timestamp, nanoseconds, unscaled_decimal
+
+_INT_RANGES = {
+    pa.int8(): (-(1 << 7), (1 << 7) - 1),
+    pa.int16(): (-(1 << 15), (1 << 15) - 1),
+    pa.int32(): (-(1 << 31), (1 << 31) - 1),
+    pa.int64(): (-(1 << 63), (1 << 63) - 1),
+    pa.uint8(): (0, (1 << 8) - 1),
+    pa.uint16(): (0, (1 << 16) - 1),
+    pa.uint32(): (0, (1 << 32) - 1),
+    pa.uint64(): (0, (1 << 64) - 1),
+}
+_INT64_MAX = (1 << 63) - 1
+
+Convert = Callable[[Scalar], Any]
+_INEXACT = object()
+
+
+def storage_type(type_: pa.DataType) -> pa.DataType:
+    """The type that values are compared in: what UUIDs are stored as, what dictionaries hold, else the type itself."""
+    if isinstance(type_, pa.UuidType):
+        return pa.binary(16)
+    return type_.value_type if isinstance(type_, pa.DictionaryType) else type_
+
+
+def exact_scalar(value: Scalar, type_: pa.DataType) -> pa.Scalar | None:
+    """``value`` as a non-null scalar of ``type_`` (a :func:`storage_type`), or None where it is not exactly one."""
+    convert = converter(type_)
+    held = _INEXACT if convert is None or value is None else convert(value)
+    return None if held is _INEXACT else pa.scalar(held, type_)
+
+
+def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
+    """An array of those non-null ``values`` that ``type_`` holds exactly, and the list of the others."""
+    convert = converter(type_)
+    if convert is None:
+        return pa.nulls(0, type_), [value for value in values if value is not None]
+    held: list[Any] = []
+    others: list[Scalar] = []
+    for value in values:
+        if value is None:
+            continue
+        converted = convert(value)
+        if converted is _INEXACT:
+            others.append(value)
+        else:
+            held.append(converted)
+    return pa.array(held, type_), others
+
+
+def converter(type_: pa.DataType) -> Convert | None:
+    """What turns a literal into what ``pa.scalar(_, type_)`` takes, or into a mark for "not exactly".
+
+    None for types whose comparisons are left to pyarrow's engine.
+    """
+    plain = _PLAIN.get(type_)
+    if plain is not None:
+        return plain
+    if pa.types.is_timestamp(type_):
+        return _timestamp(type_.tz is not None, NANOSECONDS[type_.unit])
+    if pa.types.is_decimal128(type_) or pa.types.is_decimal256(type_):
+        return _decimal(type_.precision, type_.scale)
+    if pa.types.is_fixed_size_binary(type_):
+        return _fixed(type_.byte_width)
+    if pa.types.is_time(type_):
+        return _time(NANOSECONDS[type_.unit])
+    if pa.types.is_duration(type_):
+        return _duration(NANOSECONDS[type_.unit])
+    return None
+
+
+def _integer(low: int, high: int) -> Convert:
+    def convert(value: Scalar) -> Any:
+        if type(value) is int:
+            return value if low <= value <= high else _INEXACT
+        if type(value) is float and value.is_integer():
+            return int(value) if low <= value <= high else _INEXACT
+        if type(value) is Decimal and value.is_finite() and value == value.to_integral_value():
+            return int(value) if low <= value <= high else _INEXACT
+        return _INEXACT
+
+    return convert
+
+
+def _double(value: Scalar) -> Any:
+    if type(value) is float:
+        return value
+    return float(value) if type(value) is int and -(1 << 53) <= value <= 1 << 53 else _INEXACT
+
+
+def _single(value: Scalar) -> Any:
+    if type(value) is float:
+        if value != value:
+            return value
+        try:
+            return value if struct.unpack("<f", struct.pack("<f", value))[0] == value else _INEXACT
+        except OverflowError:
+            return _INEXACT
+    return float(value) if type(value) is int and -(1 << 24) <= value <= 1 << 24 else _INEXACT
+
+
+def _instance(kind: type) -> Convert:
+    def convert(value: Scalar) -> Any:
+        return value if type(value) is kind else _INEXACT
+
+    return convert
+
+
+def _text(value: Scalar) -> Any:
+    return value if type(value) is str and (value.isascii() or _is_utf8(value)) else _INEXACT
+
+
+def _is_utf8(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _fixed(width: int) -> Convert:
+    def convert(value: Scalar) -> Any:
+        if type(value) is uuid.UUID:
+            return value.bytes if width == 16 else _INEXACT
+        return value if type(value) is bytes and len(value) == width else _INEXACT
+
+    return convert
+
+
+def _decimal(precision: int, scale: int) -> Convert:
+    bound = 10**precision
+
+    def convert(value: Scalar) -> Any:
+        if type(value) is int:
+            value = Decimal(value)
+        if type(value) is not Decimal or not value.is_finite():
+            return _INEXACT
+        unscaled = unscaled_decimal(value, scale)
+        return value if isinstance(unscaled, int) and -bound < unscaled < bound else _INEXACT
+
+    return convert
+
+
+def _in_units(nanoseconds: int, unit: int) -> Any:
+    held, rest = divmod(nanoseconds, unit)
+    return held if rest == 0 and -_INT64_MAX <= held <= _INT64_MAX else _INEXACT
+
+
+def _timestamp(zoned: bool, unit: int) -> Convert:
+    def convert(value: Scalar) -> Any:
+        if type(value) is dt.datetime:
+            return _in_units(nanoseconds(value), unit) if (value.tzinfo is not None) is zoned else _INEXACT
+        if type(value) is Timestamp and (value.timezone is not None) is zoned:
+            return _in_units(value.nanoseconds, unit)
+        return _INEXACT
+
+    return convert
+
+
+def _time(unit: int) -> Convert:
+    def convert(value: Scalar) -> Any:
+        return _in_units(nanoseconds(value), unit) if type(value) is dt.time and value.tzinfo is None else _INEXACT
+
+    return convert
+
+
+def _duration(unit: int) -> Convert:
+    def convert(value: Scalar) -> Any:
+        return _in_units(nanoseconds(value), unit) if type(value) is dt.timedelta else _INEXACT
+
+    return convert
+
+
+_PLAIN: dict[pa.DataType, Convert] = {
+    **{type_: _integer(low, high) for type_, (low, high) in _INT_RANGES.items()},
+    pa.float64(): _double,
+    pa.float32(): _single,
+    pa.string(): _text,
+    pa.large_string(): _text,
+    pa.binary(): _instance(bytes),
+    pa.large_binary(): _instance(bytes),
+    pa.bool_(): _instance(bool),
+    pa.date32(): _instance(dt.date),
+    pa.date64(): _instance(dt.date),
+}

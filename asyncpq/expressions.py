@@ -1,0 +1,400 @@
+"""Predicates as a small immutable tree: :func:`col`, comparisons, ``&``, ``|``, ``~``.
+
+A predicate has three possible results for a row: true, false and null. Rows come out where it is true.
+Null and NaN follow ``pyarrow.dataset``'s rules, which differ between its forms::
+
+    col("a") == None            null for every row: no rows
+    ~(col("a") == 1)            null where a is null: drops them, as does ``!=``
+    ~col("a").is_in([1])        true where a is null: keeps them
+    col("a").is_in([1, None])   true where a is null
+    col("x") == nan             never true;   col("x").is_in([nan]) is true for NaN
+    col("x") == 0.0             true for -0.0; col("x").is_in([0.0]) is not
+
+This module knows nothing of files, schemas or pyarrow; whether a literal fits a column is decided where both
+are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NoReturn, TypeAlias, TypeVar
+
+from asyncpq.errors import ExpressionError
+from asyncpq.scalars import Scalar, as_scalar, as_scalars, literal_key, show, show_many
+
+CompareOp: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
+_OPS: dict[str, CompareOp] = {"=": "==", "==": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+class Expression:
+    """Base of all nodes. Nodes are immutable, hashable, and equal when they ask the same question.
+
+    ``1``, ``1.0`` and ``True`` are different literals, as are ``0.0`` and ``-0.0``; NaN equals NaN.
+    """
+
+    __slots__ = ()
+
+    def __and__(self, other: Expression | bool) -> Expression:
+        return And((*_args(self, And), *_args(_operand(other, "&"), And)))
+
+    def __or__(self, other: Expression | bool) -> Expression:
+        return Or((*_args(self, Or), *_args(_operand(other, "|"), Or)))
+
+    def __rand__(self, other: bool) -> Expression:
+        return _operand(other, "&") & self
+
+    def __ror__(self, other: bool) -> Expression:
+        return _operand(other, "|") | self
+
+    def __invert__(self) -> Expression:
+        return Not(self)
+
+    def __bool__(self) -> NoReturn:
+        raise ExpressionError(
+            f"the truth of {self} is known for each row only",
+            hint="Combine predicates with & | ~, each in parentheses; write between() for a < x < b.",
+        )
+
+    def _key(self) -> tuple[object, ...]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return type(self) is type(other) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._key()))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Constant(Expression):
+    """True, false or null (None) for every row."""
+
+    value: bool | None
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.value,)
+
+    def __str__(self) -> str:
+        return "null" if self.value is None else str(self.value).lower()
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Comparison(Expression):
+    """``column op value``; null where either is null."""
+
+    column: str
+    op: CompareOp
+    value: Scalar
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, self.op, literal_key(self.value))
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.op} {show(self.value)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ColumnComparison(Expression):
+    """``left op right`` of two columns; null where either is null. Never prunes."""
+
+    left: str
+    op: CompareOp
+    right: str
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.left, self.op, self.right)
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.op} {self.right}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class In(Expression):
+    """Membership, never null: a null is a member if ``values`` holds None, NaN if it holds NaN; -0.0 is not 0.0."""
+
+    column: str
+    values: tuple[Scalar, ...]
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, tuple(map(literal_key, self.values)))
+
+    def __str__(self) -> str:
+        return f"{self.column} in {show_many(self.values)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class KeyIn(Expression):
+    """``column == key`` for any of the keys, as an OR of comparisons.
+
+    Null and NaN keys count as absent, 0.0 matches -0.0; null for a null row if there is any key, false without.
+    """
+
+    column: str
+    values: tuple[Scalar, ...]
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, tuple(map(literal_key, self.values)))
+
+    def __str__(self) -> str:
+        return f"{self.column} == any of {show_many(self.values)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IsNull(Expression):
+    """Whether the column is null (or NaN, with ``nan_is_null``); never null itself."""
+
+    column: str
+    nan_is_null: bool = False
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, self.nan_is_null)
+
+    def __str__(self) -> str:
+        return f"{self.column} is null or nan" if self.nan_is_null else f"{self.column} is null"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StartsWith(Expression):
+    """Whether a string or binary column begins with ``prefix``; null where the column is null."""
+
+    column: str
+    prefix: str | bytes
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, literal_key(self.prefix))
+
+    def __str__(self) -> str:
+        return f"{self.column} starts with {show(self.prefix)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class And(Expression):
+    """Kleene AND: false if any argument is false, else null if any is null, else true. Empty: true."""
+
+    args: tuple[Expression, ...]
+
+    def _key(self) -> tuple[object, ...]:
+        return self.args
+
+    def __str__(self) -> str:
+        return " and ".join(f"({arg})" for arg in self.args) or "true"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Or(Expression):
+    """Kleene OR: true if any argument is true, else null if any is null, else false. Empty: false."""
+
+    args: tuple[Expression, ...]
+
+    def _key(self) -> tuple[object, ...]:
+        return self.args
+
+    def __str__(self) -> str:
+        return " or ".join(f"({arg})" for arg in self.args) or "false"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Not(Expression):
+    """Kleene NOT: null stays null."""
+
+    arg: Expression
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.arg,)
+
+    def __str__(self) -> str:
+        return f"not ({self.arg})"
+
+
+Atom: TypeAlias = Comparison | ColumnComparison | In | KeyIn | IsNull | StartsWith
+
+
+class Column:
+    """A column by name; comparing it makes an :class:`Expression`. Made by :func:`col`."""
+
+    __slots__ = ("name",)
+    __hash__ = None  # type: ignore[assignment]  # == makes an expression, so columns cannot be dict keys
+    __array_ufunc__ = None  # numpy scalars on the left leave the comparison to us
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise ExpressionError(f"a column is named by a string, not {name!r}")
+        self.name = name
+
+    def _compare(self, op: CompareOp, other: object) -> Expression:
+        if isinstance(other, Column):
+            return ColumnComparison(self.name, op, other.name)
+        return Comparison(self.name, op, as_scalar(other))
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]  # the point of the builder
+        return self._compare("==", other)
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]  # the point of the builder
+        return self._compare("!=", other)
+
+    def __lt__(self, other: object) -> Expression:
+        return self._compare("<", other)
+
+    def __le__(self, other: object) -> Expression:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: object) -> Expression:
+        return self._compare(">", other)
+
+    def __ge__(self, other: object) -> Expression:
+        return self._compare(">=", other)
+
+    def is_in(self, values: Iterable[object]) -> Expression:
+        """Membership in ``values`` (pyarrow's ``isin`` rules, see :class:`In`)."""
+        return In(self.name, as_scalars(values))
+
+    def is_null(self, nan_is_null: bool = False) -> Expression:
+        """True where the column is null, or NaN if ``nan_is_null``."""
+        return IsNull(self.name, bool(nan_is_null))
+
+    def is_valid(self) -> Expression:
+        """True where the column is not null."""
+        return Not(IsNull(self.name))
+
+    def between(self, low: object, high: object) -> Expression:
+        """``low <= column <= high``."""
+        return (self >= low) & (self <= high)
+
+    def starts_with(self, prefix: str | bytes) -> Expression:
+        """True where a string or binary column begins with ``prefix``."""
+        if not isinstance(prefix, (str, bytes)):
+            raise ExpressionError(f"starts_with takes str or bytes, not {prefix!r}", column=self.name)
+        return StartsWith(self.name, prefix)
+
+    def _no_logic(self, other: object = None) -> NoReturn:
+        raise ExpressionError(f"col({self.name!r}) is a column, not a predicate", hint="Compare it: col(...) == True.")
+
+    __and__ = __rand__ = __or__ = __ror__ = __invert__ = __bool__ = _no_logic
+
+    def __repr__(self) -> str:
+        return f"col({self.name!r})"
+
+
+def col(name: str) -> Column:
+    """The column ``name``; nested leaves by dotted path, such as ``"address.city"``."""
+    return Column(name)
+
+
+# -- building and looking at trees ----------------------------------------------------------------
+
+_Node = TypeVar("_Node", bound="And | Or")
+
+
+def _args(expr: Expression, node: type[_Node]) -> tuple[Expression, ...]:
+    return expr.args if isinstance(expr, node) else (expr,)
+
+
+def _operand(value: object, operator: str) -> Expression:
+    if isinstance(value, Expression):
+        return value
+    if isinstance(value, bool):
+        return Constant(value)
+    raise ExpressionError(
+        f"{operator} joins predicates, not {value!r}",
+        hint="Put each comparison in parentheses: (col('a') == 1) & (col('b') < 2).",
+    )
+
+
+def parse_filters(filters: object) -> Expression:
+    """Turn pyarrow's ``filters=`` lists into an expression.
+
+    Args:
+        filters: ``[(column, op, value), ...]``, all of which must hold, or a list of such lists, of which one
+            must. Ops: ``= == != < > <= >= in``, ``not in``. An :class:`Expression` is returned as it is.
+
+    Raises:
+        ExpressionError: naming the tuple that cannot be understood.
+    """
+    if isinstance(filters, Expression):
+        return filters
+    if not isinstance(filters, (list, tuple)) or not filters:
+        raise ExpressionError(f"filters must be a non-empty list of (column, op, value) tuples, not {filters!r}")
+    if isinstance(filters[0], (list, tuple)) and filters[0] and isinstance(filters[0][0], str):
+        return _conjunction(filters)
+    return _join(Or, [_conjunction(group) for group in filters])
+
+
+def _conjunction(group: object) -> Expression:
+    if not isinstance(group, (list, tuple)) or not group:
+        raise ExpressionError(f"expected a non-empty list of (column, op, value) tuples, not {group!r}")
+    return _join(And, [_filter_tuple(item) for item in group])
+
+
+def _join(node: type[_Node], args: list[Expression]) -> Expression:
+    return args[0] if len(args) == 1 else node(tuple(args))
+
+
+def _filter_tuple(item: object) -> Expression:
+    if not isinstance(item, (list, tuple)) or len(item) != 3 or not isinstance(item[0], str):
+        raise ExpressionError(f"filter {item!r} is not a (column, op, value) tuple")
+    column, op, value = item
+    try:
+        if op in _OPS:
+            return Comparison(column, _OPS[op], as_scalar(value))
+        if op in ("in", "not in"):
+            member = In(column, as_scalars(value))
+            return member if op == "in" else Not(member)
+    except ExpressionError as error:
+        raise ExpressionError(f"filter {item!r}: {error.message}", column=column) from error
+    raise ExpressionError(f"filter {item!r}: unknown operator {op!r}", hint=f"Known: {', '.join(_OPS)}, in, not in.")
+
+
+def columns(expr: Expression) -> tuple[str, ...]:
+    """The names of the columns that ``expr`` reads, in order of appearance."""
+    return tuple(dict.fromkeys(_column_names(expr)))
+
+
+def _column_names(expr: Expression) -> Iterator[str]:
+    if isinstance(expr, (And, Or)):
+        for arg in expr.args:
+            yield from _column_names(arg)
+    elif isinstance(expr, Not):
+        yield from _column_names(expr.arg)
+    elif isinstance(expr, ColumnComparison):
+        yield expr.left
+        yield expr.right
+    elif not isinstance(expr, Constant):
+        yield expr.column  # type: ignore[attr-defined]  # every other node has one
+
+
+def simplify(expr: Expression) -> Expression:
+    """An expression with the same result for every row, flattened, with constants and double negations folded."""
+    if isinstance(expr, (And, Or)):
+        return _simplify_junction(expr)
+    if isinstance(expr, Not):
+        arg = simplify(expr.arg)
+        if isinstance(arg, Not):
+            return arg.arg
+        if isinstance(arg, Constant):
+            return Constant(None if arg.value is None else not arg.value)
+        return Not(arg)
+    if isinstance(expr, Comparison) and expr.value is None:
+        return Constant(None)
+    return expr
+
+
+def _simplify_junction(expr: And | Or) -> Expression:
+    node = type(expr)
+    neutral = node is And  # true changes nothing in an AND, false decides it
+    args: dict[Expression, None] = {}
+    for arg in map(simplify, expr.args):
+        for part in _args(arg, node):
+            if isinstance(part, Constant) and part.value is not None:
+                if part.value is not neutral:
+                    return part
+                continue
+            args[part] = None
+    if not args:
+        return Constant(neutral)
+    return _join(node, list(args))

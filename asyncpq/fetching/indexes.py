@@ -1,0 +1,165 @@
+"""Page indexes of chosen column chunks, through the caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from asyncpq.caching.keys import ContentKey
+from asyncpq.errors import FormatError
+from asyncpq.fetching.source import ObjectSource
+from asyncpq.fetching.version import FileVersion
+from asyncpq.format.metadata import ColumnChunk
+from asyncpq.format.page_index import OffsetIndex, decode_column_index, decode_offset_index, validate_offset_index
+from asyncpq.format.statistics import order_of, page_bounds
+from asyncpq.pruning.pages import PageZones
+from asyncpq.storage.base import RequestContext
+
+
+class IndexRequest(NamedTuple):
+    """One column chunk whose page locations, and perhaps bounds, are wanted."""
+
+    row_group: int
+    leaf: int
+    bounds: bool
+
+
+class Unusable(NamedTuple):
+    """Stands in the cache for an index that is broken, so that it is fetched and judged once."""
+
+    reason: str
+
+
+class PageIndexes:
+    """What was found, by (row group, leaf). Absent and unusable indexes are simply not there.
+
+    Attributes:
+        offsets: page locations.
+        zones: bounds of the pages, ready for pruning.
+        asked_store: some came from the store.
+    """
+
+    __slots__ = ("asked_store", "offsets", "zones")
+
+    def __init__(self) -> None:
+        self.offsets: dict[tuple[int, int], OffsetIndex] = {}
+        self.zones: dict[tuple[int, int], PageZones] = {}
+        self.asked_store = False
+
+
+async def fetch_page_indexes(
+    source: ObjectSource, version: FileVersion, requests: Iterable[IndexRequest], context: RequestContext
+) -> PageIndexes:
+    """Fetch, check and parse page indexes; all that must come from the store comes in one round.
+
+    A chunk without an OffsetIndex gets no bounds either: rows could not be told from them. What is
+    missing or unusable is noted among the metrics' fallbacks.
+
+    Raises:
+        StoreError, ObjectChangedError: the store failed.
+    """
+    memory = source.resources.memory
+    indexes = PageIndexes()
+    missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]] = []
+    for request in requests:
+        chunk = version.chunk(request.row_group, request.leaf)
+        place = (request.row_group, request.leaf)
+        key = _offset_key(version, chunk)
+        if key is None:
+            context.metrics.fall_back(f"{_name(version, request)}: no OffsetIndex, whole chunks are read")
+            continue
+        parsed = memory.get(_parsed(key))
+        if parsed is None:
+            missing.append((request, key, chunk))
+        elif isinstance(parsed, Unusable):
+            context.metrics.fall_back(parsed.reason)
+        else:
+            context.metrics.cache_hits += 1
+            indexes.offsets[place] = parsed
+        if not request.bounds:
+            continue
+        bounds_key = _bounds_key(version, chunk)
+        if bounds_key is None:
+            context.metrics.fall_back(f"{_name(version, request)}: no ColumnIndex, its pages are not pruned")
+            continue
+        parsed = memory.get(_parsed(bounds_key))
+        if parsed is None:
+            missing.append((request, bounds_key, chunk))
+        elif isinstance(parsed, Unusable):
+            context.metrics.fall_back(parsed.reason)
+        else:
+            context.metrics.cache_hits += 1
+            indexes.zones[place] = parsed
+    if missing:
+        await _fetch(source, version, missing, indexes, context)
+    return indexes
+
+
+async def _fetch(
+    source: ObjectSource,
+    version: FileVersion,
+    missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]],
+    indexes: PageIndexes,
+    context: RequestContext,
+) -> None:
+    keys = list(dict.fromkeys(key for _, key, _ in missing))
+    data, asked = await source.fetch_parts(version, keys, context.step("index", context.round), admit=False)
+    indexes.asked_store = asked
+    memory = source.resources.memory
+    # locations come first: bounds are counted against them
+    for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):
+        place = (request.row_group, request.leaf)
+        rows = version.metadata.row_groups[request.row_group].num_rows
+        parsed: OffsetIndex | PageZones
+        try:
+            if key.kind == "offset_index":
+                parsed = indexes.offsets[place] = _offset_index(data[key], chunk, rows)
+            elif place in indexes.offsets:
+                parsed = indexes.zones[place] = _page_zones(data[key], version, request, indexes.offsets[place], rows)
+            else:
+                continue
+        except FormatError as error:
+            reason = f"{_name(version, request)}: {error.message}; the index is not used"
+            context.metrics.fall_back(reason)
+            memory.put(_parsed(key), Unusable(reason), len(reason))
+        else:
+            memory.put(_parsed(key), parsed, parsed.weight)
+
+
+def _offset_index(data: bytes, chunk: ColumnChunk, num_rows: int) -> OffsetIndex:
+    index = decode_offset_index(data)
+    validate_offset_index(index, chunk_start=chunk.start, chunk_stop=chunk.stop, num_rows=num_rows)
+    return index
+
+
+def _page_zones(
+    data: bytes, version: FileVersion, request: IndexRequest, offsets: OffsetIndex, num_rows: int
+) -> PageZones:
+    leaf = version.metadata.schema.leaves[request.leaf]
+    orders = version.metadata.column_orders
+    order = order_of(leaf, orders[request.leaf] if orders else None)
+    bounds = page_bounds(decode_column_index(data), leaf, order, offsets.row_counts(num_rows))
+    return PageZones(leaf, order, bounds, offsets, num_rows)
+
+
+def _offset_key(version: FileVersion, chunk: ColumnChunk) -> ContentKey | None:
+    start, length = chunk.offset_index_offset, chunk.offset_index_length
+    if start is None or not length or start < 4 or length < 0 or start + length > version.footer_start:
+        return None
+    return version.key("offset_index", start, start + length)
+
+
+def _bounds_key(version: FileVersion, chunk: ColumnChunk) -> ContentKey | None:
+    start, length = chunk.column_index_offset, chunk.column_index_length
+    if start is None or not length or start < 4 or length < 0 or start + length > version.footer_start:
+        return None
+    return version.key("column_index", start, start + length)
+
+
+def _parsed(key: ContentKey) -> tuple[str, ContentKey]:
+    """Memory holds parsed indexes under a key of their own; the bytes are not kept beside them."""
+    return ("parsed", key)
+
+
+def _name(version: FileVersion, request: IndexRequest) -> str:
+    return version.metadata.schema.leaves[request.leaf].dotted

@@ -1,0 +1,348 @@
+"""One object as seen through the caches: its current version, and parts of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
+from asyncpq.caching.single_flight import Flight
+from asyncpq.caching.tiers import look_up
+from asyncpq.errors import FormatError, UnsupportedStoreError
+from asyncpq.fetching.version import FileVersion
+from asyncpq.format.footer import FooterDecoder, FooterFound, NeedBytes
+from asyncpq.format.metadata import decode_file_metadata
+from asyncpq.planning.coalesce import ByteRange, coalesce, cut
+from asyncpq.resources import Resources
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject
+
+TRAILER_BYTES = 8  # footer length and magic
+
+
+class Tail(NamedTuple):
+    """The end of an object, kept for the indexes (and, of small objects, the pages) in it."""
+
+    start: int
+    data: bytes
+
+    def cut(self, start: int, stop: int) -> bytes | None:
+        if start < self.start:
+            return None
+        return self.data[start - self.start : stop - self.start]
+
+
+class ObjectSource:
+    """Fetches footer and parts of one object through the session's caches.
+
+    Args:
+        resources: of the session.
+        handle: the store's handle on the object.
+        namespace: who reads, for cache keys.
+    """
+
+    def __init__(self, resources: Resources, handle: StoredObject, namespace: str) -> None:
+        self.resources = resources
+        self.handle = handle
+        self._namespace = namespace
+        self._pointer_key = PointerKey(namespace, handle.identity)
+
+    # -- versions ---------------------------------------------------------------------------------
+
+    def check_guarantee(self) -> None:
+        """Refuse a store that cannot hold a read to one version, where the session asks for that.
+
+        Raises:
+            UnsupportedStoreError: the guarantee is too weak.
+        """
+        guarantee = self.handle.guarantee
+        if self.resources.options.read.require_pinning and guarantee not in (Guarantee.PINNED, Guarantee.COMPARED):
+            raise UnsupportedStoreError(
+                f"the store's guarantee for one version is only {guarantee.value!r}",
+                url=self.handle.url,
+                hint="Drop require_pinning=True to read it all the same.",
+            )
+
+    async def version(self, context: RequestContext) -> FileVersion:
+        """The version that the caches point to, or else the one the store has now.
+
+        A footer found through a pointer is used at once: the read's first GET validates it.
+        """
+        self.check_guarantee()
+        pointer = await self._pointer()
+        if pointer is not None:
+            version = await self._cached_version(pointer)
+            if version is not None:
+                context.metrics.cache_hits += 1
+                return version
+        context.metrics.cache_misses += 1
+        return await self.resources.flights.run(
+            ("version", self._pointer_key), lambda: self._fetch_version(_undated(context))
+        )
+
+    async def _pointer(self) -> Pointer | None:
+        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
+        for tier in self.resources.tiers:
+            if pointer is not None:
+                break
+            pointer = await tier.get_pointer(self._pointer_key)
+            if pointer is not None:
+                self.resources.memory.put(self._pointer_key, pointer, 300)
+        return pointer
+
+    async def _cached_version(self, pointer: Pointer) -> FileVersion | None:
+        version: FileVersion | None = self.resources.memory.get(self._version_key(pointer))
+        return version
+
+    def _version_key(self, pointer: Pointer) -> tuple[str, PointerKey, bytes]:
+        return ("version", self._pointer_key, pointer.validator.digest())
+
+    async def _fetch_version(self, context: RequestContext) -> FileVersion:
+        """Footer and tail from the store: one suffix GET, and one more if it was too short."""
+        resources = self.resources
+        guess = resources.tail_sizes.guess(self.handle.url)
+        sent = time.monotonic()
+        tail = await self.handle.fetch_tail(guess, context=context.step("tail", 1))
+        self.check_guarantee()  # known better once the store has answered
+        decoder = FooterDecoder(max_footer_bytes=resources.options.limits.max_footer_bytes)
+        try:
+            found = decoder.next(tail.data, tail.start, tail.validator.size)
+            while isinstance(found, NeedBytes):
+                rest = await self.handle.fetch_range(
+                    found.start, tail.start, context=context.step("footer", 2), pin=tail.validator
+                )
+                tail = RangeResult(rest.data + tail.data, rest.start, tail.validator)
+                found = decoder.next(tail.data, tail.start, tail.validator.size)
+            version = self._version(found, tail)
+        except FormatError as error:
+            raise error.locate(url=self.handle.url) from None
+        resources.tail_sizes.learn(self.handle.url, _needed_tail(version))
+        pointer = Pointer(tail.validator, sent)
+        resources.memory.put(self._version_key(pointer), version, version.weight)
+        resources.memory.put(self._pointer_key, pointer, 300)
+        resources.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
+        for tier in resources.tiers:
+            await tier.put_pointer(self._pointer_key, pointer)
+        return version
+
+    def _version(self, found: FooterFound, tail: RangeResult) -> FileVersion:
+        return FileVersion(
+            url=self.handle.url,
+            namespace=self._namespace,
+            identity=self.handle.identity,
+            validator=tail.validator,
+            footer_start=found.start,
+            metadata=decode_file_metadata(found.metadata_bytes),
+        )
+
+    def keep(self, version: FileVersion) -> None:
+        """Put ``version`` back with its present weight, after more of it was parsed."""
+        key = ("version", self._pointer_key, version.validator.digest())
+        self.resources.memory.put(key, version, version.weight)
+
+    async def forget(self) -> None:
+        """The object is not what the pointer says: drop it in every tier."""
+        self.resources.memory.discard(self._pointer_key)
+        for tier in self.resources.tiers:
+            await tier.drop_pointer(self._pointer_key)
+
+    # -- validity ---------------------------------------------------------------------------------
+
+    def is_fresh(self, version: FileVersion) -> bool:
+        """Whether the cache policy lets ``version`` be served without asking the store."""
+        policy = self.resources.options.cache_policy
+        if policy.kind == "immutable":
+            return True
+        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
+        if pointer is None or not pointer.validator.same_version(version.validator):
+            return False
+        return time.monotonic() - pointer.validated_at < policy.max_age_s
+
+    def _validated(self, version: FileVersion, sent: float) -> None:
+        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
+        if pointer is None or not pointer.validator.same_version(version.validator):
+            self.resources.memory.put(self._pointer_key, Pointer(version.validator, sent), 300)
+        elif sent > pointer.validated_at:
+            pointer.validated_at = sent
+
+    async def validate(self, version: FileVersion, context: RequestContext) -> None:
+        """One conditional GET of a few bytes.
+
+        Raises:
+            ObjectChangedError: the object has another version now.
+        """
+        sent = time.monotonic()
+        stop = version.size
+        await self.handle.fetch_range(
+            stop - TRAILER_BYTES, stop, context=context.step("validate", context.round), pin=version.validator
+        )
+        self._validated(version, sent)
+
+    # -- bytes ------------------------------------------------------------------------------------
+
+    async def fetch_range(self, version: FileVersion, start: int, stop: int, context: RequestContext) -> bytes:
+        """Bytes of ``version``, in parts side by side when there are many; not cached."""
+        tail: Tail | None = self.resources.memory.get(version.key("tail", 0, 0))
+        held = tail.cut(start, stop) if tail is not None else None
+        if held is not None:
+            return held
+        parts = cut(ByteRange(start, stop), self.resources.options.requests.part_bytes)
+        if len(parts) == 1:
+            return await self._get(version, start, stop, context)
+        tasks = [asyncio.ensure_future(self._get(version, *part, context)) for part in parts]
+        try:
+            return b"".join(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _get(self, version: FileVersion, start: int, stop: int, context: RequestContext) -> bytes:
+        sent = time.monotonic()
+        result = await self.handle.fetch_range(start, stop, context=context, pin=version.validator)
+        self._validated(version, sent)
+        return result.data
+
+    async def fetch_parts(
+        self, version: FileVersion, keys: Sequence[ContentKey], context: RequestContext, *, admit: bool
+    ) -> tuple[dict[ContentKey, bytes], bool]:
+        """The bytes of each key: from memory, a running fetch, another tier, or the store.
+
+        Misses of one call are coalesced and sent at once.
+
+        Args:
+            keys: distinct parts of ``version``.
+            context: whose requests they are.
+            admit: keep in memory and tiers what the store had to send.
+
+        Returns:
+            The bytes, and whether the store was asked (which validated the version).
+
+        Raises:
+            ObjectChangedError: the object has another version now.
+            StoreError: the store failed.
+        """
+        resources = self.resources
+        metrics = context.metrics
+        found: dict[ContentKey, bytes] = {}
+        missing: list[ContentKey] = []
+        for key, value in zip(keys, resources.memory.get_many(keys), strict=True):
+            if value is None:
+                missing.append(key)
+            else:
+                found[key] = value
+        if missing:
+            tail: Tail | None = resources.memory.get(version.key("tail", 0, 0))
+            if tail is not None and any(key.start >= tail.start for key in missing):
+                held = {key: tail.cut(key.start, key.stop) for key in missing}
+                found.update({key: value for key, value in held.items() if value is not None})
+                missing = [key for key in missing if held[key] is None]
+        if missing and resources.tiers:
+            lower = await look_up(resources.tiers, missing)
+            found.update(lower)
+            for key, value in lower.items():
+                resources.memory.put(key, value, len(value))
+            missing = [key for key in missing if key not in lower]
+        metrics.cache_hits += len(found)
+        metrics.cache_misses += len(missing)
+        if not missing:
+            return found, False
+        await self._fly(version, missing, found, context, admit)
+        return found, True
+
+    async def _fly(
+        self,
+        version: FileVersion,
+        missing: Sequence[ContentKey],
+        found: dict[ContentKey, bytes],
+        context: RequestContext,
+        admit: bool,
+    ) -> None:
+        """Join running flights, start the others, wait for all; fills ``found``."""
+        flights = self.resources.flights
+        joined: dict[int, tuple[Flight[dict[ContentKey, bytes]], list[ContentKey]]] = {}
+        rest: list[ContentKey] = []
+        for key in missing:
+            flight = flights.get(key)
+            if flight is None:
+                rest.append(key)
+            else:
+                joined.setdefault(id(flight), (flight, []))[1].append(key)
+        for flight, _ in joined.values():
+            flight.join()
+        undated = _undated(context)
+        for members in self._groups(rest):
+            flight = flights.start(members, partial(self._fetch_group, version, members, undated, admit))
+            flight.join()
+            joined[id(flight)] = (flight, members)
+        pending = [flight.task for flight, _ in joined.values() if not flight.task.done()]
+        try:
+            if pending:
+                await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+            for flight, members in joined.values():
+                if flight.task.done():  # all are, unless one has failed, which raises here
+                    data = await flight.wait()
+                    found.update((key, data[key]) for key in members)
+        finally:
+            for flight, _ in joined.values():
+                flight.leave()
+
+    def _groups(self, keys: Iterable[ContentKey]) -> list[list[ContentKey]]:
+        """Parts that one merged range brings, for each merged range."""
+        ordered = sorted(keys, key=lambda key: key.start)
+        if not ordered:
+            return []
+        requests = self.resources.options.requests
+        merged = coalesce(
+            [(key.start, key.stop) for key in ordered],
+            gap_bytes=requests.gap_bytes,
+            part_bytes=1 << 62,  # parts are cut inside the flight, which joins what a cut divides
+            wave=self.resources.options.limits.max_connections,
+            max_requests=requests.max_requests,
+        )
+        groups: list[list[ContentKey]] = []
+        position = 0
+        for item in merged:
+            members: list[ContentKey] = []
+            while position < len(ordered) and ordered[position].start < item.stop:
+                members.append(ordered[position])
+                position += 1
+            groups.append(members)
+        return groups
+
+    async def _fetch_group(
+        self, version: FileVersion, members: Sequence[ContentKey], context: RequestContext, admit: bool
+    ) -> dict[ContentKey, bytes]:
+        start, stop = members[0].start, max(key.stop for key in members)
+        data = await self.fetch_range(version, start, stop, context)
+        if len(members) == 1:
+            parts: Mapping[ContentKey, bytes] = {members[0]: data}
+        else:
+            parts = {key: data[key.start - start : key.stop - start] for key in members}
+        if admit:
+            for key, value in parts.items():
+                if key.kind == "page":  # the other kinds are kept parsed or decoded by whoever asked
+                    self.resources.memory.put(key, value, len(value))
+            lasting = {key: value for key, value in parts.items() if key.kind != "part"}
+            for tier in self.resources.tiers:
+                self.resources.spawn(tier.put_many(lasting))
+        return dict(parts)
+
+
+def _undated(context: RequestContext) -> RequestContext:
+    """For flights: they serve several reads, and carry the deadline of none."""
+    return RequestContext(context.metrics, None, context.scan, context.round, context.purpose)
+
+
+def _needed_tail(version: FileVersion) -> int:
+    """Bytes from the end that hold footer and indexes, judged by the first row group's first indexes."""
+    start = version.footer_start
+    groups = version.metadata.row_groups
+    if groups and groups[0].num_columns:
+        first = groups[0].chunk(0)
+        for offset in (first.column_index_offset, first.offset_index_offset):
+            if offset is not None and 0 < offset < start:
+                start = offset
+    return version.size - start

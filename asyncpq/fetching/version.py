@@ -1,0 +1,78 @@
+"""One version of one object, as far as it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, cast
+
+from asyncpq.caching.keys import ContentKey, PartKind, version_digest
+from asyncpq.errors import FormatError
+from asyncpq.format.metadata import ColumnChunk, FileMetadata, validate_chunk
+from asyncpq.storage.base import Validator
+
+T = TypeVar("T")
+
+
+class FileVersion:
+    """The footer of one version of an object, and what was derived from it.
+
+    Attributes:
+        url: for messages.
+        validator: of the response that brought the footer.
+        size: bytes of the object.
+        footer_start: where the footer begins.
+        metadata: the footer, parsed as far as queries needed.
+        digest: names this version in cache keys.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        namespace: str,
+        identity: str,
+        validator: Validator,
+        footer_start: int,
+        metadata: FileMetadata,
+    ) -> None:
+        self.url = url
+        self.validator = validator
+        self.size = validator.size
+        self.footer_start = footer_start
+        self.metadata = metadata
+        self.digest = version_digest(namespace, identity, validator)
+        self._derived: dict[Hashable, Any] = {}
+        self._derived_weight = 0
+        self._valid_chunks: set[tuple[int, int]] = set()
+
+    @property
+    def weight(self) -> int:
+        return self.metadata.weight + self._derived_weight
+
+    def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
+        return ContentKey(self.digest, kind, start, stop)
+
+    def derived(self, name: Hashable, make: Callable[[], T], weight: int = 500) -> T:
+        """What ``make`` returned when it was first asked for under ``name``: kept with the footer,
+        dropped with it. ``weight`` is its size in bytes, roughly."""
+        value = self._derived.get(name)
+        if value is None:
+            value = self._derived[name] = make()
+            self._derived_weight += weight
+        return cast("T", value)
+
+    def chunk(self, row_group: int, leaf: int) -> ColumnChunk:
+        """A column chunk whose offsets were checked against the object.
+
+        Raises:
+            CorruptFileError, UnsupportedFeatureError: the chunk cannot be read; names url and column.
+        """
+        chunk = self.metadata.row_groups[row_group].chunk(leaf)
+        if (row_group, leaf) not in self._valid_chunks:
+            schema_leaf = self.metadata.schema.leaves[leaf]
+            try:
+                validate_chunk(chunk, schema_leaf, self.size, self.footer_start)
+            except FormatError as error:
+                raise error.locate(url=self.url, column=schema_leaf.dotted) from None
+            self._valid_chunks.add((row_group, leaf))
+        return chunk

@@ -1,0 +1,359 @@
+"""The file's metadata (parquet.thrift, FileMetaData), parsed no further than it is asked.
+
+The schema and the row groups are read at once; of the column chunks, which are most of a footer, only
+the places are found (``chunk_walk``). A chunk is parsed when it is first asked for, and kept.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from asyncpq.errors import CorruptFileError
+from asyncpq.format.chunk_walk import locate_structs
+from asyncpq.format.column_chunk import (
+    Codec,
+    ColumnChunk,
+    Encoding,
+    PageEncodingStats,
+    PageType,
+    Statistics,
+    decode_column_chunk,
+    validate_chunk,
+)
+from asyncpq.format.schema import ParquetSchema, decode_schema
+from asyncpq.format.thrift import (
+    BINARY,
+    DEFAULT_MAX_ELEMENTS,
+    FALSE,
+    I16,
+    I64,
+    LIST,
+    STOP,
+    STRUCT,
+    CompactReader,
+    Fields,
+    Value,
+)
+
+__all__ = [
+    "Codec",
+    "ColumnChunk",
+    "ColumnOrder",
+    "Encoding",
+    "FileMetadata",
+    "PageEncodingStats",
+    "PageType",
+    "RowGroup",
+    "SortingColumn",
+    "Statistics",
+    "decode_file_metadata",
+    "validate_chunk",
+]
+
+# Approximate bytes that parsed objects take in memory, for the caches' accounts.
+_ELEMENT_WEIGHT: Final = 400
+_LEAF_WEIGHT: Final = 350
+_CHUNK_WEIGHT: Final = 1200
+_ROW_GROUP_WEIGHT: Final = 500
+
+
+class ColumnOrder(enum.Enum):
+    """By which order a column's min and max were made (parquet.thrift, ColumnOrder)."""
+
+    UNKNOWN = 0  # newer than this reader: the column's bounds mean nothing to it
+    TYPE_ORDER = 1
+    IEEE_754_TOTAL_ORDER = 2
+    INT96_TIMESTAMP_ORDER = 3
+
+
+class SortingColumn(NamedTuple):
+    """A column that a row group's rows are sorted by (parquet.thrift, SortingColumn)."""
+
+    column_index: int
+    descending: bool
+    nulls_first: bool
+
+
+class RowGroup:
+    """Rows ``[first_row, first_row + num_rows)`` of the file.
+
+    Attributes:
+        ordinal: index in the file.
+        num_rows: rows in it.
+        first_row: row number in the file of its first row.
+        total_byte_size: uncompressed bytes, as the writer said.
+        sorting_columns: as the writer said; not verified.
+        num_columns: the number of the schema's leaves.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_metadata",
+        "_starts",
+        "first_row",
+        "num_columns",
+        "num_rows",
+        "ordinal",
+        "sorting_columns",
+        "total_byte_size",
+    )
+
+    def __init__(
+        self,
+        metadata: FileMetadata,
+        starts: array[int],
+        *,
+        ordinal: int,
+        num_rows: int,
+        first_row: int,
+        total_byte_size: int,
+        sorting_columns: tuple[SortingColumn, ...],
+    ) -> None:
+        self._metadata = metadata
+        self._starts = starts  # of the chunks' structs, and the end of the last
+        self._chunks: dict[int, ColumnChunk] = {}
+        self.ordinal = ordinal
+        self.num_rows = num_rows
+        self.first_row = first_row
+        self.total_byte_size = total_byte_size
+        self.sorting_columns = sorting_columns
+        self.num_columns = len(starts) - 1
+
+    def __repr__(self) -> str:
+        return f"RowGroup({self.ordinal}, rows {self.first_row} to {self.first_row + self.num_rows})"
+
+    def chunk(self, leaf_index: int) -> ColumnChunk:
+        """The chunk of a leaf, parsed at the first call. Safe to call from several threads.
+
+        Raises:
+            CorruptFileError: it contradicts the schema, or a required field is missing or negative.
+            UnsupportedFeatureError: its metadata are encrypted.
+        """
+        chunk = self._chunks.get(leaf_index)
+        if chunk is None:
+            if not 0 <= leaf_index < self.num_columns:
+                raise IndexError(leaf_index)
+            metadata, starts = self._metadata, self._starts
+            leaf = metadata.schema.leaves[leaf_index]
+            chunk = decode_column_chunk(metadata.data, starts[leaf_index], starts[leaf_index + 1], leaf)
+            # num_values of a flat leaf must be its rows, else rows would be lost or made up.
+            if leaf.max_repetition_level == 0 and chunk.num_values != self.num_rows:
+                raise CorruptFileError(
+                    f"a column chunk has {chunk.num_values} values in a row group of {self.num_rows} rows",
+                    column=leaf.dotted,
+                )
+            # Two threads may both parse it: the results are equal and the first is kept.
+            chunk = self._chunks.setdefault(leaf_index, chunk)
+            metadata.weight += _CHUNK_WEIGHT
+        return chunk
+
+
+class FileMetadata:
+    """What a footer says.
+
+    Attributes:
+        data: the Thrift bytes.
+        version: 1 or 2; says little.
+        schema: the columns.
+        num_rows: rows in all row groups.
+        row_groups: in file order.
+        created_by: the writer, e.g. "parquet-mr version 1.8.0 (build abc)".
+        column_orders: one for each leaf; None when the file has none.
+        has_encryption: some columns are, or may be, encrypted.
+        weight: approximate bytes held in memory; grows as chunks are parsed.
+    """
+
+    __slots__ = (
+        "_key_value_span",
+        "_key_values",
+        "column_orders",
+        "created_by",
+        "data",
+        "has_encryption",
+        "num_rows",
+        "row_groups",
+        "schema",
+        "version",
+        "weight",
+    )
+
+    data: bytes
+    version: int
+    schema: ParquetSchema
+    num_rows: int
+    row_groups: tuple[RowGroup, ...]
+    created_by: str | None
+    column_orders: tuple[ColumnOrder, ...] | None
+    has_encryption: bool
+    weight: int
+
+    def __init__(self, data: bytes) -> None:
+        """Called by :func:`decode_file_metadata`, which fills in the rest."""
+        self.data = data
+        self.version = 0
+        self.num_rows = 0
+        self.row_groups = ()
+        self.created_by = None
+        self.column_orders = None
+        self.has_encryption = False
+        self._key_value_span: int | None = None
+        self._key_values: dict[str, str | None] | None = None
+
+    def __repr__(self) -> str:
+        return f"FileMetadata({self.num_rows} rows, {len(self.row_groups)} row groups, {self.schema!r})"
+
+    @property
+    def key_value_metadata(self) -> Mapping[str, str | None]:
+        """The file's key-value metadata; of a key that occurs twice the first value, as in Arrow.
+
+        Bytes that are not UTF-8 are shown escaped.
+        """
+        if self._key_values is None:
+            pairs: dict[str, str | None] = {}
+            if self._key_value_span is not None:
+                reader = CompactReader(self.data, self._key_value_span)
+                for pair in _structs(reader.value(LIST)):
+                    key, value = pair.get(1), pair.get(2)
+                    if isinstance(key, bytes):
+                        text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else None
+                        pairs.setdefault(key.decode("utf-8", "backslashreplace"), text)
+            self._key_values = pairs
+        return self._key_values
+
+
+def decode_file_metadata(data: bytes, *, max_elements: int = DEFAULT_MAX_ELEMENTS) -> FileMetadata:
+    """Read a footer's metadata bytes (without length and magic).
+
+    Args:
+        data: the Thrift bytes of FileMetaData; bytes after it are ignored (a footer's signature).
+        max_elements: schema elements, column chunks and other list elements that a file may have.
+
+    Raises:
+        CorruptFileError: not FileMetaData, or parts that contradict each other.
+        ResourceLimitError: deeper than 64 levels or more than ``max_elements``.
+        UnsupportedFeatureError: a schema with fixed-size vectors.
+    """
+    reader = CompactReader(data, max_elements=max_elements)
+    metadata = FileMetadata(data)
+    schema: ParquetSchema | None = None
+    version = num_rows = groups_at = None
+    last_id = 0
+    while True:
+        kind, last_id = reader.field(last_id)
+        if kind == STOP:
+            break
+        if last_id == 1:
+            version = _count(reader, kind, "version")
+        elif last_id == 2 and kind == LIST:
+            schema = decode_schema(reader)
+        elif last_id == 3:
+            num_rows = _count(reader, kind, "row count")
+        elif last_id == 4 and kind == LIST:
+            if schema is None:
+                raise CorruptFileError("the footer's row groups come before its schema")
+            groups_at = reader.pos
+            metadata.schema = schema
+            metadata.row_groups = _row_groups(reader, metadata)
+        elif last_id == 5 and kind == LIST:
+            metadata._key_value_span = reader.pos
+            reader.skip(kind)
+        elif last_id == 6 and kind == BINARY:
+            metadata.created_by = reader.binary().decode("utf-8", "backslashreplace")
+        elif last_id == 7 and kind == LIST:
+            metadata.column_orders = tuple([_order(union) for union in _structs(reader.value(kind))])
+        elif kind > FALSE:
+            metadata.has_encryption = metadata.has_encryption or last_id == 8
+            reader.skip(kind)
+    if version is None or schema is None or num_rows is None or groups_at is None:
+        raise CorruptFileError("the footer lacks a version, a schema, a row count or row groups")
+    orders = metadata.column_orders
+    if orders is not None and len(orders) != len(schema.leaves):
+        raise CorruptFileError(f"the footer has {len(orders)} column orders for {len(schema.leaves)} columns")
+    metadata.version = version
+    total = sum([group.num_rows for group in metadata.row_groups])
+    # Old parquet-protobuf files say 0 rows in the footer and the truth in the row groups.
+    if num_rows not in (total, 0):
+        raise CorruptFileError(f"the footer says {num_rows} rows, its row groups have {total}")
+    metadata.num_rows = total
+    metadata.weight = (
+        len(data)
+        + _ELEMENT_WEIGHT * len(schema.elements)
+        + _LEAF_WEIGHT * len(schema.leaves)
+        + (_ROW_GROUP_WEIGHT + 8 * len(schema.leaves)) * len(metadata.row_groups)
+    )
+    return metadata
+
+
+def _row_groups(reader: CompactReader, metadata: FileMetadata) -> tuple[RowGroup, ...]:
+    element_type, length = reader.list_header()
+    if length and element_type != STRUCT:
+        raise CorruptFileError("the footer's row groups are not structs")
+    groups: list[RowGroup] = []
+    first_row = 0
+    for ordinal in range(length):
+        group = _row_group(reader, metadata, ordinal, first_row)
+        groups.append(group)
+        first_row += group.num_rows
+    return tuple(groups)
+
+
+def _row_group(reader: CompactReader, metadata: FileMetadata, ordinal: int, first_row: int) -> RowGroup:
+    starts: array[int] | None = None
+    num_rows = total_byte_size = None
+    sorting: tuple[SortingColumn, ...] = ()
+    last_id = 0
+    while True:
+        kind, last_id = reader.field(last_id)
+        if kind == STOP:
+            break
+        if last_id == 1 and kind == LIST:
+            starts = locate_structs(reader, len(metadata.schema.leaves))
+        elif last_id == 2:
+            total_byte_size = _count(reader, kind, "total byte size")
+        elif last_id == 3:
+            num_rows = _count(reader, kind, "row count")
+        elif last_id == 4 and kind == LIST:
+            sorting = tuple([_sorting_column(fields) for fields in _structs(reader.value(kind))])
+        elif kind > FALSE:
+            reader.skip(kind)
+    if starts is None or num_rows is None or total_byte_size is None:
+        raise CorruptFileError(f"row group {ordinal} lacks its columns, its size or its row count")
+    return RowGroup(
+        metadata,
+        starts,
+        ordinal=ordinal,
+        num_rows=num_rows,
+        first_row=first_row,
+        total_byte_size=total_byte_size,
+        sorting_columns=sorting,
+    )
+
+
+def _count(reader: CompactReader, kind: int, name: str) -> int:
+    value = reader.integer() if I16 <= kind <= I64 else -1
+    if value < 0:
+        raise CorruptFileError(f"the {name} at byte {reader.pos} of the metadata is negative or not a number")
+    return value
+
+
+def _structs(values: Value) -> list[Fields]:
+    if not isinstance(values, list):
+        return []
+    return [value for value in values if isinstance(value, dict)]
+
+
+def _sorting_column(fields: Fields) -> SortingColumn:
+    index = fields.get(1)
+    if type(index) is not int or index < 0:
+        raise CorruptFileError("a row group's sorting column has no column index")
+    return SortingColumn(index, fields.get(2) is True, fields.get(3) is True)
+
+
+def _order(union: Fields) -> ColumnOrder:
+    members = tuple(union)
+    if len(members) == 1 and members[0] in (1, 2, 3):
+        return ColumnOrder(members[0])
+    return ColumnOrder.UNKNOWN

@@ -1,0 +1,153 @@
+"""Page headers against what the metadata say, and a chunk's bytes cut into pages, without I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asyncpq.errors import CorruptFileError, ResourceLimitError
+from asyncpq.format.column_chunk import ColumnChunk, PageType
+from asyncpq.format.page_header_decoder import MAX_HEADER_BYTES, NeedMore, PageHeader, decode_page_header
+
+__all__ = ["NeedMore", "Page", "PageHeader", "PageType", "PageWalker", "check_page_header", "decode_page_header"]
+
+
+def check_page_header(header: PageHeader, *, chunk: ColumnChunk, expected_size: int | None = None) -> None:
+    """Check a header against what the metadata say of its chunk; finds most flipped bits in headers.
+
+    Args:
+        header: of a data or dictionary page.
+        chunk: the chunk it belongs to.
+        expected_size: the page's size with header in the OffsetIndex, if there is one.
+
+    Raises:
+        CorruptFileError: they contradict each other.
+    """
+    if expected_size is not None and header.page_size != expected_size:
+        raise CorruptFileError(f"a page has {header.page_size} bytes, the OffsetIndex says {expected_size}")
+    if header.type is PageType.INDEX_PAGE:
+        raise CorruptFileError("an index page stands where a data or dictionary page should")
+    # Some old writers list no encodings at all.
+    if chunk.encodings and header.encoding not in chunk.encodings:
+        raise CorruptFileError(f"a page has the encoding {header.encoding}, which its chunk does not list")
+    if header.page_size > chunk.total_compressed_size:
+        raise CorruptFileError(
+            f"a page of {header.page_size} bytes is larger than its chunk of {chunk.total_compressed_size}"
+        )
+    if header.header_size + header.uncompressed_size > chunk.total_uncompressed_size:
+        raise CorruptFileError(
+            f"a page of {header.uncompressed_size} uncompressed bytes is larger than its chunk "
+            f"of {chunk.total_uncompressed_size}"
+        )
+    if header.is_data and header.num_values > chunk.num_values:
+        raise CorruptFileError(f"a page has {header.num_values} values, its chunk {chunk.num_values}")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A whole page of a chunk.
+
+    Attributes:
+        header: its header.
+        offset: its file offset, that of its header.
+        data: header and content as they are in the file.
+    """
+
+    header: PageHeader
+    offset: int
+    data: bytes
+
+    @property
+    def body(self) -> memoryview:
+        """The page without its header."""
+        return memoryview(self.data)[self.header.header_size :]
+
+
+class PageWalker:
+    """Cuts a chunk's bytes into pages as they come.
+
+    It keeps at most one page that is not whole yet. Use one walker for one chunk, feed the bytes from
+    ``chunk.start`` on in order, in pieces of any size, then call :meth:`finish`.
+
+    Args:
+        chunk: whose pages they are.
+        max_page_bytes: a page that claims more, compressed or not, is a ResourceLimitError.
+    """
+
+    def __init__(self, chunk: ColumnChunk, *, max_page_bytes: int) -> None:
+        self._chunk = chunk
+        self._max_page_bytes = max_page_bytes
+        self._buffer = bytearray()
+        self._needed = 1  # bytes in the buffer before another look is worth it
+        self._offset = chunk.start
+        self._pages = 0
+        self._values = 0
+
+    @property
+    def num_values(self) -> int:
+        """Values in the data pages cut so far."""
+        return self._values
+
+    def feed(self, data: bytes | memoryview) -> list[Page]:
+        """Take the next bytes; returns the pages that they complete, in file order.
+
+        Raises:
+            CorruptFileError: bytes that are no pages of this chunk (check_page_header, a dictionary
+                page that is not the first, more values than the chunk has).
+            ResourceLimitError: a page larger than ``max_page_bytes``.
+        """
+        self._buffer += data
+        if len(self._buffer) < self._needed:
+            return []
+        pages: list[Page] = []
+        whole = bytes(self._buffer)
+        pos = 0
+        while pos < len(whole):
+            header = decode_page_header(whole, pos, max_bytes=min(MAX_HEADER_BYTES, self._max_page_bytes))
+            left = len(whole) - pos
+            if isinstance(header, NeedMore):
+                self._needed = 2 * left  # a header that comes in drops is looked at few times
+                break
+            self._check(header)
+            if left < header.page_size:
+                self._needed = header.page_size
+                break
+            pages.append(Page(header, self._offset, whole[pos : pos + header.page_size]))
+            pos += header.page_size
+            self._offset += header.page_size
+            self._pages += 1
+            self._values += header.num_values if header.is_data else 0
+            self._needed = 1
+        del self._buffer[:pos]
+        return pages
+
+    def _check(self, header: PageHeader) -> None:
+        if max(header.page_size, header.uncompressed_size) > self._max_page_bytes:
+            raise ResourceLimitError(
+                f"a page claims {max(header.page_size, header.uncompressed_size)} bytes, "
+                f"allowed are {self._max_page_bytes}",
+                hint="Raise LimitOptions.max_page_bytes if the file is trusted.",
+            )
+        chunk = self._chunk
+        if header.type is not PageType.INDEX_PAGE:
+            check_page_header(header, chunk=chunk)
+        if header.type is PageType.DICTIONARY_PAGE and self._pages:
+            raise CorruptFileError("a dictionary page that is not the first page of its chunk")
+        if self._offset + header.page_size > chunk.stop:
+            raise CorruptFileError(f"a page ends at {self._offset + header.page_size}, its chunk at {chunk.stop}")
+        if header.is_data and self._values + header.num_values > chunk.num_values:
+            raise CorruptFileError(f"a chunk of {chunk.num_values} values has more in its pages")
+
+    def finish(self) -> None:
+        """Check that the chunk ended with a whole page and has all of its values.
+
+        Raises:
+            CorruptFileError: it did not.
+        """
+        if self._buffer:
+            raise CorruptFileError(f"a chunk ends inside a page, {len(self._buffer)} bytes after its last whole one")
+        if self._offset != self._chunk.stop:
+            raise CorruptFileError(f"a chunk's pages end at {self._offset}, the chunk at {self._chunk.stop}")
+        if self._values != self._chunk.num_values:
+            raise CorruptFileError(
+                f"a chunk's pages have {self._values} values, its metadata say {self._chunk.num_values}"
+            )

@@ -1,0 +1,389 @@
+"""What a file's statistics prove about values (parquet.thrift, ColumnOrder and Statistics).
+
+Bounds come as plain Python values that compare as the column's order does: integers for integers, dates,
+times, timestamps (in the column's unit) and decimals (unscaled), floats, bool, and bytes, which Python
+compares unsigned. What cannot be trusted is left out, with the reason; counts stay where bounds go.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+from asyncpq.errors import CorruptIndexError
+from asyncpq.format.column_chunk import ColumnChunk
+from asyncpq.format.metadata import ColumnOrder
+from asyncpq.format.page_index import BoundaryOrder, ColumnIndex
+from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType
+from asyncpq.format.writer_version import WriterVersion, has_sound_binary_statistics
+
+__all__ = [
+    "Bounds",
+    "Comparable",
+    "Order",
+    "PageBounds",
+    "WriterVersion",
+    "chunk_bounds",
+    "decode_value",
+    "order_of",
+    "page_bounds",
+]
+
+Comparable: TypeAlias = bool | int | float | bytes
+
+
+class Order(enum.Enum):
+    """How a column's values are compared, and so what its bounds decode to."""
+
+    BOOLEAN = "boolean"
+    SIGNED = "signed"
+    UNSIGNED = "unsigned"
+    FLOAT = "float"
+    BYTES = "bytes"
+    DECIMAL = "decimal"  # two's complement, big-endian, in byte arrays
+    FLOAT16 = "float16"
+    UNDEFINED = "undefined"  # bounds mean nothing
+
+
+_INTEGERS: Final = (PhysicalType.INT32, PhysicalType.INT64)
+_BYTE_ARRAYS: Final = (PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY)
+_BY_PHYSICAL_TYPE: Final = {
+    PhysicalType.BOOLEAN: Order.BOOLEAN,
+    PhysicalType.INT32: Order.SIGNED,
+    PhysicalType.INT64: Order.SIGNED,
+    PhysicalType.FLOAT: Order.FLOAT,
+    PhysicalType.DOUBLE: Order.FLOAT,
+    PhysicalType.BYTE_ARRAY: Order.BYTES,
+    PhysicalType.FIXED_LEN_BYTE_ARRAY: Order.BYTES,
+    PhysicalType.INT96: Order.UNDEFINED,
+}
+# The physical types that an annotation may stand on (LogicalTypes.md); on others it means nothing.
+_ALLOWED: Final = {
+    LogicalKind.STRING: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.ENUM: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.JSON: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.BSON: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.UUID: (PhysicalType.FIXED_LEN_BYTE_ARRAY,),
+    LogicalKind.DATE: (PhysicalType.INT32,),
+    LogicalKind.TIME: _INTEGERS,
+    LogicalKind.TIMESTAMP: (PhysicalType.INT64,),
+}
+_FORMATS: Final = {
+    (PhysicalType.INT32, Order.SIGNED): "i",
+    (PhysicalType.INT32, Order.UNSIGNED): "I",
+    (PhysicalType.INT64, Order.SIGNED): "q",
+    (PhysicalType.INT64, Order.UNSIGNED): "Q",
+    (PhysicalType.FLOAT, Order.FLOAT): "f",
+    (PhysicalType.DOUBLE, Order.FLOAT): "d",
+    (PhysicalType.FIXED_LEN_BYTE_ARRAY, Order.FLOAT16): "e",
+}
+_BOOLEANS: Final = {b"\0": False, b"\1": True}
+# Orders in which a bound may be a shorter value than any in the data.
+_TRUNCATED: Final = (Order.BYTES,)
+# Orders that the deprecated min and max, made by signed comparison, agree with.
+_SIGNED: Final = (Order.BOOLEAN, Order.SIGNED, Order.FLOAT)
+
+
+def order_of(leaf: Leaf, column_order: ColumnOrder | None) -> Order:
+    """The order of a leaf's bounds.
+
+    Args:
+        leaf: the column.
+        column_order: the file's for this leaf. None if the file has no column orders at all: then only
+            the deprecated bounds of types that compare signed mean anything.
+
+    Returns:
+        UNDEFINED for INT96, INTERVAL, VARIANT, geospatial and unknown types, and unknown orders.
+    """
+    order = _type_order(leaf)
+    if column_order is None:
+        return order if order in _SIGNED else Order.UNDEFINED
+    if column_order is ColumnOrder.TYPE_ORDER:
+        return order
+    # In the total order bounds are never NaN unless all values are; -0 is below +0. Reading them as in
+    # the type's own order is sound.
+    if column_order is ColumnOrder.IEEE_754_TOTAL_ORDER and order in (Order.FLOAT, Order.FLOAT16):
+        return order
+    return Order.UNDEFINED
+
+
+def _type_order(leaf: Leaf) -> Order:
+    physical = leaf.physical_type
+    logical = leaf.element.logical_type
+    if logical is None:
+        return _BY_PHYSICAL_TYPE[physical]
+    kind = logical.kind
+    if kind is LogicalKind.INTEGER:
+        if physical not in _INTEGERS or logical.is_signed is None:
+            return Order.UNDEFINED
+        return Order.SIGNED if logical.is_signed else Order.UNSIGNED
+    if kind is LogicalKind.DECIMAL:
+        if physical in _INTEGERS:
+            return Order.SIGNED
+        return Order.DECIMAL if physical in _BYTE_ARRAYS else Order.UNDEFINED
+    if kind is LogicalKind.FLOAT16:
+        is_half = physical is PhysicalType.FIXED_LEN_BYTE_ARRAY and leaf.element.type_length == 2
+        return Order.FLOAT16 if is_half else Order.UNDEFINED
+    return _BY_PHYSICAL_TYPE[physical] if physical in _ALLOWED.get(kind, ()) else Order.UNDEFINED
+
+
+def decode_value(raw: bytes, leaf: Leaf, order: Order) -> Comparable:
+    """A bound (plainly encoded, without a length) as a Python value that compares in ``order``.
+
+    Raises:
+        CorruptIndexError: it has the wrong length for the type, or the order is UNDEFINED.
+    """
+    value: Comparable = _decode_values([raw], leaf, order)[0]
+    return value
+
+
+def _decode_values(raw: Sequence[bytes], leaf: Leaf, order: Order) -> list[Any]:
+    if order is Order.BYTES:
+        return list(raw)
+    if order is Order.DECIMAL:
+        if not all(raw):
+            raise CorruptIndexError("a decimal bound has no bytes", column=leaf.dotted)
+        return [int.from_bytes(value, "big", signed=True) for value in raw]
+    if order is Order.BOOLEAN:
+        values = [_BOOLEANS.get(value) for value in raw]
+        if None in values:
+            raise CorruptIndexError("a boolean bound is not one byte, 0 or 1", column=leaf.dotted)
+        return values
+    code = _FORMATS.get((leaf.physical_type, order))
+    if code is None:
+        raise CorruptIndexError("the column's bounds have no defined order", column=leaf.dotted)
+    size = struct.calcsize(f"<{code}")
+    if any(len(value) != size for value in raw):
+        raise CorruptIndexError(f"a bound does not have the {size} bytes of its type", column=leaf.dotted)
+    return list(struct.unpack(f"<{len(raw)}{code}", b"".join(raw)))
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is known of the values of one chunk.
+
+    Attributes:
+        order: how the bounds compare.
+        min, max: no value (NaN aside) is below or above; both None when nothing is known.
+        min_exact, max_exact: the bound occurs as a value (0.0 may stand for -0.0).
+        null_count, nan_count: None when unknown. Of a nested leaf they count leaf values, not rows.
+        num_values: leaf values with nulls; the rows of a leaf that is not repeated.
+    """
+
+    order: Order
+    min: Comparable | None
+    max: Comparable | None
+    min_exact: bool
+    max_exact: bool
+    null_count: int | None
+    nan_count: int | None
+    num_values: int
+
+    @property
+    def all_null(self) -> bool:
+        """Certain that every value is null."""
+        return self.null_count == self.num_values
+
+
+def chunk_bounds(
+    chunk: ColumnChunk,
+    leaf: Leaf,
+    order: Order,
+    created_by: str | None,
+    has_column_orders: bool,
+    num_rows: int,
+) -> tuple[Bounds, str | None]:
+    """What a chunk's statistics prove.
+
+    Args:
+        chunk: with its raw statistics.
+        leaf: its column.
+        order: :func:`order_of` it.
+        created_by: the file's writer.
+        has_column_orders: whether the file has column orders; if so the deprecated bounds are not used,
+            if not only they are.
+        num_rows: of the row group.
+
+    Returns:
+        The bounds, with nothing known when the statistics are absent or contradict each other; and why
+        they are not used although the file has some, else None.
+    """
+    statistics = chunk.statistics
+    num_values = chunk.num_values
+    if statistics is None:
+        return _unknown(order, num_values)
+    nulls, nans = statistics.null_count, statistics.nan_count
+    if order not in (Order.FLOAT, Order.FLOAT16):
+        nans = None
+    if (nulls or 0) + (nans or 0) > num_values or (leaf.max_repetition_level == 0 and num_values != num_rows):
+        return _unknown(order, num_values, "its counts of nulls and NaN do not fit its count of values")
+    if has_column_orders:
+        raw_min, raw_max = statistics.min_value, statistics.max_value
+    else:
+        raw_min, raw_max = statistics.deprecated_min, statistics.deprecated_max
+    if raw_min is None or raw_max is None:
+        reason = "it has deprecated bounds only" if has_column_orders and statistics.deprecated_min else None
+        return _unknown(order, num_values, reason, nulls, nans)
+    if nulls == num_values:
+        return _unknown(order, num_values, "it has bounds, and nothing but nulls")
+    if order is Order.UNDEFINED or (not has_column_orders and order not in _SIGNED):
+        return _unknown(order, num_values, "the order of its bounds is undefined or unknown", nulls, nans)
+    if leaf.physical_type in _BYTE_ARRAYS and not has_sound_binary_statistics(created_by):
+        return _unknown(order, num_values, "its writer may be one that wrote wrong bounds (PARQUET-251)", nulls, nans)
+    try:
+        low, high = _decode_values((raw_min, raw_max), leaf, order)
+    except CorruptIndexError as error:
+        return _unknown(order, num_values, error.message, nulls, nans)
+    if low != low or high != high:
+        return _unknown(order, num_values, "a bound is NaN", nulls, nans)
+    if low > high:
+        return _unknown(order, num_values, "its min is above its max")
+    if order in (Order.FLOAT, Order.FLOAT16):
+        low, high = _wide_zero(low, -0.0), _wide_zero(high, 0.0)
+    # The flags are newer than the fields: where one is missing, strings may have been cut short.
+    min_exact, max_exact = statistics.is_min_value_exact, statistics.is_max_value_exact
+    if order in _TRUNCATED:
+        min_exact, max_exact = min_exact is True, max_exact is True
+    return Bounds(order, low, high, min_exact is not False, max_exact is not False, nulls, nans, num_values), None
+
+
+def _unknown(
+    order: Order, num_values: int, reason: str | None = None, nulls: int | None = None, nans: int | None = None
+) -> tuple[Bounds, str | None]:
+    return Bounds(order, None, None, False, False, nulls, nans, num_values), reason
+
+
+def _wide_zero(value: float, zero: float) -> float:
+    # A min of +0 may stand for -0, a max of -0 for +0.
+    return zero if value == 0 else value
+
+
+@dataclass(slots=True, eq=False)
+class PageBounds:
+    """What is known of the values of each page of a chunk. Bounds are inclusive; in byte order they may
+    be cut short, so they are never exact.
+
+    Attributes:
+        order: how the bounds compare.
+        mins, maxs: NaN aside; both None of a page where unknown.
+        null_pages: True where every value is null.
+        null_counts, nan_counts: None when unknown. Of a nested leaf they count leaf values, not rows.
+        boundary_order: as the writer claims and the bounds confirm, else UNORDERED.
+    """
+
+    order: Order
+    mins: list[Any]
+    maxs: list[Any]
+    null_pages: list[bool]
+    null_counts: list[int] | None
+    nan_counts: list[int] | None
+    boundary_order: BoundaryOrder
+
+    @property
+    def is_sorted(self) -> bool:
+        """Both lists ascend, or both descend, over the pages that have bounds."""
+        return self.boundary_order is not BoundaryOrder.UNORDERED
+
+    @property
+    def weight(self) -> int:
+        """Approximate bytes held in memory."""
+        strings = 0
+        if self.order is Order.BYTES:
+            strings = sum(len(value) for values in (self.mins, self.maxs) for value in values if value is not None)
+        return 300 + 150 * len(self.mins) + strings
+
+
+def page_bounds(
+    index: ColumnIndex,
+    leaf: Leaf,
+    order: Order,
+    page_row_counts: Sequence[int],
+    *,
+    has_column_orders: bool = True,
+) -> PageBounds:
+    """What a ColumnIndex proves.
+
+    Args:
+        index: decoded, of the chunk of ``leaf``.
+        leaf: the column.
+        order: :func:`order_of` it; with UNDEFINED only nulls are known.
+        page_row_counts: rows of each page, from the OffsetIndex.
+        has_column_orders: whether the file has column orders; a ColumnIndex's bounds mean nothing without.
+
+    Raises:
+        CorruptIndexError: the index contradicts itself or the OffsetIndex, and proves nothing.
+    """
+    num_pages = index.num_pages
+    if len(page_row_counts) != num_pages:
+        raise CorruptIndexError(
+            f"the ColumnIndex has {num_pages} pages, the OffsetIndex {len(page_row_counts)}", column=leaf.dotted
+        )
+    if leaf.max_repetition_level == 0:
+        _check_null_counts(index, page_row_counts, leaf)
+    is_float = order in (Order.FLOAT, Order.FLOAT16)
+    if order is Order.UNDEFINED or not has_column_orders:
+        mins: list[Any] = [None] * num_pages
+        maxs: list[Any] = [None] * num_pages
+        claimed = BoundaryOrder.UNORDERED
+    else:
+        mins, maxs = (_page_values(raw, index.null_pages, leaf, order) for raw in (index.min_values, index.max_values))
+        claimed = index.boundary_order
+        if is_float:
+            claimed = _without_nan(mins, maxs, claimed)
+    present = [(low, high) for low, high in zip(mins, maxs, strict=True) if low is not None]
+    if any(low > high for low, high in present):
+        raise CorruptIndexError("the ColumnIndex has a page whose min is above its max", column=leaf.dotted)
+    if not _is_ordered(present, claimed):
+        claimed = BoundaryOrder.UNORDERED
+    return PageBounds(
+        order, mins, maxs, index.null_pages, index.null_counts, index.nan_counts if is_float else None, claimed
+    )
+
+
+def _check_null_counts(index: ColumnIndex, rows: Sequence[int], leaf: Leaf) -> None:
+    if index.null_counts is None:
+        return
+    for is_null, nulls, num_rows in zip(index.null_pages, index.null_counts, rows, strict=True):
+        if nulls > num_rows or is_null != (nulls == num_rows):
+            raise CorruptIndexError(
+                f"the ColumnIndex has a page of {num_rows} rows with {nulls} nulls that is "
+                f"{'' if is_null else 'not '}marked as nothing but nulls",
+                column=leaf.dotted,
+            )
+
+
+def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: Order) -> list[Any]:
+    """Decoded bounds, None for null pages, whose entries in the file are placeholders."""
+    if True not in null_pages:
+        return _decode_values(raw, leaf, order)
+    present = [value for value, is_null in zip(raw, null_pages, strict=True) if not is_null]
+    decoded = iter(_decode_values(present, leaf, order))
+    return [None if is_null else next(decoded) for is_null in null_pages]
+
+
+def _without_nan(mins: list[Any], maxs: list[Any], claimed: BoundaryOrder) -> BoundaryOrder:
+    """Take out, in place, the bounds of pages with a NaN among them; widen zeros. Returns the order left."""
+    for i, (low, high) in enumerate(zip(mins, maxs, strict=True)):
+        if low is None:
+            continue
+        if low != low or high != high:
+            mins[i] = maxs[i] = None
+            claimed = BoundaryOrder.UNORDERED
+        else:
+            if low == 0:
+                mins[i] = -0.0
+            if high == 0:
+                maxs[i] = 0.0
+    return claimed
+
+
+def _is_ordered(bounds: list[tuple[Any, Any]], order: BoundaryOrder) -> bool:
+    if order is BoundaryOrder.ASCENDING:
+        return all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(bounds))
+    if order is BoundaryOrder.DESCENDING:
+        return all(a[0] >= b[0] and a[1] >= b[1] for a, b in pairwise(bounds))
+    return False

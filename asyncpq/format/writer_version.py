@@ -1,0 +1,51 @@
+"""Who wrote a file, and which of its statistics that makes untrustworthy."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+_CREATED_BY: Final = re.compile(
+    r"(?P<application>.*?)\s+version\s+(?P<version>(\d+)\.(\d+)(?:\.(\d+))?[^\s(]*)(?:\s*\(\s*build\s*(?P<build>[^)]*?)\s*\))?"
+)
+_CDH: Final = re.compile(r"-cdh(\d+)\.(\d+)")
+
+
+class WriterVersion(NamedTuple):
+    """A parsed ``created_by``, "<application> version <major>.<minor>.<patch><suffix> (build <build>)".
+
+    Attributes:
+        application: e.g. "parquet-mr".
+        release: (major, minor, patch).
+        version: as written, e.g. "1.5.0-cdh5.5.0".
+        build: None when not written.
+    """
+
+    application: str
+    release: tuple[int, int, int]
+    version: str
+    build: str | None
+
+    @classmethod
+    def parse(cls, created_by: str | None) -> WriterVersion | None:
+        """The writer; None when it is missing or does not have the usual form."""
+        found = _CREATED_BY.match(created_by) if created_by is not None and len(created_by) < 1000 else None
+        if found is None:
+            return None
+        major, minor, patch = (int(number or 0) for number in found.group(3, 4, 5))
+        return cls(found["application"], (major, minor, patch), found["version"], found["build"])
+
+
+def has_sound_binary_statistics(created_by: str | None) -> bool:
+    """Whether BYTE_ARRAY and FIXED_LEN_BYTE_ARRAY bounds can be trusted (PARQUET-251).
+
+    parquet-mr before 1.8.0 wrote wrong ones, but for Cloudera's releases from 5.5.0 on, which have the
+    fix; a writer that does not say who it is may be one of them.
+    """
+    writer = WriterVersion.parse(created_by)
+    if writer is None:
+        return False
+    if writer.application != "parquet-mr" or writer.release >= (1, 8, 0):
+        return True
+    cdh = _CDH.search(writer.version)
+    return cdh is not None and writer.release >= (1, 5, 0) and (int(cdh[1]), int(cdh[2])) >= (5, 5)

@@ -1,0 +1,157 @@
+"""Lookups by key: one key or many, of one column or several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.errors import AmbiguousColumnError, QueryError
+from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or
+from asyncpq.scalars import as_scalar
+
+KEY_POSITION = "key_position"
+_MAX_PAIRS_PRUNED = 256  # composite keys that prune one by one; more prune column by column
+
+
+class Keys:
+    """The keys of one lookup.
+
+    Args:
+        keys: for each key column a value, or a list of values; lists pair up by position.
+
+    Attributes:
+        names: the key columns.
+        where: predicate that every matching row satisfies; exact for one key column or one key.
+        prune: a sharper predicate to prune by, or None.
+    """
+
+    def __init__(self, keys: Mapping[str, Any]) -> None:
+        if not keys:
+            raise QueryError("a lookup needs at least one key column")
+        self.names = tuple(keys)
+        lists = {name: _values(value) for name, value in keys.items()}
+        lengths = {len(values) for values in lists.values()}
+        if len(lengths) > 1:
+            raise QueryError(
+                "lists of keys pair up by position and must have equal lengths, not "
+                + ", ".join(f"{name}: {len(values)}" for name, values in lists.items())
+            )
+        (self._count,) = lengths
+        self._tuples = list(zip(*lists.values(), strict=True))
+        self.prune: Expression | None = None
+        if self._count == 1:
+            self.where = _and([_equals(name, values[0]) for name, values in lists.items()])
+        else:
+            self.where = _and(
+                [KeyIn(name, tuple(as_scalar(value) for value in values)) for name, values in lists.items()]
+            )
+        if len(self.names) > 1 and 1 < self._count <= _MAX_PAIRS_PRUNED:
+            self.prune = Or(
+                tuple(
+                    _and([_equals(name, value) for name, value in zip(self.names, values, strict=True)])
+                    for values in self._tuples
+                )
+            )
+
+    @property
+    def _exact(self) -> bool:
+        """Whether ``where`` alone says which rows match."""
+        return len(self.names) == 1 or self._count <= 1
+
+    def columns(self, columns: list[str | int] | None, with_keys: bool) -> list[str | int] | None:
+        """The columns to read: those asked for, and the keys where they are needed to pair rows with keys."""
+        if columns is None or (self._exact and not with_keys):
+            return columns
+        return [*columns, *(name for name in self.names if name not in columns)]
+
+    def finish(
+        self, table: pa.Table, columns: list[str | int] | None, with_keys: bool, names: Sequence[str]
+    ) -> pa.Table:
+        """From the rows of ``where`` to the rows of the lookup.
+
+        Args:
+            table: rows that satisfy ``where``, with the columns of :meth:`columns`.
+            columns: as the caller asked.
+            with_keys: add the position of the key.
+            names: all columns of the file, in order, for ``columns=None``.
+        """
+        if with_keys and KEY_POSITION in table.column_names:
+            raise AmbiguousColumnError(f"the file has a column {KEY_POSITION!r} of its own", column=KEY_POSITION)
+        if self._exact and not with_keys:
+            return table
+        rows, positions = self._pairs(table)
+        if with_keys:
+            table = table.take(pa.array(rows, pa.int64()))
+        else:
+            table = table.take(pa.array(sorted(set(rows)), pa.int64()))
+        width = len(names) if columns is None else len(columns)
+        table = table.select(list(range(width)))
+        if with_keys:
+            table = table.append_column(KEY_POSITION, pa.array(positions, pa.int64()))
+        return table
+
+    def _pairs(self, table: pa.Table) -> tuple[list[int], list[int]]:
+        """Pairs of (row in ``table``, position of key), by row, then by position."""
+        columns = [table.column(name) for name in self.names]
+        pairs = self._hashed(columns) if self._hashable(columns) else self._compared(table)
+        return [row for row, _ in pairs], [position for _, position in pairs]
+
+    def _hashable(self, columns: Sequence[pa.ChunkedArray]) -> bool:
+        """Whether Python's equality of the values is ``==`` of the columns: same plain kind on both sides."""
+        return all(
+            kind is not None and all(type(values[number]) is kind for values in self._tuples)
+            for number, kind in enumerate(_python_kind(column.type) for column in columns)
+        )
+
+    def _hashed(self, columns: Sequence[pa.ChunkedArray]) -> list[tuple[int, int]]:
+        by_key: dict[tuple[Any, ...], list[int]] = {}
+        for position, values in enumerate(self._tuples):
+            by_key.setdefault(values, []).append(position)
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        return [(row, position) for row, key in enumerate(rows) for position in by_key.get(key, ())]
+
+    def _compared(self, table: pa.Table) -> list[tuple[int, int]]:
+        """Key by key, by the filter itself: for types whose Python values compare otherwise."""
+        arrays = {name: table.column(name) for name in self.names}
+        types = {name: column.type for name, column in arrays.items()}
+        pairs: list[tuple[int, int]] = []
+        for position, values in enumerate(self._tuples):
+            expression = _and([_equals(name, value) for name, value in zip(self.names, values, strict=True)])
+            mask = compile_filter(expression, types).mask(arrays, table.num_rows)
+            pairs.extend((row, position) for row in pc.indices_nonzero(mask).to_pylist())
+        return sorted(pairs)
+
+
+def _values(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple, set, frozenset, range)):
+        return list(value)
+    if isinstance(value, (pa.Array, pa.ChunkedArray)):
+        return list(value.to_pylist())
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 1:
+        return list(value.tolist())
+    return [value]
+
+
+def _python_kind(kind: pa.DataType) -> type | None:
+    """The Python type whose equality and hash are those of the Arrow type, if there is one."""
+    if pa.types.is_dictionary(kind):
+        return _python_kind(kind.value_type)
+    if pa.types.is_integer(kind):
+        return int
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return str
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return bytes
+    return None
+
+
+def _equals(name: str, value: Any) -> Expression:
+    return Comparison(name, "==", as_scalar(value))
+
+
+def _and(parts: Sequence[Expression]) -> Expression:
+    return parts[0] if len(parts) == 1 else And(tuple(parts))

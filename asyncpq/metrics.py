@@ -1,0 +1,109 @@
+"""What a read cost: requests, bytes, cache hits, pages pruned and read.
+
+Every read owns one :class:`ReadMetrics`; a session adds them up. Figures are exact counts; times are
+wall-clock seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+Purpose = Literal["tail", "footer", "index", "data", "validate", "stat"]
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One HTTP request (or one read call of a filesystem) as it was sent.
+
+    Attributes:
+        method: "GET" or "HEAD".
+        purpose: what it was for.
+        start, stop: byte range asked for; a suffix GET has start = -length and stop = 0.
+        status: HTTP status; 0 when there was no response, 200 for stores without statuses.
+        bytes: length of the body received.
+        attempt: 1 for the first try.
+        round: dependency step of the read that it belongs to, from 1.
+        seconds: time from sending to the end of the body.
+    """
+
+    method: str
+    purpose: Purpose
+    start: int
+    stop: int
+    status: int
+    bytes: int
+    attempt: int
+    round: int
+    seconds: float
+
+    def __str__(self) -> str:
+        span = f"last {-self.start}" if self.start < 0 else f"{self.start}-{self.stop}"
+        return f"round {self.round}: {self.method} {self.purpose} {span} ({self.bytes} bytes)"
+
+
+@dataclass(slots=True)
+class ReadMetrics:
+    """Counts of one read.
+
+    Attributes:
+        requests: requests sent, retries included.
+        retries: how many of them repeated a failed one.
+        bytes_fetched: body bytes received.
+        rounds: longest chain of requests that had to wait for one another.
+        cache_hits, cache_misses: footers, indexes, dictionaries and pages looked up in caches.
+        row_groups_total, row_groups_read: of the file; after pruning.
+        pages_total, pages_read: data pages of the touched columns in all row groups that have an
+            OffsetIndex; pages decoded.
+        rows_scanned: rows that the filter saw. rows_returned: rows that came out.
+        restarts: how often the read began again because the object had changed.
+        fallbacks: what could not be done the best way, and why.
+        guarantee: how the store pins the version ("pinned", "compared", "bracketed", "none").
+        store_path: which client served it, e.g. "aiohttp" or "s3fs".
+        log: every request, in the order they ended.
+    """
+
+    requests: int = 0
+    retries: int = 0
+    bytes_fetched: int = 0
+    rounds: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    row_groups_total: int = 0
+    row_groups_read: int = 0
+    pages_total: int = 0
+    pages_read: int = 0
+    rows_scanned: int = 0
+    rows_returned: int = 0
+    restarts: int = 0
+    wait_s: float = 0.0
+    decode_s: float = 0.0
+    guarantee: str = ""
+    store_path: str = ""
+    fallbacks: list[str] = field(default_factory=list)
+    log: list[RequestRecord] = field(default_factory=list)
+
+    def record(self, request: RequestRecord) -> None:
+        """Count one request that has ended."""
+        self.requests += 1
+        self.retries += request.attempt > 1
+        self.bytes_fetched += request.bytes
+        self.rounds = max(self.rounds, request.round)
+        self.log.append(request)
+
+    def fall_back(self, reason: str) -> None:
+        """Note that something was done in a slower way, once for each reason."""
+        if reason not in self.fallbacks:
+            self.fallbacks.append(reason)
+
+    def add(self, other: ReadMetrics) -> None:
+        """Add another read's counts, without its log."""
+        for item in fields(self):
+            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            if item.name == "fallbacks":
+                for reason in theirs:
+                    self.fall_back(reason)
+            elif item.name in ("guarantee", "store_path"):
+                setattr(self, item.name, theirs or mine)
+            elif item.name != "log":
+                setattr(self, item.name, mine + theirs)

@@ -1,0 +1,205 @@
+"""What can be set, with units in the names. This module is the only owner of defaults.
+
+All classes are frozen and keyword-only; ``dataclasses.replace`` makes a changed copy. Layers below
+the session require every knob as an argument, so that no default hides in two places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from asyncpq.errors import InvalidOptionError
+
+KIB = 1024
+MIB = 1024 * KIB
+
+LateMaterialization = Literal["auto", "always", "never"]
+
+
+def _require(condition: bool, name: str, value: object, rule: str) -> None:
+    if not condition:
+        raise InvalidOptionError(f"{name}={value!r}: {rule}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CachePolicy:
+    """How long cached bytes of an object may be served before the store is asked again.
+
+    Make one with :func:`etag` or :func:`immutable`.
+    """
+
+    kind: Literal["etag", "immutable"]
+    max_age_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self.max_age_s >= 0, "max_age_s", self.max_age_s, "must be 0 or more seconds")
+
+
+def etag(max_age_s: float = 5.0) -> CachePolicy:
+    """Serve wholly from caches for at most ``max_age_s`` seconds after the object's last validation.
+
+    Any GET of the object validates it (every one carries If-Match). 0 means one conditional GET for
+    each read that needs no other.
+    """
+    return CachePolicy(kind="etag", max_age_s=max_age_s)
+
+
+def immutable() -> CachePolicy:
+    """Never ask again: for objects whose key is never written twice."""
+    return CachePolicy(kind="immutable")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestOptions:
+    """How reads become range GETs.
+
+    Attributes:
+        tail_bytes: size of the first GET of an unknown object, taken from its end. It should cover
+            footer and page indexes. A session learns from the tails it has seen.
+        gap_bytes: two ranges closer than this are fetched as one.
+        part_bytes: merged ranges larger than this are cut into parts of this size.
+        max_requests: at most this many GETs in one round of a lookup (ranges are merged until they
+            fit); None for no bound.
+        latency_s: assumed time to first byte of a GET, for deciding on a second round.
+        bandwidth_bytes_s: assumed bytes per second of a read, for the same.
+        late_materialization: "always" fetches predicate columns first and the others only for
+            matching rows; "never" fetches all in one round; "auto" does what costs less time.
+    """
+
+    tail_bytes: int = 640 * KIB
+    gap_bytes: int = 16 * KIB
+    part_bytes: int = 8 * MIB
+    max_requests: int | None = None
+    latency_s: float = 0.030
+    bandwidth_bytes_s: float = 200e6
+    late_materialization: LateMaterialization = "auto"
+
+    def __post_init__(self) -> None:
+        _require(self.tail_bytes >= 8, "tail_bytes", self.tail_bytes, "must be at least 8 bytes")
+        _require(self.gap_bytes >= 0, "gap_bytes", self.gap_bytes, "must be 0 or more")
+        _require(self.part_bytes >= 64 * KIB, "part_bytes", self.part_bytes, "must be at least 64 KiB")
+        _require(
+            self.max_requests is None or self.max_requests >= 1, "max_requests", self.max_requests, "must be 1 or more"
+        )
+        _require(self.latency_s >= 0, "latency_s", self.latency_s, "must be 0 or more")
+        _require(self.bandwidth_bytes_s > 0, "bandwidth_bytes_s", self.bandwidth_bytes_s, "must be positive")
+        _require(
+            self.late_materialization in ("auto", "always", "never"),
+            "late_materialization",
+            self.late_materialization,
+            'must be "auto", "always" or "never"',
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryOptions:
+    """When a request is sent again.
+
+    Attributes:
+        max_attempts: tries of one request, the first included.
+        backoff_base_s: before try n+1 a random time up to ``backoff_base_s * 2**n`` is waited.
+        backoff_max_s: bound of one such wait.
+        connect_timeout_s: time to connect (DNS, TCP and TLS).
+        first_byte_timeout_s: time from sending a request to its response head.
+        stall_timeout_s: longest silence inside a response body.
+        min_throughput_bytes_s: a body slower than this, averaged, is given up after
+            ``stall_timeout_s`` and sent again.
+        read_timeout_s: time for one whole lookup, take, count, plan or scan step; None for no bound.
+    """
+
+    max_attempts: int = 6
+    backoff_base_s: float = 0.05
+    backoff_max_s: float = 5.0
+    connect_timeout_s: float = 5.0
+    first_byte_timeout_s: float = 20.0
+    stall_timeout_s: float = 20.0
+    min_throughput_bytes_s: float = 1024.0
+    read_timeout_s: float | None = 120.0
+
+    def __post_init__(self) -> None:
+        _require(self.max_attempts >= 1, "max_attempts", self.max_attempts, "must be 1 or more")
+        for name in ("backoff_base_s", "backoff_max_s", "min_throughput_bytes_s"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "must be 0 or more")
+        for name in ("connect_timeout_s", "first_byte_timeout_s", "stall_timeout_s"):
+            _require(getattr(self, name) > 0, name, getattr(self, name), "must be positive")
+        _require(
+            self.read_timeout_s is None or self.read_timeout_s > 0,
+            "read_timeout_s",
+            self.read_timeout_s,
+            "must be positive or None",
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitOptions:
+    """Bounds on what one session uses, and on what one file may make it use.
+
+    Attributes:
+        max_connections: open connections, all hosts together.
+        lookup_connections: how many of them scans leave free for lookups.
+        in_flight_bytes: bytes that all reads together may have fetched or be fetching, ahead of
+            their consumers. Every read may always have its next unit.
+        unit_bytes: target of the compressed bytes of one unit of read-ahead.
+        decode_threads: threads that decode pages; 0 decodes on the event loop.
+        max_footer_bytes: a larger footer is a ResourceLimitError.
+        max_page_bytes: a page or dictionary that claims more, uncompressed, is a ResourceLimitError.
+        max_decoded_bytes: decoded bytes of one unit; more is a ResourceLimitError.
+        max_restarts: how often a read starts again on a changed object before it gives up.
+    """
+
+    max_connections: int = 64
+    lookup_connections: int = 16
+    in_flight_bytes: int = 128 * MIB
+    unit_bytes: int = 8 * MIB
+    decode_threads: int = 2
+    max_footer_bytes: int = 256 * MIB
+    max_page_bytes: int = 256 * MIB
+    max_decoded_bytes: int = 2048 * MIB
+    max_restarts: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("max_connections", "in_flight_bytes", "unit_bytes", "max_footer_bytes", "max_page_bytes"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "must be 1 or more")
+        for name in ("decode_threads", "max_restarts", "lookup_connections"):
+            _require(getattr(self, name) >= 0, name, getattr(self, name), "must be 0 or more")
+        _require(
+            self.lookup_connections < self.max_connections,
+            "lookup_connections",
+            self.lookup_connections,
+            f"must be less than max_connections={self.max_connections}",
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadOptions:
+    """What is checked and how values come.
+
+    Attributes:
+        verify_crc: check page CRCs where the file has them.
+        trust_statistics: prune by statistics and page indexes; False reads everything and filters.
+        require_pinning: refuse stores that cannot pin or compare versions.
+        extension_types: names of Arrow extension types registered in Python that a file may ask
+            for; others come as their storage type. Canonical types need no listing.
+    """
+
+    verify_crc: bool = True
+    trust_statistics: bool = True
+    require_pinning: bool = False
+    extension_types: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionOptions:
+    """Everything a :class:`asyncpq.Session` can be told, apart from ``storage_options``."""
+
+    memory_cache_bytes: int = 256 * MIB
+    cache_policy: CachePolicy = field(default_factory=etag)
+    cache_namespace: str | None = None
+    requests: RequestOptions = field(default_factory=RequestOptions)
+    retry: RetryOptions = field(default_factory=RetryOptions)
+    limits: LimitOptions = field(default_factory=LimitOptions)
+    read: ReadOptions = field(default_factory=ReadOptions)
+
+    def __post_init__(self) -> None:
+        _require(self.memory_cache_bytes >= 0, "memory_cache_bytes", self.memory_cache_bytes, "must be 0 or more")

@@ -1,0 +1,162 @@
+"""What a read would fetch, and why: :meth:`asyncpq.File.plan`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asyncpq.errors import printable
+from asyncpq.fetching.source import ObjectSource, Tail
+from asyncpq.metrics import ReadMetrics
+from asyncpq.planning.coalesce import ByteRange, coalesce
+from asyncpq.planning.read_plan import Item, PruningReport
+from asyncpq.prepared import Prepared, Question
+
+_SHOWN = 40  # ranges that explain() lists before it sums up
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequest:
+    """One range GET.
+
+    Attributes:
+        start, stop: bytes of the object.
+        useful_bytes: how many of them were asked for; the rest are gaps.
+        columns: the top-level columns that it serves.
+    """
+
+    start: int
+    stop: int
+    useful_bytes: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A read that has not begun.
+
+    Attributes:
+        url, version: what would be read.
+        guarantee: how surely it would be one version.
+        columns: names that would be returned.
+        where: the predicate, as text; None without one.
+        pruning: what row groups and pages were ruled out.
+        by_statistics: for each condition, how many row groups its statistics alone rule out.
+        requests: range GETs of the first round, after caches and coalescing.
+        num_requests, num_bytes: of those.
+        cached_bytes: bytes that caches have already.
+        late: a second round would fetch the other columns for matching rows only.
+        fallbacks: what could not be done the best way.
+        metadata_requests: requests that planning itself took.
+    """
+
+    url: str
+    version: str
+    guarantee: str
+    columns: tuple[str, ...]
+    where: str | None
+    pruning: PruningReport
+    by_statistics: tuple[tuple[str, int], ...]
+    requests: tuple[PlannedRequest, ...]
+    cached_bytes: int
+    late: bool
+    late_columns: tuple[str, ...]
+    fallbacks: tuple[str, ...]
+    metadata_requests: int
+
+    @property
+    def num_requests(self) -> int:
+        return len(self.requests)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(request.stop - request.start for request in self.requests)
+
+    def explain(self) -> str:
+        """The plan as text, several lines."""
+        pruning = self.pruning
+        lines = [
+            f"read {printable(self.url)}",
+            f"  version {printable(self.version)} ({self.guarantee})",
+            f"  columns: {', '.join(map(printable, self.columns)) or '(none: rows are counted)'}",
+            f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
+            f"  row groups: {pruning.row_groups_kept} of {pruning.row_groups} "
+            f"({pruning.row_groups - pruning.row_groups_after_statistics} ruled out by statistics, "
+            f"{pruning.row_groups_after_statistics - pruning.row_groups_kept} by page indexes)",
+            f"  rows that may match: {pruning.rows_kept} of {pruning.rows}",
+        ]
+        lines.extend(f"    {printable(text)}: {count} ruled out by statistics" for text, count in self.by_statistics)
+        if pruning.pages:
+            lines.append(f"  pages in those row groups: {pruning.pages_kept} of {pruning.pages} by page indexes")
+        lines.append(
+            f"  round {'1 of 2' if self.late else '1 of 1' if self.requests else '0'}: "
+            f"{self.num_requests} requests, {self.num_bytes} bytes; {self.cached_bytes} bytes from caches"
+        )
+        for request in self.requests[:_SHOWN]:
+            gap = request.stop - request.start - request.useful_bytes
+            lines.append(
+                f"    GET {request.start}-{request.stop - 1} ({request.stop - request.start} bytes"
+                f"{f', {gap} of them gaps' if gap else ''}): {', '.join(map(printable, request.columns))}"
+            )
+        if len(self.requests) > _SHOWN:
+            lines.append(f"    ... and {len(self.requests) - _SHOWN} more")
+        if self.late:
+            lines.append(f"  round 2 of 2: pages of {', '.join(map(printable, self.late_columns))} with matching rows")
+        lines.extend(f"  fallback: {printable(reason)}" for reason in self.fallbacks)
+        lines.append(f"  planning took {self.metadata_requests} requests")
+        return "\n".join(lines)
+
+    __str__ = explain
+
+
+def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, question: Question) -> Plan:
+    """What ``prepared`` would fetch now, given what the caches hold."""
+    version, plan = prepared.version, prepared.plan
+    names = [field.name for field in version.metadata.schema.fields]
+    items: list[tuple[Item, str]] = []
+    for unit in plan.units(1 << 62):
+        for piece in unit.pieces:
+            items.extend((item, names[piece.row_group.columns[item.column].field]) for item in piece.items)
+    memory = source.resources.memory
+    tail: Tail | None = memory.get(version.key("tail", 0, 0))
+    missing: list[tuple[Item, str]] = []
+    cached = 0
+    for item, name in items:
+        key = version.key(item.kind, item.start, item.stop)
+        held = memory.get(("decoded", key)) if item.kind == "dictionary" else memory.get(key)
+        if held is not None or (tail is not None and item.start >= tail.start):
+            cached += item.stop - item.start
+        else:
+            missing.append((item, name))
+    options = source.resources.options
+    late_columns = {
+        names[column.field]: None for group in plan.row_groups for column in group.columns if not column.predicate
+    }
+    ranges = coalesce(
+        [(item.start, item.stop) for item, _ in missing],
+        gap_bytes=options.requests.gap_bytes,
+        part_bytes=options.requests.part_bytes,
+        wave=options.limits.max_connections,
+        max_requests=options.requests.max_requests,
+    )
+    validator = version.validator
+    return Plan(
+        url=version.url,
+        version=validator.etag or validator.version or f"{validator.size} bytes",
+        guarantee=str(source.handle.guarantee),
+        columns=tuple(prepared.shape.schema.names),
+        where=None if question.where is None else str(question.where),
+        pruning=plan.report,
+        by_statistics=tuple(plan.statistics.dropped_by.items()) if plan.statistics is not None else (),
+        requests=tuple(_request(item, missing) for item in ranges),
+        cached_bytes=cached,
+        late=plan.late,
+        late_columns=tuple(late_columns) if plan.late else (),
+        fallbacks=tuple(metrics.fallbacks),
+        metadata_requests=metrics.requests,
+    )
+
+
+def _request(span: ByteRange, items: list[tuple[Item, str]]) -> PlannedRequest:
+    inside = [(item, name) for item, name in items if item.start < span.stop and item.stop > span.start]
+    useful = sum(min(item.stop, span.stop) - max(item.start, span.start) for item, _ in inside)
+    return PlannedRequest(span.start, span.stop, useful, tuple(dict.fromkeys(name for _, name in inside)))

@@ -1,0 +1,88 @@
+"""Which range GETs fetch a set of byte ranges: a pure function, every knob an argument.
+
+A request costs its CPU, its price and a share of the connections; a gap costs its bytes. So two
+ranges become one GET when the gap between them is small, and gaps grow only when a round has more
+ranges than it may send requests.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class ByteRange(NamedTuple):
+    """Half-open range of bytes in an object."""
+
+    start: int
+    stop: int
+
+
+def coalesce(
+    ranges: Iterable[tuple[int, int]],
+    *,
+    gap_bytes: int,
+    part_bytes: int,
+    wave: int,
+    max_requests: int | None,
+) -> list[ByteRange]:
+    """Cover ``ranges`` with GETs, sorted and disjoint.
+
+    Args:
+        ranges: half-open, any order, may overlap or repeat; empty ones are ignored.
+        gap_bytes: ranges at most this far apart are merged.
+        part_bytes: a merged range longer than this is cut into near-equal parts of at most this
+            size. A cut may fall anywhere: the caller joins what it cut.
+        wave: requests that run at once. When the ranges do not fit a whole number of waves, the
+            smallest gaps are closed until they do, if none of those exceeds 16 times ``gap_bytes``.
+        max_requests: a hard bound on the number of merged ranges, or None; the smallest gaps are
+            closed whatever their size.
+
+    Returns:
+        Ranges whose union contains every input byte.
+    """
+    merged: list[ByteRange] = []
+    start = stop = -1
+    for low, high in sorted(ranges):
+        if high <= low:
+            continue
+        if stop >= 0 and low - stop <= gap_bytes:
+            stop = max(stop, high)
+        else:
+            if stop >= 0:
+                merged.append(ByteRange(start, stop))
+            start, stop = low, high
+    if stop >= 0:
+        merged.append(ByteRange(start, stop))
+    if len(merged) > wave:
+        merged = _close_gaps(merged, len(merged) // wave * wave, limit_bytes=16 * gap_bytes)
+    if max_requests is not None and len(merged) > max_requests:
+        merged = _close_gaps(merged, max_requests, limit_bytes=None)
+    return [part for item in merged for part in cut(item, part_bytes)]
+
+
+def cut(item: ByteRange, part_bytes: int) -> list[ByteRange]:
+    """``item`` in near-equal parts of at most ``part_bytes``."""
+    length = item.stop - item.start
+    if length <= part_bytes:
+        return [item]
+    count = -(-length // part_bytes)
+    edges = [item.start + length * number // count for number in range(count + 1)]
+    return [ByteRange(low, high) for low, high in itertools.pairwise(edges)]
+
+
+def _close_gaps(ranges: list[ByteRange], target: int, *, limit_bytes: int | None) -> list[ByteRange]:
+    """Merge across the smallest gaps until ``target`` ranges are left; nothing, if one exceeds the limit."""
+    gaps = sorted((right.start - left.stop, number) for number, (left, right) in enumerate(itertools.pairwise(ranges)))
+    chosen = gaps[: len(ranges) - max(1, target)]
+    if not chosen or (limit_bytes is not None and chosen[-1][0] > limit_bytes):
+        return ranges
+    closed = {number for _, number in chosen}
+    result = [ranges[0]]
+    for number, item in enumerate(ranges[1:]):
+        if number in closed:
+            result[-1] = ByteRange(result[-1].start, item.stop)
+        else:
+            result.append(item)
+    return result

@@ -1,0 +1,275 @@
+"""What a read will fetch, row group by row group, and in which units.
+
+A *column plan* says how one top-level field of one row group comes: page by page, where an
+OffsetIndex tells where pages are, or as whole column chunks. A *unit* is what is fetched at once and
+what read-ahead counts: whole pages, or parts of chunks, in row order. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from asyncpq.format.page_index import OffsetIndex
+from asyncpq.planning.coalesce import ByteRange, cut
+from asyncpq.pruning.row_groups import RowGroupPruning
+from asyncpq.pruning.row_ranges import RowRanges
+
+PART_BYTES = 1 << 20  # chunks are not cut finer than this
+
+
+class Item(NamedTuple):
+    """A piece that one column source takes.
+
+    Attributes:
+        column: position in the row group plan's ``columns``.
+        leaf: leaf index in the schema.
+        kind: "page", "dictionary", or "part" of a chunk whose pages are not known.
+        start, stop: bytes in the object.
+        first_row, num_rows: of a page, in the row group.
+    """
+
+    column: int
+    leaf: int
+    kind: Literal["page", "dictionary", "part"]
+    start: int
+    stop: int
+    first_row: int = 0
+    num_rows: int = 0
+
+
+class ChunkSpan(NamedTuple):
+    """The bytes of one leaf's column chunk."""
+
+    leaf: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """How one top-level field of one row group is read.
+
+    Attributes:
+        field: ordinal of the top-level field.
+        chunks: the chunks of its leaves.
+        offsets: page locations of a flat field that is read page by page; else None.
+        predicate: the filter needs it.
+    """
+
+    field: int
+    chunks: tuple[ChunkSpan, ...]
+    offsets: OffsetIndex | None
+    predicate: bool
+
+    @property
+    def dictionary(self) -> ByteRange | None:
+        """Where the dictionary page is: whatever stands before the first data page."""
+        if self.offsets is None:
+            return None
+        start, first = self.chunks[0].start, self.offsets.offsets[0]
+        return ByteRange(start, first) if first > start else None
+
+    def pages(self, rows: RowRanges, num_rows: int) -> list[int]:
+        """Ordinals of the pages that hold any of ``rows``; only with ``offsets``."""
+        offsets = self.offsets
+        if offsets is None:
+            return []
+        first_rows = offsets.first_rows
+        found: list[int] = []
+        following = 0
+        for start, stop in rows:
+            page = max(bisect_right(first_rows, start) - 1, following)
+            while page < len(first_rows) and first_rows[page] < stop:
+                found.append(page)
+                page += 1
+            following = page
+        return found
+
+    def page_items(self, column: int, pages: Iterable[int], num_rows: int) -> list[Item]:
+        """The items of ``pages`` (ordinals)."""
+        offsets = self.offsets
+        if offsets is None:
+            return []
+        leaf = self.chunks[0].leaf
+        items = []
+        for page in pages:
+            start = offsets.offsets[page]
+            first, stop = offsets.rows_of_page(page, num_rows)
+            items.append(Item(column, leaf, "page", start, start + offsets.sizes[page], first, stop - first))
+        return items
+
+    def num_bytes(self, rows: RowRanges, num_rows: int) -> int:
+        """Compressed bytes that ``rows`` cost, the dictionary included."""
+        if self.offsets is None:
+            return sum(chunk.stop - chunk.start for chunk in self.chunks)
+        dictionary = self.dictionary
+        sizes = self.offsets.sizes
+        return sum(sizes[page] for page in self.pages(rows, num_rows)) + (
+            dictionary.stop - dictionary.start if dictionary else 0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroupPlan:
+    """What is read of one row group.
+
+    Attributes:
+        ordinal: of the row group.
+        num_rows: rows it has.
+        rows: rows that may match; never empty.
+        columns: the fields to read, those of the filter first.
+        filtered: whether the filter must see the rows.
+    """
+
+    ordinal: int
+    num_rows: int
+    rows: RowRanges
+    columns: tuple[ColumnPlan, ...]
+    filtered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One unit's share of one row group.
+
+    Attributes:
+        row_group: its plan.
+        items: what is fetched, in row order within each column.
+        last: no further piece of this row group follows.
+    """
+
+    row_group: RowGroupPlan
+    items: tuple[Item, ...]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is fetched and accounted for at once. Units are delivered in order."""
+
+    pieces: tuple[Piece, ...]
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PruningReport:
+    """What pruning left.
+
+    Attributes:
+        row_groups: of the file.
+        row_groups_after_statistics: not ruled out by the footer's statistics (or by chosen rows).
+        row_groups_kept: not ruled out by page indexes either.
+        pages: data pages, known by OffsetIndex, of the columns read in the row groups kept.
+        pages_kept: those that hold rows which may match.
+        rows, rows_kept: rows of the file; rows that may match.
+    """
+
+    row_groups: int = 0
+    row_groups_after_statistics: int = 0
+    row_groups_kept: int = 0
+    pages: int = 0
+    pages_kept: int = 0
+    rows: int = 0
+    rows_kept: int = 0
+
+
+@dataclass(slots=True)
+class ReadPlan:
+    """A read, decided but not begun.
+
+    Attributes:
+        row_groups: what is read of each row group that is read at all, in file order.
+        late: the filter's columns are fetched first, the others for matching rows only.
+        report: what was pruned.
+        statistics: what the row groups' statistics said, where they were asked.
+    """
+
+    row_groups: tuple[RowGroupPlan, ...]
+    late: bool
+    report: PruningReport = field(default_factory=PruningReport)
+    statistics: RowGroupPruning | None = None
+
+    def first_columns(self, row_group: RowGroupPlan) -> range:
+        """Positions of the columns that are fetched in the first step."""
+        if not self.late:
+            return range(len(row_group.columns))
+        return range(sum(column.predicate for column in row_group.columns))
+
+    def num_bytes(self) -> int:
+        """Compressed bytes of the first step, before coalescing and caches."""
+        return sum(
+            group.columns[position].num_bytes(group.rows, group.num_rows)
+            for group in self.row_groups
+            for position in self.first_columns(group)
+        )
+
+    def units(self, unit_bytes: int) -> list[Unit]:
+        """The plan in units of about ``unit_bytes``; small row groups share one."""
+        units: list[Unit] = []
+        pieces: list[Piece] = []
+        size = 0
+        for group in self.row_groups:
+            for items, last in _split(group, self.first_columns(group), unit_bytes):
+                num_bytes = sum(item.stop - item.start for item in items)
+                if pieces and size + num_bytes > unit_bytes:
+                    units.append(Unit(tuple(pieces), size))
+                    pieces, size = [], 0
+                pieces.append(Piece(group, items, last))
+                size += num_bytes
+        if pieces:
+            units.append(Unit(tuple(pieces), size))
+        return units
+
+
+def _split(group: RowGroupPlan, positions: range, unit_bytes: int) -> list[tuple[tuple[Item, ...], bool]]:
+    """The items of one row group, in as many slices as its bytes ask for."""
+    paged: list[list[Item]] = []
+    parts: list[list[Item]] = []
+    total = 0
+    for position in positions:
+        column = group.columns[position]
+        if column.offsets is not None:
+            items = column.page_items(position, column.pages(group.rows, group.num_rows), group.num_rows)
+            dictionary = column.dictionary
+            if dictionary is not None and items:
+                items.insert(0, Item(position, items[0].leaf, "dictionary", dictionary.start, dictionary.stop))
+            paged.append(items)
+            total += sum(item.stop - item.start for item in items)
+        else:
+            for chunk in column.chunks:
+                total += chunk.stop - chunk.start
+                parts.append([Item(position, chunk.leaf, "part", chunk.start, chunk.stop)])
+    count = max(1, -(-total // unit_bytes))
+    if count == 1:
+        return [(tuple(item for items in (*paged, *parts) for item in items), True)]
+    slices: list[list[Item]] = [[] for _ in range(count)]
+    edges = _row_edges(group, paged, count)
+    for items in paged:
+        for item in items:
+            slices[max(0, bisect_right(edges, item.first_row) - 1)].append(item)
+    for (whole,) in parts:
+        length = whole.stop - whole.start
+        pieces = cut(ByteRange(whole.start, whole.stop), max(PART_BYTES, -(-length // count)))
+        for number, piece in enumerate(pieces):
+            slices[number * count // len(pieces)].append(whole._replace(start=piece.start, stop=piece.stop))
+    filled = [tuple(items) for items in slices if items]
+    return [(items, number == len(filled) - 1) for number, items in enumerate(filled)]
+
+
+def _row_edges(group: RowGroupPlan, paged: Sequence[Sequence[Item]], count: int) -> list[int]:
+    """Row numbers where slices begin: page starts of the column with the most bytes."""
+    if not paged:
+        return [group.num_rows * number // count for number in range(count)]
+    heaviest = max(paged, key=lambda items: sum(item.stop - item.start for item in items))
+    pages = [item for item in heaviest if item.kind == "page"]
+    total = sum(item.stop - item.start for item in pages)
+    edges = [0]
+    size = 0
+    for item in pages:
+        if size >= total * len(edges) / count and item.first_row > edges[-1]:
+            edges.append(item.first_row)
+        size += item.stop - item.start
+    return edges

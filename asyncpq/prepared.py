@@ -1,0 +1,247 @@
+"""From a question to a running read: resolve names, compile the filter, plan, and start again when the
+object changes underneath."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from asyncpq.decoding.filter import Filter, compile_filter
+from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.row_group import QueryShape
+from asyncpq.decoding.types import field_types, file_schema
+from asyncpq.errors import (
+    AmbiguousColumnError,
+    AsyncpqError,
+    DeadlineExceededError,
+    ObjectChangedError,
+    UnsupportedFeatureError,
+)
+from asyncpq.expressions import Expression, columns
+from asyncpq.fetching.planner import Query, plan_read, resolve_field
+from asyncpq.fetching.source import ObjectSource
+from asyncpq.fetching.version import FileVersion
+from asyncpq.metrics import ReadMetrics
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.read import Read
+from asyncpq.storage.base import RequestContext
+
+if TYPE_CHECKING:
+    from asyncpq.planning.read_plan import ReadPlan
+
+ColumnNames = Sequence[str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a caller asks of a file, in the caller's terms.
+
+    Attributes:
+        columns: names of top-level fields, or their ordinals; None for all.
+        where: the predicate, or None.
+        prune: a sharper predicate to prune by, implied by ``where``; or None.
+        rows: row numbers of the file, sorted and distinct; or None.
+        limit: rows wanted in file order, or None.
+        rows_only: matching rows are counted, no column is returned.
+        positional: the question names row numbers, which mean something in one version only.
+    """
+
+    columns: ColumnNames | None = None
+    where: Expression | None = None
+    prune: Expression | None = None
+    rows: Sequence[int] | None = None
+    limit: int | None = None
+    rows_only: bool = False
+    positional: bool = False
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A question, resolved against one version: ready to fetch.
+
+    Attributes:
+        version: which one.
+        plan: what will be fetched.
+        shape: schema, filter and limits of the output.
+        read: fetches and decodes it.
+    """
+
+    version: FileVersion
+    plan: ReadPlan
+    shape: QueryShape
+    read: Read
+
+
+class Preparation:
+    """Turns one question into a read, and again when the object has changed in between.
+
+    Args:
+        source: the object.
+        question: what is asked.
+        version: the version that the file handle knows; None to look it up.
+    """
+
+    def __init__(self, source: ObjectSource, question: Question, version: FileVersion | None) -> None:
+        self.source = source
+        self.question = question
+        self.version = version
+        self.metrics = ReadMetrics()
+        self._types: dict[str, pa.DataType] | None = None
+        self._finished = False
+        timeout = source.resources.options.retry.read_timeout_s
+        self._timeout_s = timeout
+        source.resources.active_reads += 1
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncIterator[None]:
+        """Bounds one step of the read by ``read_timeout_s``.
+
+        Raises:
+            DeadlineExceededError: the time is over.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                yield
+        except TimeoutError as error:
+            if isinstance(error, AsyncpqError):
+                raise
+            raise DeadlineExceededError(
+                f"not done after {self._timeout_s} s",
+                url=self.source.handle.url,
+                hint="Raise RetryOptions.read_timeout_s if the store is slow.",
+            ) from error
+
+    async def prepare(self, *, scan: bool) -> Prepared:
+        """Resolve and plan, with the metadata and index requests that this takes."""
+        while True:
+            try:
+                return await self._prepare(scan=scan)
+            except ObjectChangedError as error:
+                await self.changed(error, restartable=True)
+
+    async def _prepare(self, *, scan: bool) -> Prepared:
+        source, question, metrics = self.source, self.question, self.metrics
+        context = RequestContext(metrics, None, scan)
+        if self.version is None:
+            self.version = await source.version(context)
+        version = self.version
+        metrics.guarantee, metrics.store_path = str(source.handle.guarantee), source.handle.client
+        try:
+            shape = self._shape(version)
+            rows = _row_group_rows(version, question.rows)
+            query = Query(shape.output, question.where, question.prune, rows, question.limit)
+            plan = await plan_read(source, version, query, context.step("index", metrics.rounds + 1))
+        except AsyncpqError as error:
+            raise error.locate(url=version.url) from error.__cause__
+        memory = source.resources.options.memory_cache_bytes
+        data_context = context.step("data", metrics.rounds + 1)
+        read = Read(
+            source,
+            version,
+            plan,
+            shape,
+            data_context,
+            admit=not scan or plan.num_bytes() * 8 < memory,
+            rows_only=question.rows_only,
+        )
+        return Prepared(version, plan, shape, read)
+
+    def _shape(self, version: FileVersion) -> QueryShape:
+        options = self.source.resources.options
+        schema = version.metadata.schema
+        extensions = options.read.extension_types
+        output = resolve_output(version, () if self.question.rows_only else self.question.columns)
+        filter_: Filter | None = None
+        if self.question.where is not None:
+            names = columns(self.question.where)
+            fields = list(dict.fromkeys(resolve_field(schema, name)[0].index for name in names))
+            kinds = field_types(version, fields, extensions)
+            types = {schema.fields[field].name: kind.arrow.type for field, kind in zip(fields, kinds, strict=True)}
+            filter_ = compile_filter(self.question.where, types)
+        arrow = file_schema(version, output, extensions)
+        self._check_types(arrow)
+        limits = DecodeLimits(options.read.verify_crc, options.limits.max_page_bytes, options.limits.max_decoded_bytes)
+        return QueryShape(arrow, output, filter_, limits, extensions)
+
+    def _check_types(self, schema: pa.Schema) -> None:
+        """A read that starts again must still give the columns that were asked for."""
+        types = {field.name: field.type for field in schema}
+        if self._types is not None and self._types != types:
+            raise ObjectChangedError(
+                "the object was replaced during the read, and its columns have other types now",
+                url=self.source.handle.url,
+                hint="Call await file.refresh() and ask again.",
+            )
+        self._types = types
+
+    async def changed(self, error: ObjectChangedError, *, restartable: bool) -> None:
+        """The object is another version now: forget it, and raise unless the read may start again."""
+        await self.source.forget()
+        self.version = None
+        limit = self.source.resources.options.limits.max_restarts
+        if self.question.positional or not restartable or self.metrics.restarts >= limit:
+            if error.hint is None:
+                error.hint = "Call await file.refresh() to read the new version."
+            raise error
+        self.metrics.restarts += 1
+
+    async def ensure_fresh(self, prepared: Prepared) -> None:
+        """If the read asked the store for nothing, and the policy wants it asked: ask."""
+        if not prepared.read.asked_store and not self.source.is_fresh(prepared.version):
+            context = RequestContext(self.metrics, None, round=self.metrics.rounds + 1)
+            await self.source.validate(prepared.version, context)
+
+    def finished(self) -> None:
+        """Add the read's metrics to the session's; once."""
+        if not self._finished:
+            self._finished = True
+            self.source.resources.active_reads -= 1
+            self.source.resources.metrics.add(self.metrics)
+
+
+def resolve_output(version: FileVersion, names: ColumnNames | None) -> tuple[int, ...]:
+    """Ordinals of the top-level fields asked for, in the order asked.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError: no such field, or several of that name.
+    """
+    schema = version.metadata.schema
+    if names is None:
+        return tuple(range(len(schema.fields)))
+    output: list[int] = []
+    for name in names:
+        if isinstance(name, int):
+            output.append(schema.field(name).index)
+            continue
+        field, _ = resolve_field(schema, name)
+        if field.name != name:
+            raise UnsupportedFeatureError(
+                "a leaf inside a nested column cannot be returned alone yet",
+                column=name,
+                hint=f"Ask for the whole column {field.name!r}.",
+            )
+        output.append(field.index)
+    if len(set(output)) < len(output):
+        raise AmbiguousColumnError(f"a column is asked for twice in {list(names)!r}")
+    return tuple(output)
+
+
+def _row_group_rows(version: FileVersion, rows: Sequence[int] | None) -> Mapping[int, RowRanges] | None:
+    """File row numbers (sorted, distinct), by row group."""
+    if rows is None:
+        return None
+    found: dict[int, RowRanges] = {}
+    at = 0
+    for group in version.metadata.row_groups:
+        stop = group.first_row + group.num_rows
+        begin = at
+        while at < len(rows) and rows[at] < stop:
+            at += 1
+        if at > begin:
+            found[group.ordinal] = RowRanges.from_rows([row - group.first_row for row in rows[begin:at]])
+    return found

@@ -1,0 +1,189 @@
+"""Literals in the domain of a column's statistics, so that comparing them there gives pyarrow's answer.
+
+Bounds are plain Python values (``format.statistics.decode_value``): integers for integers, dates (days), times
+and timestamps (the column's unit) and decimals (unscaled); floats; bytes in unsigned order; bools. A literal
+becomes an int, float, Fraction, bytes or bool that Python compares with them *exactly*, even where the column's
+type cannot hold it: a timestamp between two milliseconds is a Fraction.
+
+That is sound where pyarrow's implicit casts are exact or raise: integers against floats (its safe casts refuse
+what a float cannot hold), narrower against wider numbers, units of time, scales of decimals. It is not where a
+cast may round (decimals against floats) or where pyarrow's rule is not a comparison of the two values; such
+literals are :class:`Incomparable` and nothing is pruned by them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import TypeAlias
+
+from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType
+from asyncpq.format.statistics import Order
+from asyncpq.scalars import NANOSECONDS, Scalar, Timestamp, nanoseconds, unscaled_decimal
+
+Key: TypeAlias = int | float | Fraction | bytes | bool
+
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_DAY = 86_400 * NANOSECONDS["s"]
+
+
+@dataclass(frozen=True, slots=True)
+class Incomparable:
+    """A literal that says nothing about the column's bounds, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparable:
+    """A literal in the statistics' domain.
+
+    Attributes:
+        key: what is compared with bounds; perhaps NaN.
+        same_type: whether the literal is of the column's own kind and one of its values could equal it.
+            pyarrow's ``isin`` casts literals to the column's type; only these survive that unchanged.
+    """
+
+    key: Key
+    same_type: bool = True
+
+
+ToKey: TypeAlias = Callable[[Scalar], "Comparable | Incomparable"]
+
+
+def comparable(value: Scalar, leaf: Leaf, order: Order) -> Comparable | Incomparable:
+    """Bring a literal that is not None into the domain of ``leaf``'s statistics."""
+    return to_key(leaf, order)(value)
+
+
+def to_key(leaf: Leaf, order: Order) -> ToKey:
+    """The conversion that :func:`comparable` makes, for many literals of one column."""
+    logical = leaf.element.logical_type
+    kind = None if logical is None else logical.kind
+    if order is Order.UNDEFINED:
+        return _never(f"the order of its statistics is undefined ({_describe(leaf)})")
+    if order is Order.BOOLEAN:
+        return _boolean
+    if order is Order.FLOAT:
+        return _float
+    if order is Order.FLOAT16:
+        return _never("pyarrow does not compare float16")
+    if kind is LogicalKind.DECIMAL and logical is not None:
+        return _decimal(logical.scale or 0)
+    if kind is LogicalKind.DATE:
+        return _date
+    if kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP) and logical is not None:
+        if logical.unit is None:
+            return _never("its unit of time is unknown")
+        unit = NANOSECONDS[logical.unit]
+        return _timestamp(unit) if kind is LogicalKind.TIMESTAMP else _time(unit)
+    if order in (Order.SIGNED, Order.UNSIGNED) and kind in (None, LogicalKind.INTEGER):
+        return _integer
+    if order is Order.BYTES:
+        return _fixed if leaf.element.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY else _bytes
+    return _never(f"literals are not compared with {_describe(leaf)}")
+
+
+def _describe(leaf: Leaf) -> str:
+    logical, physical = leaf.element.logical_type, leaf.element.physical_type
+    return logical.kind.name if logical is not None else physical.name if physical is not None else "a group"
+
+
+def _never(reason: str) -> ToKey:
+    result = Incomparable(reason)
+    return lambda value: result
+
+
+def _mismatch(value: Scalar) -> Incomparable:
+    return Incomparable(f"a literal of type {type(value).__name__} is not compared exactly")
+
+
+def _boolean(value: Scalar) -> Comparable | Incomparable:
+    return Comparable(value) if type(value) is bool else _mismatch(value)
+
+
+def _integer(value: Scalar) -> Comparable | Incomparable:
+    if type(value) is int:
+        return Comparable(value)
+    if type(value) is float:
+        return Comparable(value, same_type=False)
+    if type(value) is Decimal and value.is_finite():
+        return Comparable(unscaled_decimal(value, 0), same_type=False)
+    return _mismatch(value)
+
+
+def _float(value: Scalar) -> Comparable | Incomparable:
+    # Decimals are cast to floats, perhaps rounded: not compared here.
+    if type(value) is float:
+        return Comparable(value, same_type=True)
+    return Comparable(value, same_type=False) if type(value) is int else _mismatch(value)
+
+
+def _decimal(scale: int) -> ToKey:
+    factor = 10**scale
+
+    def convert(value: Scalar) -> Comparable | Incomparable:
+        if type(value) is int:
+            return Comparable(value * factor, same_type=False)
+        if type(value) is Decimal and value.is_finite():
+            key = unscaled_decimal(value, scale)
+            return Comparable(key, same_type=type(key) is int)
+        return _mismatch(value)
+
+    return convert
+
+
+def _date(value: Scalar) -> Comparable | Incomparable:
+    if type(value) is dt.date:
+        return Comparable(value.toordinal() - _EPOCH_DAY)
+    if type(value) is dt.datetime and value.tzinfo is None:
+        return Comparable(_ratio(nanoseconds(value), _DAY), same_type=False)
+    return _mismatch(value)
+
+
+def _timestamp(unit: int) -> ToKey:
+    # With a zone or without: which of the two the column takes is the filter's to check, and zoned instants
+    # are compared in UTC, in which the column is stored. A date is its midnight in UTC.
+    def convert(value: Scalar) -> Comparable | Incomparable:
+        if type(value) is dt.datetime or type(value) is Timestamp:
+            key = _ratio(nanoseconds(value), unit)
+            return Comparable(key, same_type=type(key) is int)
+        if type(value) is dt.date:
+            return Comparable((value.toordinal() - _EPOCH_DAY) * (_DAY // unit), same_type=False)
+        return _mismatch(value)
+
+    return convert
+
+
+def _time(unit: int) -> ToKey:
+    def convert(value: Scalar) -> Comparable | Incomparable:
+        if type(value) is dt.time and value.tzinfo is None:
+            key = _ratio(nanoseconds(value), unit)
+            return Comparable(key, same_type=type(key) is int)
+        return _mismatch(value)
+
+    return convert
+
+
+def _bytes(value: Scalar) -> Comparable | Incomparable:
+    if type(value) is bytes:
+        return Comparable(value)
+    if type(value) is str:
+        try:
+            return Comparable(value.encode())
+        except UnicodeEncodeError:
+            return Incomparable("a string with lone surrogates is no UTF-8")
+    return _mismatch(value)
+
+
+def _fixed(value: Scalar) -> Comparable | Incomparable:
+    return Comparable(value.bytes) if type(value) is uuid.UUID else _bytes(value)
+
+
+def _ratio(amount: int, unit: int) -> int | Fraction:
+    whole, rest = divmod(amount, unit)
+    return Fraction(amount, unit) if rest else whole

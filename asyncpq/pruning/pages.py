@@ -1,0 +1,91 @@
+"""Which rows of a row group can match, from the ColumnIndexes of its chunks (PageIndex.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from asyncpq.errors import CorruptIndexError
+from asyncpq.expressions import Atom, ColumnComparison, Expression
+from asyncpq.format.page_index import OffsetIndex
+from asyncpq.format.schema import Leaf, PhysicalType
+from asyncpq.format.statistics import Order, PageBounds
+from asyncpq.pruning.bounds import Truth, rows_where, zones_where
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.pruning.zones import Zones
+
+
+class PageZones:
+    """The pages of one chunk as zones, and the rows that each holds. Made once for each chunk; cache it.
+
+    Attributes:
+        zones: bounds by page.
+        num_rows: of the row group.
+        weight: approximate bytes held in memory.
+    """
+
+    __slots__ = ("_starts", "_stops", "num_rows", "weight", "zones")
+
+    def __init__(self, leaf: Leaf, order: Order, bounds: PageBounds, offset_index: OffsetIndex, num_rows: int) -> None:
+        """
+        Args:
+            leaf: the column.
+            order: of its statistics.
+            bounds: of its pages.
+            offset_index: checked by ``format.page_index.validate_offset_index``.
+            num_rows: of the row group.
+
+        Raises:
+            CorruptIndexError: the two indexes speak of other numbers of pages, or rows do not ascend.
+        """
+        firsts = offset_index.first_rows
+        if len(firsts) != len(bounds.mins):
+            raise CorruptIndexError(
+                f"the ColumnIndex has {len(bounds.mins)} pages, the OffsetIndex {len(firsts)}", column=leaf.dotted
+            )
+        self._starts = firsts
+        self._stops = [*firsts[1:], num_rows]
+        if not all(start < stop for start, stop in zip(self._starts, self._stops, strict=True)):
+            raise CorruptIndexError("the OffsetIndex's rows do not ascend", column=leaf.dotted)
+        self.num_rows = num_rows
+        # The spec has no exactness flag for pages; only byte arrays may be cut short.
+        may_be_cut = leaf.element.physical_type in (PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY)
+        self.zones = Zones(
+            leaf,
+            order,
+            bounds.mins,
+            bounds.maxs,
+            all_null=bounds.null_pages,
+            null_counts=bounds.null_counts,
+            nan_counts=bounds.nan_counts,
+            exact=None if may_be_cut else [True] * len(firsts),
+        )
+        self.weight = 600 + 100 * len(firsts) + bounds.weight
+
+    def rows(self, pages: RowRanges) -> RowRanges:
+        """The rows of the pages with these numbers."""
+        starts, stops = self._starts, self._stops
+        return RowRanges.from_parallel(
+            [starts[page] for page in pages.starts], [stops[page - 1] for page in pages.stops]
+        )
+
+
+def prune_pages(expr: Expression, num_rows: int, pages: Mapping[str, PageZones]) -> RowRanges:
+    """The rows of a row group in which ``expr`` may be true: a superset of those in which it is.
+
+    Args:
+        expr: the predicate.
+        num_rows: of the row group.
+        pages: for each column name in ``expr`` its pages; all rows may match an atom whose column is not there.
+
+    Returns:
+        row numbers within the row group.
+    """
+    every = RowRanges.all(num_rows)
+
+    def atom_rows(atom: Atom, truth: Truth) -> RowRanges:
+        if isinstance(atom, ColumnComparison):
+            return every
+        known = pages.get(atom.column)
+        return every if known is None else known.rows(zones_where(atom, truth, known.zones))
+
+    return rows_where(expr, Truth.TRUE, num_rows, atom_rows)

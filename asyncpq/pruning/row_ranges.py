@@ -1,0 +1,258 @@
+"""Sets of rows as sorted ranges, and their algebra."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from asyncpq.errors import InvalidOptionError
+
+
+class RowRanges:
+    """An immutable set of row numbers: sorted, disjoint, non-adjacent half-open ranges.
+
+    Row numbers are those of whatever the ranges speak of: a row group or a file. All operations take time
+    linear in the number of ranges, less where one side is small.
+
+    Attributes:
+        starts, stops: the ranges, as parallel tuples.
+        num_rows: how many rows the set holds.
+    """
+
+    __slots__ = ("num_rows", "starts", "stops")
+
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    num_rows: int
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        """From half-open ranges in any order; they may overlap, touch or be empty."""
+        starts: list[int] = []
+        stops: list[int] = []
+        for start, stop in sorted(ranges):
+            if start < 0:
+                raise InvalidOptionError(f"row range {start}-{stop} begins before row 0")
+            if start >= stop:
+                continue
+            if stops and start <= stops[-1]:
+                if stop > stops[-1]:
+                    stops[-1] = stop
+            else:
+                starts.append(start)
+                stops.append(stop)
+        self._set(tuple(starts), tuple(stops))
+
+    def _set(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> None:
+        self.starts = starts
+        self.stops = stops
+        self.num_rows = sum(stops) - sum(starts)
+
+    @classmethod
+    def from_parallel(cls, starts: Iterable[int], stops: Iterable[int]) -> RowRanges:
+        """From the starts and stops of ranges that are sorted, disjoint and non-adjacent; not checked."""
+        ranges = cls.__new__(cls)
+        ranges._set(tuple(starts), tuple(stops))
+        return ranges
+
+    @classmethod
+    def all(cls, num_rows: int) -> RowRanges:
+        """Rows 0 to ``num_rows`` - 1."""
+        return cls.from_parallel((0,), (num_rows,)) if num_rows > 0 else EMPTY
+
+    @classmethod
+    def empty(cls) -> RowRanges:
+        """No rows."""
+        return EMPTY
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[int]) -> RowRanges:
+        """From row numbers in ascending order; duplicates are allowed."""
+        starts: list[int] = []
+        stops: list[int] = []
+        last = -1
+        for row in rows:
+            if row < last or row < 0:
+                raise InvalidOptionError(f"row {row} after row {last}: rows must be ascending, from 0")
+            if stops and row <= stops[-1]:
+                stops[-1] = row + 1
+            else:
+                starts.append(row)
+                stops.append(row + 1)
+            last = row
+        return cls.from_parallel(starts, stops)
+
+    @classmethod
+    def from_sorted(cls, ranges: Iterable[tuple[int, int]]) -> RowRanges:
+        """From half-open, non-empty ranges with ascending starts that may touch or overlap; not checked."""
+        starts: list[int] = []
+        stops: list[int] = []
+        last = -1
+        for start, stop in ranges:
+            if start <= last:
+                if stop > last:
+                    stops[-1] = last = stop
+            else:
+                starts.append(start)
+                stops.append(stop)
+                last = stop
+        return cls.from_parallel(starts, stops)
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        return bool(self.starts)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """The ranges, as (start, stop)."""
+        return zip(self.starts, self.stops, strict=True)
+
+    @property
+    def num_ranges(self) -> int:
+        return len(self.starts)
+
+    @property
+    def start(self) -> int:
+        """The first row; 0 when empty."""
+        return self.starts[0] if self.starts else 0
+
+    @property
+    def stop(self) -> int:
+        """One past the last row; 0 when empty."""
+        return self.stops[-1] if self.stops else 0
+
+    def rows(self) -> Iterator[int]:
+        """Every row number, ascending."""
+        for start, stop in self:
+            yield from range(start, stop)
+
+    def __contains__(self, row: object) -> bool:
+        if not isinstance(row, int):
+            return False
+        at = bisect_right(self.starts, row) - 1
+        return at >= 0 and row < self.stops[at]
+
+    def overlaps(self, start: int, stop: int) -> bool:
+        """Whether any row of [start, stop) is in the set."""
+        at = bisect_right(self.stops, start)
+        return start < stop and at < len(self.starts) and self.starts[at] < stop
+
+    def count(self, start: int, stop: int) -> int:
+        """How many rows of [start, stop) are in the set."""
+        return self.clip(start, stop).num_rows
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RowRanges):
+            return NotImplemented
+        return self.starts == other.starts and self.stops == other.stops
+
+    def __hash__(self) -> int:
+        return hash((self.starts, self.stops))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{start}-{stop}" for start, stop in list(self)[:8])
+        return f"RowRanges({shown}{', ...' if len(self.starts) > 8 else ''}; {self.num_rows} rows)"
+
+    # -- the algebra ------------------------------------------------------------------------------
+
+    def clip(self, start: int, stop: int) -> RowRanges:
+        """The rows of the set that lie in [start, stop)."""
+        starts, stops = self.starts, self.stops
+        if not starts or (start <= starts[0] and stop >= stops[-1]):
+            return self
+        low = bisect_right(stops, start)
+        high = bisect_left(starts, stop)
+        if low >= high or start >= stop:
+            return EMPTY
+        return RowRanges.from_parallel(
+            (max(start, starts[low]), *starts[low + 1 : high]), (*stops[low : high - 1], min(stop, stops[high - 1]))
+        )
+
+    def __and__(self, other: RowRanges) -> RowRanges:
+        if len(self.starts) < len(other.starts):
+            self, other = other, self
+        if len(other.starts) <= 1:
+            return self.clip(other.starts[0], other.stops[0]) if other.starts else EMPTY
+        if self is other:
+            return self
+        return self._intersect(other)
+
+    def _intersect(self, other: RowRanges) -> RowRanges:
+        starts: list[int] = []
+        stops: list[int] = []
+        mine_starts, mine_stops = self.starts, self.stops
+        size = len(mine_starts)
+        skip = size > 8 * len(other.starts)
+        at = 0
+        for start, stop in other:
+            if skip:
+                at = bisect_right(mine_stops, start, at)
+            while at < size and mine_stops[at] <= start:
+                at += 1
+            while at < size and mine_starts[at] < stop:
+                starts.append(max(start, mine_starts[at]))
+                if mine_stops[at] > stop:
+                    stops.append(stop)
+                    break
+                stops.append(mine_stops[at])
+                at += 1
+        return RowRanges.from_parallel(starts, stops)
+
+    def __or__(self, other: RowRanges) -> RowRanges:
+        if not self.starts or self is other:
+            return other
+        if not other.starts:
+            return self
+        return RowRanges.from_sorted(sorted((*self, *other)))  # two runs: timsort merges them in linear time
+
+    def complement(self, num_rows: int) -> RowRanges:
+        """The rows of [0, num_rows) that are not in the set."""
+        clipped = self.clip(0, num_rows)
+        if not clipped.starts:
+            return RowRanges.all(num_rows)
+        starts = (0, *clipped.stops)
+        stops = (*clipped.starts, num_rows)
+        low = clipped.starts[0] == 0
+        high = len(starts) - (clipped.stops[-1] == num_rows)
+        return RowRanges.from_parallel(starts[low:high], stops[low:high])
+
+    def __sub__(self, other: RowRanges) -> RowRanges:
+        if not self.starts or not other.overlaps(self.starts[0], self.stops[-1]):
+            return self
+        return self & other.complement(self.stops[-1])
+
+    def shift(self, offset: int) -> RowRanges:
+        """Every row number plus ``offset``."""
+        if offset == 0 or not self.starts:
+            return self
+        if self.starts[0] + offset < 0:
+            raise InvalidOptionError(f"shifting {self!r} by {offset} begins before row 0")
+        return RowRanges.from_parallel([row + offset for row in self.starts], [row + offset for row in self.stops])
+
+    def split(self, row: int) -> tuple[RowRanges, RowRanges]:
+        """The rows before ``row``, and the rest."""
+        return self.clip(0, row), self.clip(row, max(row, self.stop))
+
+    def slice(self, start: int, stop: int) -> RowRanges:
+        """The ``start``-th to the (``stop`` - 1)-th row of the set, counted from 0 in ascending order."""
+        start, stop = max(start, 0), min(stop, self.num_rows)
+        if start >= stop:
+            return EMPTY
+        if start == 0 and stop == self.num_rows:
+            return self
+        return self.clip(self.row_at(start), self.row_at(stop - 1) + 1)
+
+    def row_at(self, position: int) -> int:
+        """The ``position``-th row of the set, from 0.
+
+        Raises:
+            IndexError: there are no so many rows.
+        """
+        if not 0 <= position < self.num_rows:
+            raise IndexError(f"position {position} of {self.num_rows} rows")
+        ends = list(accumulate(stop - start for start, stop in self))
+        at = bisect_right(ends, position)
+        return self.stops[at] - (ends[at] - position)
+
+
+EMPTY = RowRanges()

@@ -1,0 +1,307 @@
+"""One read of one version of an object: its units are fetched ahead, decoded in order, handed on.
+
+A :class:`Read` fetches and decodes units; a :class:`Pipeline` runs many of them with read-ahead,
+within the session's budget of bytes in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.caching.keys import ContentKey
+from asyncpq.decoding.leaf import Dictionary
+from asyncpq.decoding.row_group import Matched, QueryShape, RowGroupReader
+from asyncpq.errors import UsageError
+from asyncpq.fetching.source import ObjectSource
+from asyncpq.fetching.version import FileVersion
+from asyncpq.planning.read_plan import Item, Piece, ReadPlan, RowGroupPlan, Unit
+from asyncpq.storage.base import RequestContext
+
+INLINE_BYTES = 512 * 1024  # less than this is decoded on the loop when nothing else is running
+DECODED_AHEAD = 2  # units that may lie decoded before their consumer comes
+
+
+class Fetched(NamedTuple):
+    """The bytes of items, and dictionaries that were decoded before."""
+
+    data: dict[ContentKey, bytes]
+    dictionaries: dict[ContentKey, Dictionary]
+
+
+class Read:
+    """Fetches and decodes the units of a plan.
+
+    Args:
+        source, version: what is read.
+        plan: what to read of it.
+        shape: the output's schema, the filter and the limits.
+        context: requests are counted there; its round is that of the first data request.
+        admit: keep fetched pages in the caches.
+        rows_only: count matching rows, decode no output.
+    """
+
+    def __init__(
+        self,
+        source: ObjectSource,
+        version: FileVersion,
+        plan: ReadPlan,
+        shape: QueryShape,
+        context: RequestContext,
+        *,
+        admit: bool,
+        rows_only: bool = False,
+    ) -> None:
+        self.plan = plan
+        self.version = version
+        self.context = context
+        self.asked_store = False
+        self._source = source
+        self._shape = shape
+        self._admit = admit
+        self._rows_only = rows_only
+        self._readers: dict[int, RowGroupReader] = {}
+        self._future_items: dict[int, list[Item]] = {}
+
+    def units(self, unit_bytes: int) -> list[Unit]:
+        """The plan's units; tells the readers which pages they are to wait for."""
+        units = self.plan.units(unit_bytes)
+        for unit in units:
+            for piece in unit.pieces:
+                self._future_items.setdefault(piece.row_group.ordinal, []).extend(piece.items)
+        return units
+
+    def _key(self, item: Item) -> ContentKey:
+        return self.version.key(item.kind, item.start, item.stop)
+
+    async def fetch(self, items: Sequence[Item], round_: int) -> Fetched:
+        """Bytes of ``items``, all misses of all caches in one round."""
+        memory = self._source.resources.memory
+        metrics = self.context.metrics
+        dictionaries: dict[ContentKey, Dictionary] = {}
+        keys: list[ContentKey] = []
+        for item in items:
+            key = self._key(item)
+            if item.kind == "dictionary":
+                decoded = memory.get(("decoded", key))
+                if decoded is not None:
+                    dictionaries[key] = decoded
+                    metrics.cache_hits += 1
+                    continue
+            keys.append(key)
+        context = self.context.step("data", round_)
+        started = time.perf_counter()
+        data, asked = await self._source.fetch_parts(self.version, keys, context, admit=self._admit)
+        metrics.wait_s += time.perf_counter() - started
+        self.asked_store |= asked
+        return Fetched(data, dictionaries)
+
+    async def run(self, unit: Unit) -> list[pa.Table]:
+        """Fetch and decode one unit; units of one row group in order."""
+        fetched = await self.fetch([item for piece in unit.pieces for item in piece.items], self.context.round)
+        return await self.decode(unit, fetched)
+
+    async def decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
+        """The matching rows of a unit, one table for each of its row groups."""
+        resources = self._source.resources
+        size = sum(map(len, fetched.data.values()))
+        inline = size < INLINE_BYTES and resources.active_reads <= 1 and not self.plan.late
+        started = time.perf_counter()
+        try:
+            if not self.plan.late:
+                if inline:
+                    return self._decode_all(unit, fetched)
+                return await resources.in_thread(lambda: self._decode_all(unit, fetched))
+            matches = await resources.in_thread(lambda: self._match_all(unit, fetched))
+            late = [
+                reader.late_items(matched, self.plan.first_columns(piece.row_group))
+                for piece, reader, matched in matches
+            ]
+            items = [item for some in late for item in some]
+            rest = await self.fetch(items, self.context.round + 1) if items else Fetched({}, {})
+            return await resources.in_thread(lambda: self._emit_all(matches, late, rest))
+        finally:
+            self.context.metrics.decode_s += time.perf_counter() - started
+
+    # -- in a thread ------------------------------------------------------------------------------
+
+    def _decode_all(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
+        matches = self._match_all(unit, fetched)
+        return self._emit_all(matches, [[] for _ in matches], Fetched({}, {}))
+
+    def _match_all(self, unit: Unit, fetched: Fetched) -> list[tuple[Piece, RowGroupReader, Matched]]:
+        matches: list[tuple[Piece, RowGroupReader, Matched]] = []
+        for piece in unit.pieces:
+            reader = self._reader(piece.row_group)
+            self._add(reader, piece.items, fetched)
+            matched = reader.match(self.plan.first_columns(piece.row_group))
+            self.context.metrics.rows_scanned += matched.seen
+            matches.append((piece, reader, matched))
+        return matches
+
+    def _emit_all(
+        self, matches: Sequence[tuple[Piece, RowGroupReader, Matched]], late: Sequence[Sequence[Item]], rest: Fetched
+    ) -> list[pa.Table]:
+        tables: list[pa.Table] = []
+        for (piece, reader, matched), items in zip(matches, late, strict=True):
+            self._add(reader, items, rest)
+            if matched.num_rows or not self._rows_only:
+                tables.append(reader.emit(matched))
+            if piece.last:
+                self.context.metrics.pages_read += reader.pages_decoded
+                self._readers.pop(piece.row_group.ordinal, None)
+        return tables
+
+    def _reader(self, plan: RowGroupPlan) -> RowGroupReader:
+        reader = self._readers.get(plan.ordinal)
+        if reader is None:
+            reader = self._readers[plan.ordinal] = RowGroupReader(self.version, plan, self._shape)
+            reader.expect(self._future_items.pop(plan.ordinal, ()))
+        return reader
+
+    def _add(self, reader: RowGroupReader, items: Sequence[Item], fetched: Fetched) -> None:
+        memory = self._source.resources.memory
+        for item in items:
+            key = self._key(item)
+            if item.kind == "dictionary":
+                dictionary = fetched.dictionaries.get(key)
+                if dictionary is None:
+                    dictionary = reader.decode_dictionary(item, fetched.data[key])
+                    memory.put(("decoded", key), dictionary, dictionary.weight)
+                reader.set_dictionary(item, dictionary)
+            else:
+                reader.add(item, fetched.data[key])
+
+
+class _Running:
+    """A unit on its way: its task and what it holds of the budget."""
+
+    __slots__ = ("size", "task")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.task: asyncio.Task[list[pa.Table]] | None = None
+
+
+class Pipeline:
+    """Runs units in order with read-ahead.
+
+    Bytes are granted in delivery order. The unit that the consumer waits for is always granted, over
+    budget if need be; further ones wait for the session's budget. Close it, or it leaves tasks.
+    """
+
+    def __init__(self, read: Read, units: Sequence[Unit], source: ObjectSource) -> None:
+        self._read = read
+        self._units = units
+        self._resources = source.resources
+        self._running: deque[_Running] = deque()
+        self._decode_slots = asyncio.Semaphore(DECODED_AHEAD)
+        self._drained = asyncio.Event()
+        self._started = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin fetching."""
+        if self._pump is not None or self._closed:
+            raise UsageError("a pipeline is started once")
+        self._drained.set()
+        self._pump = asyncio.get_running_loop().create_task(self._fetch_ahead())
+
+    async def _fetch_ahead(self) -> None:
+        previous: asyncio.Task[list[pa.Table]] | None = None
+        for unit in self._units:
+            running = _Running(unit.num_bytes)
+            await self._grant(unit.num_bytes)
+            self._running.append(running)
+            self._drained.clear()
+            running.task = asyncio.get_running_loop().create_task(self._run(unit, previous))
+            previous = running.task
+            self._started.set()
+
+    async def _grant(self, size: int) -> None:
+        """Wait until the budget has room, or nothing of this read is under way any more."""
+        budget = self._resources.budget
+        if not self._running:
+            budget.take(size)
+            return
+        granted = budget.request(size)
+        drained = asyncio.ensure_future(self._drained.wait())
+        try:
+            await asyncio.wait((granted, drained), return_when=asyncio.FIRST_COMPLETED)
+            if not budget.withdraw(granted):
+                budget.take(size)
+        except asyncio.CancelledError:
+            if budget.withdraw(granted):
+                budget.release(size)
+            raise
+        finally:
+            drained.cancel()
+
+    async def _run(self, unit: Unit, previous: asyncio.Task[list[pa.Table]] | None) -> list[pa.Table]:
+        items = [item for piece in unit.pieces for item in piece.items]
+        fetched = await self._read.fetch(items, self._read.context.round)
+        if previous is not None:
+            await asyncio.wait((previous,))
+            if previous.cancelled() or previous.exception() is not None:
+                return []  # the consumer meets that one first
+        await self._decode_slots.acquire()
+        return await self._read.decode(unit, fetched)
+
+    async def next(self) -> list[pa.Table] | None:
+        """The next unit's tables, or None at the end. Raises what fetching or decoding raised."""
+        while not self._running:
+            pump = self._pump
+            if pump is None or self._closed:
+                raise UsageError("the scan is closed")
+            if pump.done():
+                pump.result()
+                if not self._running:
+                    return None
+                break
+            self._started.clear()
+            waiting = asyncio.ensure_future(self._started.wait())
+            try:
+                await asyncio.wait((waiting, pump), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+        running = self._running[0]
+        task = running.task
+        if task is None:
+            raise UsageError("the scan is closed")
+        await asyncio.wait((task,))
+        return task.result()
+
+    def done_with_head(self) -> None:
+        """The tables of the last :meth:`next` were consumed: their bytes are free for read-ahead."""
+        running = self._running.popleft()
+        self._resources.budget.release(running.size)
+        self._decode_slots.release()
+        if not self._running:
+            self._drained.set()
+
+    async def close(self) -> None:
+        """Cancel what runs, wait until it has ended, give the budget back. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        tasks: list[asyncio.Task[Any]] = [running.task for running in self._running if running.task is not None]
+        if self._pump is not None:
+            tasks.append(self._pump)
+        for task in tasks:
+            task.cancel()
+        try:
+            if tasks:
+                await asyncio.wait(tasks)
+        finally:
+            for running in self._running:
+                self._resources.budget.release(running.size)
+            self._running.clear()
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # the consumer has left: nobody else will look at it

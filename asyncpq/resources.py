@@ -1,0 +1,240 @@
+"""What the reads of one session share: stores, caches, limits, threads and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from asyncpq.caching.memory import MemoryCache
+from asyncpq.caching.single_flight import SingleFlight
+from asyncpq.caching.tiers import CacheTier
+from asyncpq.errors import UsageError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import SessionOptions
+from asyncpq.storage.base import Store, StoreLimits
+from asyncpq.storage.registry import open_store
+from asyncpq.storage.urls import options_for, split_url
+
+T = TypeVar("T")
+
+
+class ByteBudget:
+    """Bytes that reads may have in flight, granted first come, first served.
+
+    A read asks for one unit at a time, in delivery order, and holds nothing while it waits for more
+    than it was granted. It may always have its next unit (:meth:`take`), over budget if need be, so
+    a consumer that waits for it is never stuck behind other reads.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def take(self, amount: int) -> None:
+        """Grant at once, whatever is in use."""
+        self.used += amount
+
+    def request(self, amount: int) -> asyncio.Future[None]:
+        """A future that is done when ``amount`` is granted. Cancel it with :meth:`withdraw`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((amount, future))
+        self._grant()
+        return future
+
+    def withdraw(self, future: asyncio.Future[None]) -> bool:
+        """Stop waiting. True if the grant had been given, and is the caller's to release."""
+        if future.done() and not future.cancelled():
+            return True
+        future.cancel()
+        self._grant()
+        return False
+
+    def release(self, amount: int) -> None:
+        self.used -= amount
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._waiting:
+            amount, future = self._waiting[0]
+            if not future.cancelled():
+                if self.used + amount > self.limit:
+                    return
+                self.used += amount
+                future.set_result(None)
+            self._waiting.popleft()
+
+
+class TailSizes:
+    """How large the first GET of an object should be, learnt from its neighbours' tails.
+
+    Objects of one folder are mostly written alike, so the largest recent footer with indexes there,
+    and a quarter more, is a good guess; without one the option's default is used.
+    """
+
+    _MAX_FOLDERS = 1024
+    _RECENT = 16
+
+    def __init__(self, default: int) -> None:
+        self._default = default
+        self._seen: OrderedDict[str, deque[int]] = OrderedDict()
+
+    def guess(self, url: str) -> int:
+        seen = self._seen.get(_folder(url))
+        if not seen:
+            return self._default
+        return -(-max(seen) * 5 // 4 // 4096) * 4096
+
+    def learn(self, url: str, needed: int) -> None:
+        """``needed`` bytes from the end of the object at ``url`` would have been enough."""
+        folder = _folder(url)
+        seen = self._seen.setdefault(folder, deque(maxlen=self._RECENT))
+        seen.append(needed)
+        self._seen.move_to_end(folder)
+        while len(self._seen) > self._MAX_FOLDERS:
+            self._seen.popitem(last=False)
+
+
+def _folder(url: str) -> str:
+    return url.rpartition("/")[0]
+
+
+class Resources:
+    """Shared by all files and scans of one session; belongs to one event loop and one process.
+
+    Args:
+        options: the session's options.
+        storage_options: as in fsspec; flat, or one mapping for each protocol.
+        memory: a cache to share with other sessions; by default one of its own.
+        tiers: further cache tiers, nearest first.
+    """
+
+    def __init__(
+        self,
+        options: SessionOptions,
+        storage_options: Mapping[str, Any],
+        *,
+        memory: MemoryCache | None = None,
+        tiers: Sequence[CacheTier] = (),
+    ) -> None:
+        self.options = options
+        self.storage_options = dict(storage_options)
+        self.memory = memory if memory is not None else MemoryCache(options.memory_cache_bytes)
+        self.tiers = tuple(tiers)
+        self.metrics = ReadMetrics()
+        self.tail_sizes = TailSizes(options.requests.tail_bytes)
+        self.budget = ByteBudget(options.limits.in_flight_bytes)
+        self.flights = SingleFlight()
+        self.active_reads = 0
+        self._stores: dict[str, Store] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._closers: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = os.getpid()
+        self._closed = False
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Bind to the running loop."""
+        if self._closed:
+            raise UsageError("the session is closed", hint="Make a new Session.")
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and self._loop is not loop:
+            raise UsageError(
+                "a Session belongs to the event loop it was entered in", hint="Make one Session for each event loop."
+            )
+        self._loop = loop
+
+    def check(self) -> None:
+        """Raise UsageError unless the session is open and in its own loop and process."""
+        if self._closed:
+            raise UsageError("the session is closed", hint="Use files and scans inside `async with Session()`.")
+        if self._loop is not asyncio.get_running_loop() or self._process != os.getpid():
+            raise UsageError(
+                "a Session belongs to the event loop and process it was entered in"
+                if self._loop is not None
+                else "the session has not been entered",
+                hint="Write `async with asyncpq.Session() as session:` in the coroutine that uses it.",
+            )
+
+    async def close(self) -> None:
+        """End every scan, fetch, thread and connection. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        for closer in list(self._closers.values()):
+            await closer()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.flights.close()
+        for store in self._stores.values():
+            await store.close()
+        for tier in self.tiers:
+            await tier.close()
+        if self._pool is not None:
+            # threads end by themselves once their page is decoded; do not block the loop for them
+            await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+
+    def register(self, owner: object, closer: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """``closer`` ends what ``owner`` has running, when the session closes first."""
+        self._closers[id(owner)] = closer
+
+    def unregister(self, owner: object) -> None:
+        self._closers.pop(id(owner), None)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task that the session owns and ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- what is shared ---------------------------------------------------------------------------
+
+    def store(self, url: str) -> tuple[Store, str]:
+        """The store for ``url`` and the cache namespace of what is read through it."""
+        protocol, _ = split_url(url)
+        options = options_for(protocol, self.storage_options)
+        store = self._stores.get(protocol)
+        if store is None:
+            limits = self.options.limits
+            store = open_store(
+                protocol,
+                options,
+                retry=self.options.retry,
+                limits=StoreLimits(limits.max_connections, limits.max_connections - limits.lookup_connections),
+            )
+            self._stores[protocol] = store
+        return store, self.options.cache_namespace or _namespace(protocol, options)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run ``work`` in the session's decode threads, or right here if it has none."""
+        threads = self.options.limits.decode_threads
+        if threads == 0:
+            return work()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(threads, thread_name_prefix="asyncpq-decode")
+        running = self._pool.submit(work)
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            if not running.cancel():
+                # the thread still uses what the read owns: leave only once it has ended
+                await asyncio.wait((asyncio.wrap_future(running),))
+            raise
+
+
+def _namespace(protocol: str, options: Mapping[str, Any]) -> str:
+    """Names who reads: whoever configures other credentials or another endpoint shares nothing."""
+    canonical = repr(sorted((name, repr(value)) for name, value in options.items()))
+    return f"{protocol}:{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"

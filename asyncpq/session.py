@@ -1,0 +1,135 @@
+"""Sessions: what opens files, and owns caches, connections and threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from asyncpq.caching.memory import MemoryCache
+from asyncpq.errors import InvalidOptionError
+from asyncpq.fetching.source import ObjectSource
+from asyncpq.file import File
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import CachePolicy, LimitOptions, ReadOptions, RequestOptions, RetryOptions, SessionOptions
+from asyncpq.resources import Resources
+from asyncpq.storage.base import RequestContext
+
+_DEFAULTS = SessionOptions()
+
+
+class Session:
+    """Opens Parquet objects and shares caches, connections and threads between them.
+
+    Use it as ``async with asyncpq.Session(...) as session``. It belongs to the event loop that it was
+    entered in; make one for each loop.
+
+    Args:
+        storage_options: as in fsspec: flat, for whatever protocol a url has, or one mapping for each
+            protocol, such as ``{"s3": {...}, "https": {...}}``.
+        memory_cache_bytes: budget of the memory cache; 0 for none.
+        memory_cache: a cache to share with other sessions instead, also of other loops and threads.
+        cache_policy: how long cached bytes may be served unasked: ``asyncpq.etag(max_age_s)`` or
+            ``asyncpq.immutable()``.
+        cache_namespace: sessions share cached bytes only within one namespace; by default it is made
+            from the storage options, credentials included.
+        requests, retry, limits, read: see :mod:`asyncpq.options`.
+
+    Raises:
+        InvalidOptionError: an option that cannot work.
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        memory_cache_bytes: int = _DEFAULTS.memory_cache_bytes,
+        memory_cache: MemoryCache | None = None,
+        cache_policy: CachePolicy = _DEFAULTS.cache_policy,
+        cache_namespace: str | None = None,
+        requests: RequestOptions = _DEFAULTS.requests,
+        retry: RetryOptions = _DEFAULTS.retry,
+        limits: LimitOptions = _DEFAULTS.limits,
+        read: ReadOptions = _DEFAULTS.read,
+    ) -> None:
+        options = SessionOptions(
+            memory_cache_bytes=memory_cache_bytes,
+            cache_policy=cache_policy,
+            cache_namespace=cache_namespace,
+            requests=requests,
+            retry=retry,
+            limits=limits,
+            read=read,
+        )
+        self._resources = Resources(options, storage_options or {}, memory=memory_cache)
+
+    def __repr__(self) -> str:
+        return f"Session(memory_cache={self.memory_cache.current_bytes} of {self.memory_cache.max_bytes} bytes)"
+
+    async def __aenter__(self) -> Self:
+        self._resources.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every scan, fetch, connection and thread of the session. Idempotent."""
+        await self._resources.close()
+
+    @property
+    def metrics(self) -> ReadMetrics:
+        """Sums over all reads that have ended."""
+        return self._resources.metrics
+
+    @property
+    def memory_cache(self) -> MemoryCache:
+        """To look at, to clear, or to share with another session."""
+        return self._resources.memory
+
+    async def open_file(self, url: str | os.PathLike[str]) -> File:
+        """Open a Parquet object: its footer is fetched, with one GET where the store allows, unless cached.
+
+        Args:
+            url: ``s3://bucket/key``, ``https://...``, a local path, or any url fsspec knows.
+
+        Raises:
+            ObjectNotFoundError, AccessDeniedError, CredentialsError, ...: the store refused.
+            NotParquetError, CorruptFileError, ...: it is not a readable Parquet file.
+        """
+        resources = self._resources
+        resources.check()
+        if not isinstance(url, (str, os.PathLike)):
+            raise InvalidOptionError(f"url={url!r}: must be a str or a path")
+        text = os.fspath(url)
+        store, namespace = resources.store(text)
+        handle = await store.open_object(text)
+        metrics = ReadMetrics()
+        try:
+            source = ObjectSource(resources, handle, namespace)
+            version = await source.version(RequestContext(metrics))
+        except BaseException:
+            await handle.close()
+            raise
+        finally:
+            resources.metrics.add(metrics)
+        metrics.guarantee, metrics.store_path = str(handle.guarantee), handle.client
+        file = File(source, version)
+        file.metrics = metrics
+        return file
+
+
+@asynccontextmanager
+async def open_file(url: str | os.PathLike[str], **session_options: Any) -> AsyncIterator[File]:
+    """One file with a session of its own, for one-off use: ``async with asyncpq.open_file(url) as file``.
+
+    Args:
+        url: as in :meth:`Session.open_file`.
+        session_options: those of :class:`Session`.
+    """
+    async with Session(**session_options) as session, await session.open_file(url) as file:
+        yield file

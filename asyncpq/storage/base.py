@@ -1,0 +1,164 @@
+"""What every store offers, and what the layers above may rely on.
+
+A :class:`Store` serves all urls of one protocol with one set of storage options; it opens
+:class:`StoredObject` handles, which fetch bytes. Stores check what they get (status, Content-Range,
+length, validator) and raise typed errors; whoever calls them never sees wrong or short bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from asyncpq.metrics import Purpose, ReadMetrics
+
+
+class Guarantee(enum.StrEnum):
+    """How surely a read sees one version of one object (docs/architecture.md, One version)."""
+
+    PINNED = "pinned"  # each GET carries If-Match (or a generation), or reads one open descriptor
+    COMPARED = "compared"  # each response's strong validator is compared
+    BRACKETED = "bracketed"  # info before and after; a race remains
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """What identifies one version of an object.
+
+    Attributes:
+        size: length of the object in bytes.
+        etag: verbatim, with quotes, weak prefix and multi-part suffix.
+        last_modified: verbatim header, or an ISO time of a filesystem's info.
+        version: a version id, generation, or a filesystem's inode and mtime in nanoseconds.
+    """
+
+    size: int
+    etag: str | None = None
+    last_modified: str | None = None
+    version: str | None = None
+
+    @property
+    def is_strong(self) -> bool:
+        """True when the etag or version alone identifies the bytes."""
+        return self.version is not None or (self.etag is not None and not self.etag.startswith("W/"))
+
+    def same_version(self, other: Validator) -> bool:
+        """Whether two responses spoke of the same bytes, as far as they can tell."""
+        if self.size != other.size or self.version != other.version or self.etag != other.etag:
+            return False
+        return self.is_strong or self.last_modified == other.last_modified
+
+    def digest(self) -> bytes:
+        """16 bytes for cache keys."""
+        parts = (str(self.size), self.etag, self.version, None if self.is_strong else self.last_modified)
+        text = "\0".join("\1" if part is None else part for part in parts)
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """Bytes of an object and the version they belong to. ``data`` starts at ``start``."""
+
+    data: bytes
+    start: int
+    validator: Validator
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.data)
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """What a read passes down with each request.
+
+    Attributes:
+        metrics: where the request is counted.
+        deadline: ``loop.time()`` after which the read gives up, or None.
+        scan: True for scans, which leave some connections to lookups.
+        round: dependency step, for the request log.
+        purpose: what the request is for.
+    """
+
+    metrics: ReadMetrics
+    deadline: float | None = None
+    scan: bool = False
+    round: int = 1
+    purpose: Purpose = "data"
+
+    def step(self, purpose: Purpose, round_: int) -> RequestContext:
+        """The same read, another purpose and round."""
+        return RequestContext(self.metrics, self.deadline, self.scan, round_, purpose)
+
+
+class StoredObject(Protocol):
+    """A handle on one object. Cheap to make; holds no connection (a local file holds a descriptor)."""
+
+    @property
+    def url(self) -> str:
+        """For messages: without user info, query and secrets."""
+
+    @property
+    def identity(self) -> str:
+        """Canonical and complete: endpoint, region, bucket and key, or the url with its query's
+        non-signature parameters hashed. Never shown."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    @property
+    def client(self) -> str:
+        """Which client serves it, for metrics: "aiohttp", "s3fs", "fsspec", "memory", "file"."""
+
+    async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
+        """The last ``length`` bytes, or all of a shorter object, with the object's size.
+
+        Raises:
+            NotParquetError: the object is empty.
+            StoreError: any of the store's errors.
+        """
+
+    async def fetch_range(
+        self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
+    ) -> RangeResult:
+        """Exactly the bytes ``[start, stop)`` (0 <= start < stop).
+
+        With ``pin``, of that version or ObjectChangedError.
+        """
+
+    async def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """All objects of one protocol with one set of storage options."""
+
+    async def open_object(self, url: str) -> StoredObject:
+        """A handle; does no I/O against the object itself where the store can do without."""
+
+    async def close(self) -> None:
+        """Closes connections; idempotent. Leaves no task, socket or thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """What stores share within one session. ``acquire``-like limits live here as they need a loop."""
+
+    max_connections: int
+    scan_connections: int  # at most this many at once for requests whose context says ``scan``
+
+
+StoreFactory = Callable[[str], Store]
+__all__ = [
+    "Guarantee",
+    "RangeResult",
+    "RequestContext",
+    "Store",
+    "StoreFactory",
+    "StoreLimits",
+    "StoredObject",
+    "Validator",
+]

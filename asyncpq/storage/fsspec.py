@@ -1,0 +1,263 @@
+"""Any other fsspec filesystem: read by its ``cat_file``, its version told by ``info`` before and after.
+
+Filesystems cannot send If-Match, so a race remains: an object that is replaced and put back between
+two calls of ``info`` is not noticed. The guarantee says so (``bracketed``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import fsspec
+
+from asyncpq.errors import (
+    AccessDeniedError,
+    AsyncpqError,
+    InvalidOptionError,
+    InvalidResponseError,
+    ObjectNotFoundError,
+    StoreError,
+    TransportError,
+    UnsupportedStoreError,
+    UsageError,
+)
+from asyncpq.metrics import RequestRecord
+from asyncpq.options import RetryOptions
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoreLimits, Validator
+from asyncpq.storage.deadline import within_deadline
+from asyncpq.storage.responses import RangeRequest, changed, empty
+from asyncpq.storage.retry import RetryableError, delay_before_retry_s
+from asyncpq.storage.urls import safe_url
+
+_THREADS = 8
+_ETAGS = ("ETag", "etag", "e_tag")
+_VERSIONS = ("generation", "version_id", "VersionId", "ino")
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+
+
+class FsspecStore:
+    """See :class:`asyncpq.storage.base.Store`.
+
+    Args:
+        protocol: of fsspec's registry.
+        storage_options: of that filesystem.
+
+    Raises:
+        UnsupportedStoreError: the filesystem's package is not installed.
+        InvalidOptionError: the filesystem does not take the options.
+    """
+
+    def __init__(
+        self, protocol: str, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits
+    ) -> None:
+        self.protocol = protocol
+        self.retry = retry
+        self.slots = asyncio.Semaphore(limits.max_connections)
+        self.scan_slots = asyncio.Semaphore(max(1, limits.scan_connections))
+        options = {k: v for k, v in storage_options.items() if k not in ("asynchronous", "loop", "skip_instance_cache")}
+        try:
+            kind = fsspec.get_filesystem_class(protocol)
+        except ImportError as error:
+            raise UnsupportedStoreError(
+                f"{protocol}:// needs a package that is not installed", hint=str(error)
+            ) from error
+        self._asynchronous = bool(kind.async_impl)
+        if self._asynchronous:
+            options["asynchronous"] = True
+        try:
+            self.filesystem: Any = kind(skip_instance_cache=True, **options)
+        except (TypeError, ValueError, KeyError) as error:
+            raise InvalidOptionError(f"storage_options for {protocol}: {error}") from error
+        self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<FsspecStore {self.protocol}>"
+
+    async def open_object(self, url: str) -> FsspecObject:
+        """A handle; nothing is asked of the filesystem."""
+        if self._closed:
+            raise UsageError("the store is closed", hint="Read while the session is open.")
+        if "::" in url:
+            raise UnsupportedStoreError("chained urls are not read", url=safe_url(url))
+        path = self.filesystem._strip_protocol(url)
+        return FsspecObject(self, path, url)
+
+    async def close(self) -> None:
+        """Closes the filesystem's connections and threads. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
+        if self._asynchronous:
+            await _close_client(self.filesystem)
+
+    async def call(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of the filesystem: its coroutine, or in a thread."""
+        if self._closed:
+            raise UsageError("the store is closed", hint="Read while the session is open.")
+        if self._asynchronous:
+            return await getattr(self.filesystem, f"_{name}")(*arguments, **options)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"asyncpq-{self.protocol}")
+        method: Callable[..., Any] = getattr(self.filesystem, name)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, functools.partial(method, *arguments, **options))
+
+
+class FsspecObject:
+    """See :class:`asyncpq.storage.base.StoredObject`. Made by FsspecStore."""
+
+    client = "fsspec"
+    guarantee = Guarantee.BRACKETED
+
+    def __init__(self, store: FsspecStore, path: str, url: str) -> None:
+        self.url = safe_url(url)
+        self.identity = f"{store.protocol}://{path} {_token(store.filesystem)}"
+        self._store = store
+        self._path = path
+
+    def __repr__(self) -> str:
+        return f"<FsspecObject {self.url}>"
+
+    async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
+        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
+        return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
+
+    async def fetch_range(
+        self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
+    ) -> RangeResult:
+        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
+        return await self._fetch(RangeRequest(start, stop, self.url, pin), context)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
+        return await within_deadline(
+            self._fetch_with_retries(request, context), context.deadline, self.url, request.byte_range
+        )
+
+    async def _fetch_with_retries(self, request: RangeRequest, context: RequestContext) -> RangeResult:
+        loop = asyncio.get_running_loop()
+        store = self._store
+        attempt = 1
+        while True:
+            try:
+                if not context.scan:
+                    async with store.slots:
+                        return await self._fetch_once(request, context, attempt)
+                async with store.scan_slots, store.slots:
+                    return await self._fetch_once(request, context, attempt)
+            except RetryableError as failure:
+                delay = delay_before_retry_s(
+                    failure, attempt=attempt, options=store.retry, now=loop.time(), deadline=context.deadline
+                )
+            attempt += 1
+            await asyncio.sleep(delay)
+
+    async def _fetch_once(self, request: RangeRequest, context: RequestContext, attempt: int) -> RangeResult:
+        before = request.pin or await self._info(request)
+        if before.size == 0:
+            raise empty(self.url)
+        start = max(0, before.size + request.start) if request.start < 0 else request.start
+        stop = before.size if request.start < 0 else request.stop
+        if stop > before.size:
+            raise InvalidResponseError(
+                f"the object ends at byte {before.size}, before the range does", url=self.url, byte_range=(start, stop)
+            )
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        data = b""
+        status = 0
+        try:
+            found = await self._call(request, "cat_file", self._path, start=start, end=stop)
+            data, status = bytes(found), 200
+        finally:
+            context.metrics.record(
+                RequestRecord(
+                    "GET",
+                    context.purpose,
+                    request.start,
+                    request.stop,
+                    status,
+                    len(data),
+                    attempt,
+                    context.round,
+                    loop.time() - began,
+                )
+            )
+        after = await self._info(request)
+        if not before.same_version(after) or before.last_modified != after.last_modified:
+            raise changed(request, "its info differs before and after")
+        if len(data) != stop - start:
+            what = f"the filesystem gave {len(data)} bytes instead of {stop - start}"
+            if len(data) < stop - start:
+                raise RetryableError(TransportError(what, url=self.url, byte_range=(start, stop)))
+            raise InvalidResponseError(what, url=self.url, byte_range=(start, stop))
+        return RangeResult(data, start, before)
+
+    async def _info(self, request: RangeRequest) -> Validator:
+        self._store.filesystem.invalidate_cache(self._path)
+        info = await self._call(request, "info", self._path)
+        if info.get("type") == "directory":
+            raise ObjectNotFoundError("it is a directory", url=self.url)
+        if not isinstance(info.get("size"), int):
+            raise InvalidResponseError("the filesystem does not say the object's size", url=self.url)
+        return validator_of(info)
+
+    async def _call(self, request: RangeRequest, name: str, *arguments: Any, **options: Any) -> Any:
+        try:
+            return await self._store.call(name, *arguments, **options)
+        except AsyncpqError:
+            raise
+        except FileNotFoundError as error:
+            if request.pin is not None:
+                raise changed(request, "it is gone") from error
+            raise ObjectNotFoundError("no such object", url=self.url) from error
+        except IsADirectoryError as error:
+            raise ObjectNotFoundError("it is a directory", url=self.url) from error
+        except PermissionError as error:
+            raise AccessDeniedError("the filesystem refused access", url=self.url) from error
+        except NotImplementedError as error:
+            raise UnsupportedStoreError("the filesystem cannot read ranges", url=self.url) from error
+        except OSError as error:
+            what = f"the filesystem failed ({type(error).__name__})"
+            raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
+        except Exception as error:  # filesystems raise whatever their client raises
+            what = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
+            raise StoreError(what, url=self.url, byte_range=request.byte_range) from error
+
+
+def validator_of(info: Mapping[str, Any]) -> Validator:
+    """What a filesystem's ``info`` says about the version."""
+    etag, version, modified = (
+        next((str(info[name]) for name in names if info.get(name) is not None), None)
+        for names in (_ETAGS, _VERSIONS, _TIMES)
+    )
+    if version is not None and modified is not None:
+        version = f"{version}-{modified}"  # an inode is used again
+    return Validator(size=int(info["size"]), etag=etag, last_modified=modified, version=version)
+
+
+def _token(filesystem: Any) -> str:
+    """Tells filesystems with other options apart, without showing the options."""
+    return str(filesystem._fs_token)
+
+
+async def _close_client(filesystem: Any) -> None:
+    """Close the client session of an asynchronous filesystem, wherever it keeps it."""
+    for name in ("_session", "session", "service_client"):
+        close = getattr(getattr(filesystem, name, None), "close", None)
+        if close is not None:
+            outcome = close()
+            if inspect.isawaitable(outcome):
+                await outcome
+            return

@@ -1,0 +1,258 @@
+"""Plain HTTP servers, CDNs and presigned urls, over aiohttp.
+
+The tail is asked for with a suffix range. Servers that do not know those are noticed by their answer,
+remembered by host, and asked for one byte first, whose Content-Range says the size: no HEAD, which
+presigned urls refuse.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from yarl import URL
+
+from asyncpq.errors import AsyncpqError, InvalidOptionError, InvalidResponseError, UnsupportedStoreError, UsageError
+from asyncpq.options import RetryOptions
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoreLimits, Validator
+from asyncpq.storage.responses import (
+    UNKNOWN_SIZE,
+    ExpectedBody,
+    RangeIgnoredError,
+    RangeRequest,
+    changed,
+    check_head_response,
+    check_range_response,
+    empty,
+    guarantee_of,
+    strong_etag,
+)
+from asyncpq.storage.retry import RetryableError, parse_retry_after_s
+from asyncpq.storage.s3_errors import error_for, parse_error
+from asyncpq.storage.transport import Transport
+from asyncpq.storage.urls import identity_of, safe_url
+
+#: A whole object of at most this size is taken instead of a range, and cut.
+SMALL_BODY_BYTES = 1024 * 1024
+
+#: fsspec's options that say nothing about how a range is read.
+_WITHOUT_EFFECT = frozenset(
+    {
+        "asynchronous",
+        "block_size",
+        "cache_options",
+        "cache_type",
+        "listings_expiry_time",
+        "loop",
+        "max_paths",
+        "same_scheme",
+        "simple_links",
+        "size_policy",
+        "skip_instance_cache",
+        "use_listings_cache",
+    }
+)
+_VALID_URL = re.compile(r"(?:[!#$&-;=?-Z\[\]_a-z~]|%[0-9A-Fa-f]{2})+")
+
+
+class HttpStore:
+    """See :class:`asyncpq.storage.base.Store`.
+
+    Args:
+        storage_options: of fsspec's HTTPFileSystem: ``headers``, ``auth``, ``ssl``, ``encoded``, and
+            ``client_kwargs`` with ``headers``, ``auth`` and ``trust_env``.
+
+    Raises:
+        InvalidOptionError: any other option that would change what is sent.
+    """
+
+    def __init__(self, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits) -> None:
+        options = {name: value for name, value in storage_options.items() if name not in _WITHOUT_EFFECT}
+        client = dict(options.pop("client_kwargs", None) or {})
+        headers = {**(client.pop("headers", None) or {}), **(options.pop("headers", None) or {})}
+        auth = [item for item in (options.pop("auth", None), client.pop("auth", None)) if item is not None]
+        if auth:
+            headers["Authorization"] = _basic_auth(auth[0])
+        self._encoded = bool(options.pop("encoded", False))
+        verify: ssl.SSLContext | bool = options.pop("ssl", True)
+        trust_env = bool(client.pop("trust_env", False))
+        unknown = sorted(options) + sorted(f"client_kwargs.{name}" for name in client)
+        if unknown:
+            raise InvalidOptionError(
+                f"storage_options for http: {unknown[0]} is not understood",
+                hint="Understood are headers, auth, ssl, encoded, and client_kwargs with headers, auth, trust_env.",
+            )
+        self.transport = Transport(retry=retry, limits=limits, ssl_context=verify, headers=headers, trust_env=trust_env)
+        self._without_suffix: set[str] = set()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return "<HttpStore>"
+
+    async def open_object(self, url: str) -> HttpObject:
+        """A handle; nothing is sent.
+
+        Raises:
+            UnsupportedStoreError: not an http url.
+        """
+        if self._closed:
+            raise UsageError("the store is closed", hint="Read while the session is open.")
+        parts = urlsplit(url)
+        if parts.scheme.lower() not in ("http", "https") or not parts.hostname:
+            raise UnsupportedStoreError("not an http url", url=safe_url(url))
+        headers: dict[str, str] = {}
+        target = URL(url.partition("#")[0], encoded=self._encoded or _VALID_URL.fullmatch(url) is not None)
+        if target.user is not None:
+            headers["Authorization"] = _basic_auth((target.user, target.password or ""))
+            target = target.with_user(None)
+        return HttpObject(self.transport, target, url, headers, self._without_suffix)
+
+    async def close(self) -> None:
+        """Closes connections. Idempotent."""
+        self._closed = True
+        await self.transport.close()
+
+
+class HttpObject:
+    """See :class:`asyncpq.storage.base.StoredObject`. Made by HttpStore.
+
+    ``guarantee`` is that of a server with strong ETags until the first response shows what it has.
+    """
+
+    client = "aiohttp"
+
+    def __init__(
+        self, transport: Transport, target: URL, url: str, headers: dict[str, str], without_suffix: set[str]
+    ) -> None:
+        self.url = safe_url(url)
+        self.identity = identity_of(url)
+        self.guarantee = Guarantee.PINNED
+        self.target = target
+        self.headers = headers
+        self._transport = transport
+        self._without_suffix = without_suffix
+        self._host = target.authority
+
+    def __repr__(self) -> str:
+        return f"<HttpObject {self.url}>"
+
+    async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
+        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
+        if self._host not in self._without_suffix:
+            try:
+                return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
+            except RangeIgnoredError:
+                self._without_suffix.add(self._host)
+                context = context.step(context.purpose, context.round + 1)
+        try:
+            first = await self._fetch(RangeRequest(0, 1, self.url, pin), context.step("stat", context.round))
+        except RangeIgnoredError as ignored:
+            raise self._no_ranges(ignored) from None
+        size = first.validator.size
+        return await self.fetch_range(
+            max(0, size - length), size, context=context.step(context.purpose, context.round + 1), pin=first.validator
+        )
+
+    async def fetch_range(
+        self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
+    ) -> RangeResult:
+        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
+        try:
+            return await self._fetch(RangeRequest(start, stop, self.url, pin), context)
+        except RangeIgnoredError as ignored:
+            raise self._no_ranges(ignored) from None
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
+        expected, body = await self._transport.send(_Get(self, request), context)
+        validator = expected.validator
+        if validator.size == UNKNOWN_SIZE:
+            validator = request.pin or await self._fetch_size(validator, context)
+        if request.pin is None:
+            self.guarantee = guarantee_of(validator)
+        start = max(0, validator.size + request.start) if request.start < 0 else request.start
+        stop = validator.size if request.start < 0 else request.stop
+        if (start, stop) != (expected.start, expected.start + expected.length):  # a small whole object
+            body = body[start - expected.start : stop - expected.start]
+        return RangeResult(body, start, validator)
+
+    async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
+        """One HEAD, for a server whose Content-Range does not say the size."""
+        head = _Head(self, RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE)))
+        expected, _ = await self._transport.send(head, context.step("stat", context.round + 1))
+        return replace(validator, size=expected.validator.size)
+
+    def _no_ranges(self, ignored: RangeIgnoredError) -> InvalidResponseError:
+        return InvalidResponseError(
+            f"the server sent the whole object ({ignored.size or 'unknown'} bytes) instead of the range",
+            url=self.url,
+            hint="Reading a few pages needs a server with range requests (RFC 9110, section 14).",
+        )
+
+
+class _Get:
+    """One ranged GET, however often it is sent."""
+
+    method = "GET"
+
+    def __init__(self, stored: HttpObject, request: RangeRequest) -> None:
+        self.request = request
+        self._stored = stored
+
+    async def prepare(self) -> tuple[URL, dict[str, str]]:
+        headers = dict(self._stored.headers)
+        if self.method == "GET":
+            headers["Range"] = self.request.header
+        etag = strong_etag(self.request.pin)
+        if etag is not None:
+            headers["If-Match"] = etag
+        return self._stored.target, headers
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        return check_range_response(self.request, status, headers, small_body_bytes=SMALL_BODY_BYTES)
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        request = self.request
+        if 300 <= status < 400:
+            target = safe_url(headers.get("Location", ""))
+            return InvalidResponseError(
+                f"the server redirects to {target or 'nowhere'}",
+                url=request.url,
+                hint="Redirects are not followed; read the url that it redirects to, if you trust it.",
+            )
+        if status == 416:
+            size = headers.get("Content-Range", "").rpartition("/")[2]
+            if size == "0":
+                return changed(request, "it is empty now") if request.pin is not None else empty(request.url)
+            if request.start < 0:
+                raise RangeIgnoredError(None)
+        retry_after = parse_retry_after_s(headers.get("Retry-After"), now=time.time())
+        code, message = parse_error(body)
+        return error_for(request, 404 if status == 410 else status, code, message, retry_after_s=retry_after)
+
+
+class _Head(_Get):
+    """The object's size, for servers whose Content-Range does not say it."""
+
+    method = "HEAD"
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        return check_head_response(self.request, headers) if status == 200 else None
+
+
+def _basic_auth(auth: Any) -> str:
+    """The Authorization header for ``(user, password)`` or aiohttp.BasicAuth."""
+    try:
+        user, password = auth[0], auth[1]
+        token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    except (TypeError, IndexError, KeyError) as error:
+        raise InvalidOptionError("storage_options: auth must be (user, password)") from error
+    return f"Basic {token}"

@@ -1,0 +1,247 @@
+"""Whether an HTTP response is the bytes that were asked for. Pure: status and headers in, verdict out.
+
+RFC 9110, sections 13 (conditional requests) and 14 (range requests). Nothing here reads a body: a
+response that is refused is closed before it is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
+from asyncpq.storage.base import Guarantee, Validator
+
+#: ``Validator.size`` of a response that does not say the object's size (``Content-Range: bytes 0-9/*``).
+UNKNOWN_SIZE = -1
+
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
+_NOT_THIS = "A proxy or server on the way answers range requests wrongly; read from another endpoint."
+
+
+@dataclass(slots=True)
+class RangeRequest:
+    """What was asked for.
+
+    Attributes:
+        start, stop: bytes of the object, stop exclusive; for the last n bytes start = -n, stop = 0.
+        url: for messages.
+        pin: the version it must be of, or None for any.
+    """
+
+    start: int
+    stop: int
+    url: str
+    pin: Validator | None = None
+
+    @property
+    def header(self) -> str:
+        """The Range header."""
+        return f"bytes={self.start}" if self.start < 0 else f"bytes={self.start}-{self.stop - 1}"
+
+    @property
+    def byte_range(self) -> tuple[int, int] | None:
+        """For errors."""
+        return None if self.start < 0 else (self.start, self.stop)
+
+
+@dataclass(slots=True)
+class ExpectedBody:
+    """A response that is good, if its body is ``length`` bytes: those from ``start`` of the object."""
+
+    start: int
+    length: int
+    validator: Validator
+
+
+class RangeIgnoredError(Exception):
+    """The server sends the whole object instead of the range. Never leaves the storage package."""
+
+    def __init__(self, size: int | None) -> None:
+        super().__init__("range ignored")
+        self.size = size
+
+
+def strong_etag(validator: Validator | None) -> str | None:
+    """The etag that If-Match may carry, or None: a weak one never matches (RFC 9110, section 13.1.1)."""
+    if validator is None or validator.etag is None or validator.etag.startswith("W/"):
+        return None
+    return validator.etag
+
+
+def guarantee_of(validator: Validator) -> Guarantee:
+    """How surely versions told apart by validators like this one are pinned, where If-Match is sent."""
+    if validator.is_strong:
+        return Guarantee.PINNED
+    if validator.etag is not None or validator.last_modified is not None:
+        return Guarantee.BRACKETED
+    return Guarantee.NONE
+
+
+def check_range_response(
+    request: RangeRequest, status: int, headers: Mapping[str, str], *, small_body_bytes: int = 0
+) -> ExpectedBody:
+    """Check the head of a 200 or 206 response.
+
+    Args:
+        headers: with names compared case-insensitively.
+        small_body_bytes: accept a 200 with a whole object of at most this size, to be cut.
+
+    Raises:
+        ObjectChangedError: it is of another version than ``request.pin``.
+        InvalidResponseError: it is not what was asked for.
+        NotParquetError: the object is empty.
+        RangeIgnoredError: a 200 with a whole object that is too large to be cut.
+    """
+    get = headers.get
+    pin, start, stop = request.pin, request.start, request.stop
+    if (  # the usual case, in a few comparisons
+        status == 206
+        and pin is not None
+        and start >= 0
+        and pin.etag is not None
+        and pin.version is None
+        and not pin.etag.startswith("W/")
+        and get("ETag") == pin.etag
+        and get("Content-Range") == f"bytes {start}-{stop - 1}/{pin.size}"
+        and get("Content-Length") == str(stop - start)
+        and get("Content-Encoding") is None
+    ):
+        return ExpectedBody(start, stop - start, pin)
+    encoding = get("Content-Encoding")
+    if encoding is not None and encoding.strip().lower() not in ("", "identity"):
+        raise _invalid(request, f"the response is encoded with {encoding!r}, which nobody asked for", _NOT_THIS)
+    length = _content_length(request, get("Content-Length"))
+    if status == 200:
+        return _check_whole(request, headers, length, small_body_bytes)
+    if status != 206:
+        raise _invalid(request, f"status {status} where 206 was expected")
+    start, stop, size = _content_range(request, get("Content-Range"))
+    if length is not None and length != stop - start:
+        raise _invalid(request, f"Content-Length is {length}, but Content-Range says {stop - start} bytes", _NOT_THIS)
+    validator = _validator(request, headers, size)
+    _check_span(request, start, stop, size)
+    return ExpectedBody(start, stop - start, validator)
+
+
+def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> ExpectedBody:
+    """Check a 200 response to a HEAD: the validator says the size, and agrees with ``request.pin``.
+
+    A pin of UNKNOWN_SIZE agrees with every size.
+
+    Raises:
+        ObjectChangedError: it is of another version.
+        InvalidResponseError: it does not say the size.
+    """
+    length = _content_length(request, headers.get("Content-Length"))
+    if length is None:
+        raise _invalid(request, "the store says the object's size neither in Content-Range nor in a HEAD")
+    pin = request.pin
+    size = UNKNOWN_SIZE if pin is not None and pin.size == UNKNOWN_SIZE else length
+    return ExpectedBody(0, 0, replace(_validator(request, headers, size), size=length))
+
+
+def check_validator(request: RangeRequest, found: Validator) -> None:
+    """Compare a response's validator with the pin, as far as the pin says anything.
+
+    Raises:
+        ObjectChangedError: another version.
+        InvalidResponseError: the pin has an etag and the response none.
+    """
+    pin = request.pin
+    if pin is None:
+        return
+    if pin.etag is not None and found.etag is None:
+        raise _invalid(request, "the response has no ETag, though the object's first response had one", _NOT_THIS)
+    if found.size not in (UNKNOWN_SIZE, pin.size):
+        raise changed(request, f"its size is {found.size}, it was {pin.size}")
+    if pin.etag is not None and found.etag != pin.etag:
+        raise changed(request, f"its ETag is {found.etag}, it was {pin.etag}")
+    if not pin.is_strong and pin.last_modified is not None and found.last_modified != pin.last_modified:
+        raise changed(request, f"it was modified {found.last_modified}, before that {pin.last_modified}")
+    if pin.version is not None and found.version is not None and pin.version != found.version:
+        raise changed(request, "it has another version id")
+
+
+def changed(request: RangeRequest, what: str) -> ObjectChangedError:
+    """The error for another version than the pinned one."""
+    return ObjectChangedError(
+        f"the object changed while it was read: {what}",
+        url=request.url,
+        byte_range=request.byte_range,
+        hint="Open it again to read the new version.",
+    )
+
+
+def empty(url: str) -> NotParquetError:
+    """The error for an object without any bytes."""
+    return NotParquetError("the object is empty, so it is not a Parquet file", url=url)
+
+
+def _invalid(request: RangeRequest, what: str, hint: str | None = None) -> InvalidResponseError:
+    return InvalidResponseError(what, url=request.url, byte_range=request.byte_range, hint=hint)
+
+
+def _content_length(request: RangeRequest, value: str | None) -> int | None:
+    if value is None:
+        return None
+    if not (value.isascii() and value.isdigit() and len(value) < 20):
+        raise _invalid(request, f"Content-Length is {value!r}")
+    return int(value)
+
+
+def _content_range(request: RangeRequest, value: str | None) -> tuple[int, int, int]:
+    match = _CONTENT_RANGE.fullmatch(value.strip()) if value is not None else None
+    if match is None:
+        raise _invalid(request, f"status 206 with Content-Range {value!r}", _NOT_THIS)
+    start, stop = int(match[1]), int(match[2]) + 1
+    size = UNKNOWN_SIZE if match[3] == "*" else int(match[3])
+    if start >= stop or size not in (UNKNOWN_SIZE, max(size, stop)):
+        raise _invalid(request, f"Content-Range {value!r} contradicts itself", _NOT_THIS)
+    return start, stop, size
+
+
+def _check_span(request: RangeRequest, start: int, stop: int, size: int) -> None:
+    if request.start < 0:
+        wanted = max(0, size + request.start)
+        if size == UNKNOWN_SIZE:
+            good = stop - start == -request.start or (start == 0 and stop < -request.start)
+        else:
+            good = (start, stop) == (wanted, size)
+        if not good:
+            raise _invalid(request, f"asked for the last {-request.start} bytes, got {start}-{stop - 1}", _NOT_THIS)
+    elif (start, stop) != (request.start, request.stop):
+        if start == request.start and stop == size < request.stop:
+            raise _invalid(request, f"the object ends at byte {size}, before the range does")
+        raise _invalid(request, f"got bytes {start}-{stop - 1} instead", _NOT_THIS)
+
+
+def _check_whole(
+    request: RangeRequest, headers: Mapping[str, str], length: int | None, small_body_bytes: int
+) -> ExpectedBody:
+    """A 200: good only if the range is the whole object, or if that is small enough to be cut."""
+    if length == 0:
+        if request.pin is not None and request.pin.size != 0:
+            raise changed(request, "it is empty now")
+        raise empty(request.url)
+    if length is None:
+        raise RangeIgnoredError(None)
+    validator = _validator(request, headers, length)
+    suffix_is_all = request.start < 0 and length <= -request.start
+    range_is_all = request.start == 0 and request.stop == length
+    if suffix_is_all or range_is_all or (length <= small_body_bytes and request.stop <= length):
+        return ExpectedBody(0, length, validator)
+    raise RangeIgnoredError(length)
+
+
+def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> Validator:
+    pin = request.pin
+    found = Validator(
+        size=size,
+        etag=headers.get("ETag") or None,
+        last_modified=headers.get("Last-Modified") or None,
+        version=headers.get("x-amz-version-id") if pin is not None and pin.version is not None else None,
+    )
+    check_validator(request, found)
+    return found

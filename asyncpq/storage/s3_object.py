@@ -1,0 +1,243 @@
+"""One S3 object over aiohttp: ranges signed with SigV4, pinned with If-Match. The hot path."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+
+from yarl import URL
+
+from asyncpq.errors import AsyncpqError, InvalidResponseError, StoreError
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Validator
+from asyncpq.storage.responses import (
+    UNKNOWN_SIZE,
+    ExpectedBody,
+    RangeIgnoredError,
+    RangeRequest,
+    check_head_response,
+    check_range_response,
+    guarantee_of,
+    strong_etag,
+)
+from asyncpq.storage.retry import RetryableError, parse_retry_after_s
+from asyncpq.storage.s3_errors import EXPIRED, error_for, parse_error, parse_region
+from asyncpq.storage.s3_route import Route, Signers
+from asyncpq.storage.sigv4 import Signer, canonical_path, canonical_query
+from asyncpq.storage.transport import Transport
+
+_REGION = re.compile(r"[a-z0-9-]{2,40}")
+
+
+class S3Object:
+    """See :class:`asyncpq.storage.base.StoredObject`. Made by S3Store.
+
+    Args:
+        key: decoded; every character counts.
+        version_id: of the url, or None.
+        if_match: False for servers that do not know the header; versions are then compared only.
+        version_aware: pin by the version id that the store names, where it names one.
+    """
+
+    client = "aiohttp"
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        signers: Signers,
+        route: Route,
+        bucket: str,
+        key: str,
+        version_id: str | None = None,
+        if_match: bool = True,
+        version_aware: bool = False,
+    ) -> None:
+        self.url = f"s3://{bucket}/{key}"
+        self._transport = transport
+        self._signers = signers
+        self._route = route
+        self._path = canonical_path(route.prefix + key)
+        self._version_id = version_id
+        self._if_match = if_match
+        self._version_aware = version_aware
+        self._targets: dict[tuple[str, str], URL] = {}
+        self.guarantee = Guarantee.PINNED if if_match else Guarantee.COMPARED
+        self.identity = f"s3 {route.name}{self._path}?{_version_query(version_id)}"
+
+    def __repr__(self) -> str:
+        return f"<S3Object {self.url}>"
+
+    async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
+        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
+        return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
+
+    async def fetch_range(
+        self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
+    ) -> RangeResult:
+        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
+        return await self._fetch(RangeRequest(start, stop, self.url, pin), context)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
+        try:
+            expected, body = await self._transport.send(_Get(self, request), context)
+        except RangeIgnoredError as ignored:
+            raise InvalidResponseError(
+                f"the store sent {ignored.size or 'unknown'} bytes instead of the range",
+                url=self.url,
+                byte_range=request.byte_range,
+                hint="The endpoint does not support range requests.",
+            ) from None
+        validator = expected.validator
+        if validator.size == UNKNOWN_SIZE:
+            validator = request.pin or await self._fetch_size(validator, context)
+        if request.pin is None:
+            self._refine(validator)
+        return RangeResult(body, expected.start, validator)
+
+    async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
+        """One HEAD, for a store whose Content-Range does not say the size."""
+        pin = replace(validator, size=UNKNOWN_SIZE)
+        head = _Head(self, RangeRequest(0, 0, self.url, pin))
+        expected, _ = await self._transport.send(head, context.step("stat", context.round + 1))
+        return replace(validator, size=expected.validator.size)
+
+    def _refine(self, validator: Validator) -> None:
+        found = guarantee_of(validator)
+        self.guarantee = Guarantee.COMPARED if found is Guarantee.PINNED and not self._if_match else found
+
+    # -- what the exchanges need ----------------------------------------------------------------
+
+    async def prepare(
+        self, method: str, request: RangeRequest, byte_range: str | None
+    ) -> tuple[URL, dict[str, str], Signer | None]:
+        """Url and headers of one attempt, and who signed it."""
+        route, pin = self._route, request.pin
+        signer = await self._signers.signer(route.region)
+        host = route.host
+        query = _version_query(pin.version if pin is not None and pin.version is not None else self._version_id)
+        url = self._targets.get((host, query))
+        if url is None:
+            text = f"{route.scheme}://{host}{self._path}" + (f"?{query}" if query else "")
+            url = self._targets[host, query] = URL(text, encoded=True)
+        if_match = strong_etag(pin) if self._if_match else None
+        if signer is not None:
+            now = time.time() + self._signers.clock_offset_s
+            headers = signer.sign(method, host, self._path, query, now=now, byte_range=byte_range, if_match=if_match)
+        else:
+            headers = {"Range": byte_range} if byte_range is not None else {}
+            if if_match is not None:
+                headers["If-Match"] = if_match
+        if route.user_agent is not None:
+            headers["User-Agent"] = route.user_agent
+        return url, headers, signer
+
+    async def renew(self, expired: Signer) -> None:
+        """Get other credentials than the expired ones."""
+        await self._signers.renew(expired)
+
+    def move(self, signed_for: str, region: str) -> bool:
+        """Learn the bucket's region; False if the request was signed for it already."""
+        if region == signed_for:
+            return False
+        if self._route.region != region:
+            self._route.move(region)
+        return True
+
+    def set_clock(self, date: str | None) -> bool:
+        """Learn the store's clock from its Date header; False if there is none."""
+        try:
+            store = parsedate_to_datetime(date or "").timestamp()
+        except (ValueError, OverflowError):
+            return False
+        self._signers.clock_offset_s = store - time.time()
+        return True
+
+    @property
+    def version_aware(self) -> bool:
+        return self._version_aware
+
+
+def _version_query(version_id: str | None) -> str:
+    return canonical_query(versionId=version_id) if version_id is not None else ""
+
+
+class _Get:
+    """One ranged GET, however often it is sent. What can be corrected is corrected once each."""
+
+    method = "GET"
+
+    def __init__(self, stored: S3Object, request: RangeRequest) -> None:
+        self.request = request
+        self._stored = stored
+        self._signer: Signer | None = None
+        self._expired: Signer | None = None
+        self._corrected: set[str] = set()
+
+    async def prepare(self) -> tuple[URL, dict[str, str]]:
+        if self._expired is not None:
+            expired, self._expired = self._expired, None
+            await self._stored.renew(expired)
+        url, headers, self._signer = await self._stored.prepare(self.method, self.request, self._byte_range())
+        return url, headers
+
+    def _byte_range(self) -> str | None:
+        return self.request.header
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        if status == 200 and "ETag" not in headers:
+            return None  # S3 always sends one: this may be an error document (a late SlowDown)
+        expected = check_range_response(self.request, status, headers)
+        if self._stored.version_aware and self.request.pin is None and "x-amz-version-id" in headers:
+            return replace(expected, validator=replace(expected.validator, version=headers["x-amz-version-id"]))
+        return expected
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        code, message = parse_error(body)
+        retry_after = parse_retry_after_s(headers.get("Retry-After"), now=time.time())
+        request = self.request
+        if status == 416 and request.start < 0 and not headers.get("Content-Range", "*/0").endswith("*/0"):
+            return InvalidResponseError("the store does not know suffix ranges", url=request.url)
+        if status == 200 and not code:
+            return InvalidResponseError("the response has no ETag and is not S3's", url=request.url)
+        error = error_for(request, status, code, message, retry_after_s=retry_after)
+        if isinstance(error, StoreError) and self._correct(status, code, headers, body):
+            return RetryableError(error, at_once=True)
+        return error
+
+    def _correct(self, status: int, code: str, headers: Mapping[str, str], body: bytes) -> bool:
+        """Whether sending again can help since something was learned from the refusal."""
+        signer = self._signer
+        region = headers.get("x-amz-bucket-region") or parse_region(body)
+        if region and _REGION.fullmatch(region) and status in (301, 307, 400, 403) and self._once("region"):
+            signed_for = signer.region if signer is not None else ""
+            return self._stored.move(signed_for, region)
+        if code == "RequestTimeTooSkewed" and self._once("clock"):
+            return self._stored.set_clock(headers.get("Date"))
+        if code in EXPIRED and signer is not None and self._once("credentials"):
+            self._expired = signer
+            return True
+        return False
+
+    def _once(self, what: str) -> bool:
+        if what in self._corrected:
+            return False
+        self._corrected.add(what)
+        return True
+
+
+class _Head(_Get):
+    """The object's size, for stores whose Content-Range does not say it."""
+
+    method = "HEAD"
+
+    def _byte_range(self) -> str | None:
+        return None
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        return check_head_response(self.request, headers) if status == 200 else None

@@ -1,0 +1,117 @@
+"""AWS Signature Version 4 for reads: GET and HEAD of S3 objects, signed in a header.
+
+https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html. The payload is never
+signed (reads have none). Checked against botocore's signer in tests/property/test_sigv4.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+_PAYLOAD = "UNSIGNED-PAYLOAD"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """An access key, its secret and perhaps a session token. None of it is shown."""
+
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+
+
+def canonical_path(path: str) -> str:
+    """``path`` percent-encoded as S3 signs and expects it: once, ``/`` kept, nothing normalised."""
+    return quote(path, safe="/~")
+
+
+def canonical_query(**parameters: str) -> str:
+    """A canonical query string (sorted, percent-encoded), which is also what is to be sent."""
+    return "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in sorted(parameters.items()))
+
+
+class Signer:
+    """Signs with one set of credentials for one region. Keeps the day's key and the second's stamp."""
+
+    __slots__ = ("_access_key", "_day", "_key", "_scope", "_second", "_secret", "_stamp", "_token", "region")
+
+    def __init__(self, credentials: Credentials, region: str) -> None:
+        self.region = region
+        self._access_key = credentials.access_key
+        self._secret = credentials.secret_key
+        self._token = credentials.token
+        self._second = -1
+        self._day = ""
+        self._stamp = ""
+        self._scope = ""
+        self._key = b""
+
+    def __repr__(self) -> str:
+        return f"Signer(region={self.region!r})"
+
+    def sign(
+        self,
+        method: str,
+        host: str,
+        path: str,
+        query: str = "",
+        *,
+        now: float,
+        byte_range: str | None = None,
+        if_match: str | None = None,
+    ) -> dict[str, str]:
+        """The headers to send, without Host.
+
+        Args:
+            method: "GET" or "HEAD".
+            host: the Host header as it is sent: with the port unless it is the scheme's own.
+            path: from :func:`canonical_path`.
+            query: from :func:`canonical_query`.
+            now: seconds since the epoch.
+            byte_range, if_match: values of the Range and If-Match headers.
+        """
+        if int(now) != self._second:
+            self._turn(int(now))
+        headers = {}
+        canonical = f"host:{host}\n"
+        names = "host"
+        if if_match is not None:
+            headers["If-Match"] = if_match
+            canonical += f"if-match:{if_match if '  ' not in if_match else ' '.join(if_match.split())}\n"
+            names += ";if-match"
+        if byte_range is not None:
+            headers["Range"] = byte_range
+            canonical += f"range:{byte_range}\n"
+            names += ";range"
+        headers["x-amz-content-sha256"] = _PAYLOAD
+        headers["x-amz-date"] = self._stamp
+        canonical += f"x-amz-content-sha256:{_PAYLOAD}\nx-amz-date:{self._stamp}\n"
+        names += ";x-amz-content-sha256;x-amz-date"
+        if self._token is not None:
+            headers["x-amz-security-token"] = self._token
+            canonical += f"x-amz-security-token:{self._token}\n"
+            names += ";x-amz-security-token"
+        request = f"{method}\n{path}\n{query}\n{canonical}\n{names}\n{_PAYLOAD}"
+        digest = hashlib.sha256(request.encode()).hexdigest()
+        to_sign = f"AWS4-HMAC-SHA256\n{self._stamp}\n{self._scope}\n{digest}"
+        signature = hmac.digest(self._key, to_sign.encode(), "sha256").hex()
+        headers["Authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={self._access_key}/{self._scope}, "
+            f"SignedHeaders={names}, Signature={signature}"
+        )
+        return headers
+
+    def _turn(self, second: int) -> None:
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
+        day = stamp[:8]
+        if day != self._day:
+            self._scope = f"{day}/{self.region}/s3/aws4_request"
+            key = f"AWS4{self._secret}".encode()
+            for part in (day, self.region, "s3", "aws4_request"):
+                key = hmac.digest(key, part.encode(), "sha256")
+            self._key, self._day = key, day
+        self._stamp, self._second = stamp, second

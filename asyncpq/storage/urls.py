@@ -1,0 +1,142 @@
+"""Urls: which protocol, what may be shown, what names an object, and whose options are whose."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+
+from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
+
+_PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+
+#: Query parameters that sign a request and say nothing about the object, in lower case. Azure's: a
+#: shared access signature; the rest CloudFront's and S3's signature version 2.
+_SIGNATURE_PARAMETERS = frozenset(
+    [
+        "sv",
+        "ss",
+        "srt",
+        "sp",
+        "se",
+        "st",
+        "spr",
+        "sig",
+        "sr",
+        "sip",
+        "si",
+        "sdd",
+        "saoid",
+        "suoid",
+        "scid",
+        "ses",
+        "skoid",
+        "sktid",
+        "skt",
+        "ske",
+        "sks",
+        "skv",
+        "skdutid",
+        "sduoid",
+        "signature",
+        "expires",
+        "awsaccesskeyid",
+        "googleaccessid",
+        "policy",
+        "key-pair-id",
+    ]
+)
+_SIGNATURE_PREFIXES = ("x-amz-", "x-goog-")
+
+
+def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
+    """``(protocol, rest)``: the protocol in lower case, the rest after ``://``; a path has protocol "file".
+
+    Raises:
+        UnsupportedStoreError: a chained url (``a::b``).
+    """
+    text = os.fspath(url)
+    if not isinstance(text, str):
+        raise UsageError("a url or path must be text")
+    match = _PROTOCOL.match(text)
+    if "::" in text and (match is None or "::" in text[: match.end()]) and not os.path.exists(text):
+        raise UnsupportedStoreError("chained urls are not read", url=safe_url(text))
+    if match is None:
+        return "file", text
+    protocol = match[1].lower()
+    return ("file" if protocol == "local" else protocol), text[match.end() :]
+
+
+def safe_url(url: str) -> str:
+    """``url`` without user info, query and fragment: fit for messages."""
+    match = _PROTOCOL.match(url)
+    if match is None or match[1].lower() in ("file", "local", "memory"):
+        return url
+    rest = url[match.end() :]
+    if match[1].lower() in ("s3", "s3a"):  # `?`, `#` and `@` may be part of a key
+        return f"{match[0]}{rest.partition('?versionId=')[0]}"
+    authority, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
+    return f"{match[0]}{authority.rpartition('@')[2]}{slash}{path}"
+
+
+def identity_of(url: str) -> str:
+    """``url`` without user info and fragment, its query hashed without what only signs.
+
+    Two presigned urls of one object have one identity; other parameters may name another object.
+    """
+    parts: SplitResult = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2].lower()
+    kept = [
+        (name, value)
+        for name, value in parse_qsl(parts.query, keep_blank_values=True)
+        if name.lower() not in _SIGNATURE_PARAMETERS and not name.lower().startswith(_SIGNATURE_PREFIXES)
+    ]
+    query = hashlib.sha256(urlencode(kept).encode()).hexdigest() if kept else ""
+    return f"{parts.scheme.lower()}://{host}{parts.path}?{query}"
+
+
+def local_path(url: str | os.PathLike[str]) -> str:
+    """The absolute path of a ``file://`` url (taken literally, as fsspec does) or of a plain path."""
+    protocol, rest = split_url(url)
+    if protocol != "file":
+        raise UnsupportedStoreError(f"not a local file: protocol {protocol!r}")
+    return os.path.abspath(os.path.expanduser(rest))
+
+
+def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of one protocol, from options per protocol (``{"s3": {...}}``) or flat ones.
+
+    Raises:
+        InvalidOptionError: flat options and options per protocol are mixed.
+    """
+    from fsspec.registry import known_implementations
+
+    options = dict(storage_options or {})
+    names = set(options) & (set(known_implementations) | {"file", "local"})
+    nested = {name for name in names if options[name] is None or isinstance(options[name], Mapping)}
+    if not nested:
+        return options
+    if nested != set(options):
+        flat = ", ".join(sorted(set(options) - nested))
+        raise InvalidOptionError(
+            f"storage_options mixes options per protocol with others: {flat}", hint="Put them under their protocol."
+        )
+    aliases = _ALIASES.get(protocol, (protocol,))
+    return dict(next((options[name] for name in aliases if options.get(name) is not None), {}))
+
+
+_ALIASES = {
+    "s3": ("s3", "s3a"),
+    "s3a": ("s3a", "s3"),
+    "http": ("http", "https"),
+    "https": ("https", "http"),
+    "file": ("file", "local"),
+    "gs": ("gs", "gcs"),
+    "gcs": ("gcs", "gs"),
+    "abfs": ("abfs", "abfss", "az"),
+    "abfss": ("abfss", "abfs", "az"),
+    "az": ("az", "abfs", "abfss"),
+}

@@ -1,0 +1,8 @@
+"""What a project that uses asyncpq can test with. Shipped, and covered by the version promise."""
+
+from __future__ import annotations
+
+from asyncpq.testing.faults import Fault
+from asyncpq.testing.server import LoggedRequest, ObjectServer, ServedObject
+
+__all__ = ["Fault", "LoggedRequest", "ObjectServer", "ServedObject"]

@@ -1,0 +1,96 @@
+"""What :class:`~asyncpq.testing.server.ObjectServer` can do wrong on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, kw_only=True)
+class Fault:
+    """One way in which a request is answered badly, and which requests it concerns.
+
+    A fault applies to the requests that match ``method``, ``path`` and ``ranged``; the first
+    ``after`` of them are answered well, the next ``times`` badly, the rest well again. The first
+    fault of a server's list that applies to a request is the only one.
+
+    Attributes:
+        method: "GET" or "HEAD"; None for any.
+        path: part of the request's path; None for any.
+        ranged: True for requests with a Range header only, False for those without; None for any.
+        after, times: see above; ``times=None`` is for ever.
+        latency_s: wait this long before answering.
+        status, code: answer with this HTTP status and S3 error code (or an empty body, for code "").
+        headers: extra response headers, added to any answer; None as a value removes a header.
+        retry_after_s: a Retry-After header for ``status``.
+        truncate: close the connection after this many body bytes.
+        reset: with ``truncate``: reset (RST) instead of closing.
+        stall_headers: never answer.
+        stall_body: send ``truncate`` bytes of the body (default 0), then nothing more.
+        drip_s: send the body one byte at a time, with this pause between bytes.
+        shift_range: added to both ends of Content-Range.
+        length_delta: added to Content-Length (the body stays as it is).
+        ignore_range: answer 200 with the whole object.
+        ignore_if_match: answer as if there were no If-Match.
+        no_suffix: answer 416 to a suffix range.
+        unknown_size: write ``*`` for the size in Content-Range.
+        etag: "none" sends no ETag, "weak" a weak one, "other" another one than the object's.
+        chunked: send the body in chunks, without Content-Length.
+        gzip: compress the body and say so.
+        slow_down_200: an S3 SlowDown error in a 200 response.
+        html_200: an HTML page in a 200 response.
+        redirect: 302 to this url.
+        region: the bucket's region: requests signed for another are refused with it.
+        skew_s: the server's clock runs this far ahead; requests more than 900 s off are refused.
+        replace_with: put these bytes as the object's new version before answering.
+        replace_after: the same after answering.
+        delete: delete the object before answering.
+    """
+
+    method: str | None = None
+    path: str | None = None
+    ranged: bool | None = None
+    after: int = 0
+    times: int | None = 1
+    latency_s: float = 0.0
+    status: int | None = None
+    code: str = "InternalError"
+    headers: dict[str, str | None] | None = None
+    retry_after_s: float | None = None
+    truncate: int | None = None
+    reset: bool = False
+    stall_headers: bool = False
+    stall_body: bool = False
+    drip_s: float | None = None
+    shift_range: int = 0
+    length_delta: int = 0
+    ignore_range: bool = False
+    ignore_if_match: bool = False
+    no_suffix: bool = False
+    unknown_size: bool = False
+    etag: str | None = None
+    chunked: bool = False
+    gzip: bool = False
+    slow_down_200: bool = False
+    html_200: bool = False
+    redirect: str | None = None
+    region: str | None = None
+    skew_s: float = 0.0
+    replace_with: bytes | None = None
+    replace_after: bytes | None = None
+    delete: bool = False
+
+    def applies(self, method: str, path: str, ranged: bool) -> bool:
+        """Whether the next request that looks like this is answered badly. Counts it."""
+        if self.method is not None and self.method != method:
+            return False
+        if self.path is not None and self.path not in path:
+            return False
+        if self.ranged is not None and self.ranged != ranged:
+            return False
+        if self.after > 0:
+            self.after -= 1
+            return False
+        if self.times is None:
+            return True
+        self.times -= 1
+        return self.times >= 0

@@ -1,0 +1,426 @@
+"""An object server inside the test's own process: S3's reads over HTTP, with faults on request.
+
+It keeps objects in memory and speaks enough of HTTP/1.1 and of S3 (path-style) to be read with any
+client: GET, HEAD, PUT, DELETE; Range with suffixes; If-Match, If-None-Match; ETag, Last-Modified;
+S3's XML errors. Signatures are not checked. Not for production, and only ever on the loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import hashlib
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from types import TracebackType
+from urllib.parse import unquote
+from xml.sax.saxutils import escape
+
+from asyncpq.testing.faults import Fault
+
+FaultHook = Callable[["LoggedRequest"], Fault | None]
+
+
+@dataclass(slots=True)
+class ServedObject:
+    """One object as it is served. ``etag`` is verbatim, quotes included; times are in seconds."""
+
+    data: bytes
+    etag: str
+    modified: float
+
+
+@dataclass(slots=True)
+class LoggedRequest:
+    """One request, in order of arrival; ``status`` and ``sent`` (body bytes) are 0 until answered.
+
+    ``path`` is decoded, with its leading slash; ``target`` is as it was sent, query included;
+    ``headers`` have lower-case names. ``range`` is the Range header or None.
+    """
+
+    method: str
+    path: str
+    target: str
+    headers: dict[str, str]
+    body: bytes = field(default=b"", repr=False)
+    status: int = 0
+    sent: int = 0
+
+    @property
+    def range(self) -> str | None:
+        return self.headers.get("range")
+
+
+@dataclass(slots=True)
+class _Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes = b""
+    fault: Fault | None = None
+
+
+class ObjectServer:
+    """Serves objects from memory on 127.0.0.1.
+
+    Use it in a running loop (``async with ObjectServer() as server``) or in a thread of its own
+    (``with ObjectServer.in_thread() as server``).
+
+    Attributes:
+        objects: by "bucket/key". Buckets need no making: one exists when an object is in it, or
+            when it is in ``buckets``.
+        faults: a list of :class:`Fault`, or a callable that gives the fault of each request.
+        log: every request.
+        latency_s: time before each answer.
+        port: the port, once started.
+    """
+
+    def __init__(self, *, port: int = 0, latency_s: float = 0.0) -> None:
+        self.port = port
+        self.latency_s = latency_s
+        self.objects: dict[str, ServedObject] = {}
+        self.buckets: set[str] = set()
+        self.faults: Sequence[Fault] | FaultHook = []
+        self.log: list[LoggedRequest] = []
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transports: set[asyncio.Transport] = set()
+
+    # -- what tests use -------------------------------------------------------------------------
+
+    @property
+    def endpoint(self) -> str:
+        """``http://127.0.0.1:port``, for ``endpoint_url``."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def storage_options(self) -> dict[str, object]:
+        """s3fs's options for this server."""
+        return {
+            "key": "test",
+            "secret": "test",
+            "endpoint_url": self.endpoint,
+            "client_kwargs": {"region_name": "us-east-1"},
+        }
+
+    def put(self, path: str, data: bytes, *, etag: str | None = None, modified: float | None = None) -> ServedObject:
+        """Store an object as ``"bucket/key"``. ``etag`` defaults to the MD5, quoted; ``modified`` to now."""
+        tag = etag if etag is not None else f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+        served = ServedObject(bytes(data), tag, time.time() if modified is None else modified)
+        self.objects[path] = served
+        self.buckets.add(path.partition("/")[0])
+        return served
+
+    def delete(self, path: str) -> None:
+        """Delete an object; none there is no error."""
+        self.objects.pop(path, None)
+
+    @property
+    def bytes_sent(self) -> int:
+        """Body bytes of all answers so far."""
+        return sum(request.sent for request in self.log)
+
+    # -- its life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen; ``port`` is known afterwards."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening and drop all connections. Idempotent."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for transport in list(self._transports):
+            transport.abort()
+        await asyncio.sleep(0)  # the transports close their sockets in the loop's next step
+        await server.wait_closed()
+
+    async def __aenter__(self) -> ObjectServer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @classmethod
+    @contextlib.contextmanager
+    def in_thread(cls, *, port: int = 0, latency_s: float = 0.0) -> Iterator[ObjectServer]:
+        """A server with a loop and a thread of its own, for clients that block."""
+        server = cls(port=port, latency_s=latency_s)
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="asyncpq-object-server", daemon=True)
+        thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(server.start(), loop).result()
+            try:
+                yield server
+            finally:
+                asyncio.run_coroutine_threadsafe(server.close(), loop).result()
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    # -- answering ------------------------------------------------------------------------------
+
+    def _fault_for(self, request: LoggedRequest) -> Fault | None:
+        if callable(self.faults):
+            return self.faults(request)
+        ranged = "range" in request.headers
+        return next((fault for fault in self.faults if fault.applies(request.method, request.path, ranged)), None)
+
+    def _answer(self, request: LoggedRequest, fault: Fault | None) -> _Answer:
+        path = request.path[1:]
+        if fault is not None:
+            if fault.delete:
+                self.delete(path)
+            if fault.replace_with is not None:
+                self.put(path, fault.replace_with)
+            refused = _refusal(request, fault)
+            if refused is not None:
+                return refused
+        if request.method == "PUT":
+            return self._answer_put(request, path)
+        if request.method == "DELETE":
+            self.delete(path)
+            return _Answer(204, {})
+        if request.method not in ("GET", "HEAD"):
+            return _error(405, "MethodNotAllowed")
+        served = self.objects.get(path)
+        if served is None:
+            known = path.partition("/")[0] in self.buckets
+            return _error(404, "NoSuchKey" if known else "NoSuchBucket")
+        return _answer_get(request, served, fault or Fault())
+
+    def _answer_put(self, request: LoggedRequest, path: str) -> _Answer:
+        if request.headers.get("if-none-match") == "*" and path in self.objects:
+            return _error(412, "PreconditionFailed")
+        return _Answer(200, {"ETag": self.put(path, request.body).etag})
+
+
+def _error(status: int, code: str) -> _Answer:
+    if not code:
+        return _Answer(status, {})
+    body = (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{escape(code)}</Code><Message>{code}</Message></Error>'
+    )
+    return _Answer(status, {"Content-Type": "application/xml"}, body.encode())
+
+
+def _refusal(request: LoggedRequest, fault: Fault) -> _Answer | None:
+    """The answer of a fault that does not depend on the object."""
+    if fault.status is not None:
+        answer = _error(fault.status, fault.code)
+        if fault.retry_after_s is not None:
+            answer.headers["Retry-After"] = f"{fault.retry_after_s:g}"
+        return answer
+    if fault.slow_down_200:
+        answer = _error(200, "SlowDown")
+        return answer
+    if fault.html_200:
+        return _Answer(200, {"Content-Type": "text/html"}, b"<html><body>Please sign in</body></html>")
+    if fault.redirect is not None:
+        return _Answer(302, {"Location": fault.redirect})
+    if fault.region is not None:
+        scope = re.search(r"Credential=[^/]*/\d+/([^/]*)/", request.headers.get("authorization", ""))
+        if scope is not None and scope[1] != fault.region:
+            answer = _error(400, "AuthorizationHeaderMalformed")
+            answer.headers["x-amz-bucket-region"] = fault.region
+            return answer
+    if fault.skew_s:
+        now = time.time() + fault.skew_s
+        stamp = request.headers.get("x-amz-date", "")
+        sent = time.strptime(stamp, "%Y%m%dT%H%M%SZ") if stamp else None
+        if sent is not None and abs(now - (time.mktime(sent) - time.timezone)) > 900:
+            answer = _error(403, "RequestTimeTooSkewed")
+            answer.headers["Date"] = formatdate(now, usegmt=True)
+            return answer
+    return None
+
+
+def _answer_get(request: LoggedRequest, served: ServedObject, fault: Fault) -> _Answer:
+    etag = {"none": "", "weak": f"W/{served.etag}", "other": '"another"'}.get(fault.etag or "", served.etag)
+    headers = {"Last-Modified": formatdate(served.modified, usegmt=True), "Accept-Ranges": "bytes"}
+    if etag:
+        headers["ETag"] = etag
+    wanted = request.headers.get("if-match")
+    if wanted not in (None, "*", served.etag) and not fault.ignore_if_match:
+        return _error(412, "PreconditionFailed")
+    if request.headers.get("if-none-match") == served.etag:
+        return _Answer(304, headers)
+    size = len(served.data)
+    spec = None if fault.ignore_range else re.fullmatch(r"bytes=(\d*)-(\d*)", request.range or "")
+    if spec is None or spec[0] == "bytes=-" or (size == 0 and not spec[1]):
+        return _Answer(200, headers, served.data)
+    if not spec[1]:
+        start, stop = max(0, size - int(spec[2])), size
+    else:
+        start, stop = int(spec[1]), min(size, int(spec[2]) + 1 if spec[2] else size)
+    if start >= stop or (fault.no_suffix and not spec[1]):
+        answer = _error(416, "InvalidRange")
+        answer.headers["Content-Range"] = f"bytes */{size}"
+        return answer
+    total = "*" if fault.unknown_size else size
+    headers["Content-Range"] = f"bytes {start + fault.shift_range}-{stop - 1 + fault.shift_range}/{total}"
+    return _Answer(206, headers, served.data[start:stop])
+
+
+class _Connection(asyncio.Protocol):
+    """One keep-alive connection; requests on it are answered one after another."""
+
+    def __init__(self, server: ObjectServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._busy = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.Transport):
+            self._transport = transport
+            self._server._transports.add(transport)
+            transport.set_write_buffer_limits(high=1 << 30)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._server._transports.discard(self._transport)
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._next()
+
+    def _next(self) -> None:
+        if self._busy or self._transport is None:
+            return
+        if self._server._server is None:
+            self._transport.close()
+            return
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        line, *fields = self._buffer[:end].decode("latin-1").split("\r\n")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (item.partition(":") for item in fields)}
+        stop = end + 4 + int(headers.get("content-length", "0"))
+        if len(self._buffer) < stop:
+            return
+        method, target, _ = line.split(" ", 2)
+        body = bytes(self._buffer[end + 4 : stop])
+        del self._buffer[:stop]
+        request = LoggedRequest(method, unquote(target.partition("?")[0]), target, headers, body)
+        self._server.log.append(request)
+        self._busy = True
+        fault = self._server._fault_for(request)
+        latency = self._server.latency_s + (fault.latency_s if fault is not None else 0.0)
+        if fault is None and latency == 0.0:
+            self._send(request, self._server._answer(request, None), None)
+            self._done()
+            return
+        task = asyncio.get_running_loop().create_task(self._serve_slowly(request, fault, latency))
+        self._server._tasks.add(task)
+        task.add_done_callback(self._server._tasks.discard)
+
+    def _done(self) -> None:
+        self._busy = False
+        self._next()
+
+    async def _serve_slowly(self, request: LoggedRequest, fault: Fault | None, latency_s: float) -> None:
+        try:
+            if latency_s:
+                await asyncio.sleep(latency_s)
+            if fault is not None and fault.stall_headers:
+                await asyncio.Event().wait()
+            answer = self._server._answer(request, fault)
+            body = self._send(request, answer, fault)
+            if fault is not None:
+                await self._send_badly(request, body, fault)
+                if fault.replace_after is not None:
+                    self._server.put(request.path[1:], fault.replace_after)
+        except asyncio.CancelledError:
+            if self._transport is not None:
+                self._transport.abort()
+            raise
+        self._done()
+
+    def _send(self, request: LoggedRequest, answer: _Answer, fault: Fault | None) -> bytes:
+        """Send the head, and the body unless the fault wants it sent otherwise: then return it."""
+        body, headers = answer.body, answer.headers
+        if fault is not None and fault.gzip:
+            body = gzip.compress(body)
+            headers["Content-Encoding"] = "gzip"
+        if fault is not None and fault.chunked:
+            headers["Transfer-Encoding"] = "chunked"
+        elif answer.status != 304:
+            headers["Content-Length"] = str(len(body) + (fault.length_delta if fault is not None else 0))
+        headers.setdefault("Date", formatdate(time.time(), usegmt=True))
+        for name, value in (fault.headers or {}).items() if fault is not None else ():
+            headers.pop(name, None)
+            if value is not None:
+                headers[name] = value
+        lines = [f"HTTP/1.1 {answer.status} Answer", *(f"{name}: {value}" for name, value in headers.items()), "\r\n"]
+        head = "\r\n".join(lines).encode("latin-1")
+        request.status = answer.status
+        if request.method == "HEAD" or answer.status in (204, 304):
+            body = b""
+        special = fault is not None and (
+            fault.truncate is not None or fault.stall_body or fault.drip_s is not None or fault.chunked
+        )
+        if self._transport is not None:
+            self._transport.write(head if special else head + body)
+        if special:
+            return body
+        request.sent = len(body)
+        return b""
+
+    async def _send_badly(self, request: LoggedRequest, body: bytes, fault: Fault) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if fault.chunked:
+            half = len(body) // 2
+            for part in (body[:half], body[half:]):
+                if part:
+                    transport.write(b"%x\r\n%b\r\n" % (len(part), part))
+            request.sent = len(body)
+            if fault.truncate is None:
+                transport.write(b"0\r\n\r\n")
+            else:
+                transport.close()
+        elif fault.drip_s is not None:
+            for index in range(len(body)):
+                transport.write(body[index : index + 1])
+                request.sent += 1
+                await asyncio.sleep(fault.drip_s)
+        elif fault.truncate is not None or fault.stall_body:
+            part = body[: fault.truncate or 0]
+            transport.write(part)
+            request.sent = len(part)
+            if fault.stall_body:
+                await asyncio.Event().wait()
+            await asyncio.sleep(0.01)  # let the client read it first
+            self._hang_up(reset=fault.reset)
+
+    def _hang_up(self, *, reset: bool) -> None:
+        if self._transport is None:
+            return
+        connection = self._transport.get_extra_info("socket")
+        if reset and connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+        else:
+            self._transport.close()

@@ -1,0 +1,84 @@
+"""docs/filter.md is true: each line of its tables is run by asyncpq and by pyarrow."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from decimal import Decimal
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.errors import PredicateTypeError
+from asyncpq.expressions import KeyIn, col
+
+DOC = (Path(__file__).resolve().parents[2] / "docs" / "filter.md").read_text(encoding="utf-8")
+NAMES: dict[str, Any] = {"pa": pa, "pc": pc, "nan": nan, "date": date, "datetime": datetime, "Decimal": Decimal}
+
+
+def table_lines(cells: int) -> list[list[str]]:
+    """The lines of the tables that have ``cells`` columns, as the code between their backquotes."""
+    lines = []
+    for line in DOC.splitlines():
+        found = re.findall(r"(?<=\| )`((?:[^`])*)`(?= \|)", line)
+        if line.startswith("|") and len(found) == cells:
+            lines.append([cell.replace("\\|", "|") for cell in found])
+    return lines
+
+
+KEPT = table_lines(5)
+REFUSED = table_lines(4)
+
+
+def evaluate(code: str, x: Any = None) -> Any:
+    return eval(code, NAMES | {"x": x})
+
+
+@pytest.mark.parametrize("line", KEPT, ids=lambda line: f"{line[0]} {line[2]}")
+def test_rows_kept(line: list[str]) -> None:
+    column_type, values, ours, theirs, kept = line
+    array = pa.array(evaluate(values), evaluate(column_type))
+    table = pa.table({"x": array, "row": pa.array(range(len(array)))})
+    expected = evaluate(kept)
+
+    predicate = evaluate(theirs, pc.field("x"))
+    assert ds.InMemoryDataset(table).to_table(filter=predicate)["row"].to_pylist() == expected
+    assert table.filter(predicate)["row"].to_pylist() == expected
+
+    mask = compile_filter(evaluate(ours, col("x")), {"x": array.type}).mask({"x": array}, len(array))
+    assert table.filter(mask)["row"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("line", REFUSED, ids=lambda line: f"{line[0]} {line[2]}")
+def test_refused(line: list[str]) -> None:
+    column_type, values, ours, theirs = line
+    array = pa.array(evaluate(values), evaluate(column_type))
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)):
+        pa.table({"x": array}).filter(evaluate(theirs, pc.field("x")))
+    with pytest.raises(PredicateTypeError) as caught:
+        compile_filter(evaluate(ours, col("x")), {"x": array.type})
+    assert caught.value.column == "x"
+
+
+@pytest.mark.parametrize(
+    ("values", "keys", "expected"),
+    [
+        ([1.0, nan, None], [1.0, nan, None], [0]),
+        ([0.0, -0.0, 1.0], [0.0], [0, 1]),
+    ],
+)
+def test_keys(values: list[float | None], keys: list[float | None], expected: list[int]) -> None:
+    array = pa.array(values, pa.float64())
+    mask = compile_filter(KeyIn("x", tuple(keys)), {"x": array.type}).mask({"x": array}, len(array))
+    assert [row for row, matches in enumerate(mask.to_pylist()) if matches] == expected
+
+
+def test_the_tables_are_found() -> None:
+    assert len(KEPT) >= 39
+    assert len(REFUSED) >= 5

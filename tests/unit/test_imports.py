@@ -1,0 +1,67 @@
+"""What importing asyncpq loads, and who may import what import-linter cannot see (submodules of others)."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import asyncpq
+
+PACKAGE = Path(asyncpq.__file__).parent
+
+# Submodule of another package: the modules of asyncpq that may import it, as paths in the package.
+DOORS = {
+    "pyarrow.parquet": {"decoding/arrow.py"},
+    "pyarrow.acero": {"decoding/expression_engine.py"},
+    "pyarrow.dataset": set[str](),
+    "pyarrow.fs": set[str](),
+    "pyarrow.flight": set[str](),
+    "pickle": set[str](),
+}
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """Every module or ``module.name`` that a file imports, at whatever depth of its code."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def importers(module: str) -> set[str]:
+    return {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if any(name == module or name.startswith(module + ".") for name in imported_names(path))
+    }
+
+
+@pytest.mark.parametrize("module", sorted(DOORS))
+def test_each_has_its_door(module: str) -> None:
+    assert importers(module) <= DOORS[module]
+
+
+def test_the_search_sees_imports() -> None:
+    assert "decoding/arrow.py" in importers("pyarrow.parquet")
+
+
+@pytest.mark.parametrize("client", ["aiobotocore", "aiohttp", "botocore", "fsspec", "pyspark", "s3fs"])
+def test_import_loads_no_client(client: str) -> None:
+    # pyarrow.fs imports fsspec by itself where it can; nothing of asyncpq's may load pyarrow.fs.
+    code = f"import sys, asyncpq; print({client!r} in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False", f"import asyncpq loads {client}"
+
+
+def test_import_is_silent_under_errors_for_warnings() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import asyncpq"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

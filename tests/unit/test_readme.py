@@ -1,0 +1,110 @@
+"""Every Python block of README.md runs, as it is printed, against an S3 server in this process."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.testing import ObjectServer
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+ROWS = 20_000
+
+
+def python_blocks() -> list[Any]:
+    blocks = []
+    for match in re.finditer(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL):
+        line = README.count("\n", 0, match.start(1))
+        blocks.append(pytest.param("\n" * line + match[1], id=f"line-{line + 1}"))
+    return blocks
+
+
+def compiled(source: str) -> CodeType:
+    """Blocks are written as in a notebook: ``await`` may stand at the top level."""
+    code: CodeType = compile(source, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    return code
+
+
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """``s3://bucket/trips.parquet`` for clients that find their endpoint in the environment."""
+    ids = range(ROWS)
+    table = pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "user": [f"u-{number % 500}" for number in ids],
+            "price": [number % 1000 / 10 for number in ids],
+        }
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=5_000, write_page_index=True, data_page_size=4_096, compression="zstd")
+    with ObjectServer.in_thread() as server:
+        server.put("bucket/trips.parquet", sink.getvalue())
+        for name, value in {
+            "AWS_ENDPOINT_URL": server.endpoint,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_CONFIG_FILE": "/dev/null",
+            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        }.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("AWS_PROFILE", raising=False)
+        yield server
+
+
+@pytest.mark.parametrize("source", python_blocks())
+def test_block_runs(source: str, trips: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
+    code = compiled(source)
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(_run_in_session(code))
+    else:
+        exec(code, {"__name__": "__readme__", "asyncpq": asyncpq})
+    if "print(" in source:
+        assert capsys.readouterr().out.strip(), "the block prints, and printed nothing"
+
+
+async def _run_in_session(code: CodeType) -> None:
+    async with asyncpq.Session() as session:
+        file = await session.open_file("s3://bucket/trips.parquet")
+        await eval(code, {"asyncpq": asyncpq, "col": asyncpq.col, "session": session, "file": file})
+
+
+def test_first_block_prints_the_right_rows(trips: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compiled(python_blocks()[0].values[0]), {"__name__": "__readme__"})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "[{'user': 'u-42', 'price': 4.2}] 3"
+    assert sum(map(int, lines[1:-1])) == 1_000
+    assert lines[-1] == "[17, 9000, 17] 80"
+    assert trips.log
+    assert all(request.method == "GET" for request in trips.log)
+
+
+def test_there_are_blocks() -> None:
+    assert len(python_blocks()) >= 5
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert "://" in target or (ROOT / target).is_file(), target
+
+
+def test_commands_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    commands = re.findall(r"^    make ([a-z-]+)", README, re.MULTILINE)
+    assert "test" in commands
+    for command in commands:
+        assert re.search(rf"^{command}:", makefile, re.MULTILINE), f"make {command}"
