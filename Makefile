@@ -59,7 +59,7 @@ check: $(STAMP) ## lint, format, types, layers
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy --strict $(CHECKED)
-	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/lint-imports --no-logo --no-cache
 
 format: $(STAMP) ## let ruff fix what it can
 	$(PY) -m ruff check --fix

@@ -163,8 +163,8 @@ class File:
         """
         wanted = Keys(keys)
         question = Question(columns=wanted.columns(_names(columns), with_keys), where=wanted.where, prune=wanted.prune)
-        table, version = await self._collect(question)
-        return wanted.finish(table, _names(columns), with_keys, self._names(version))
+        prepared, table = await self._collect(question)
+        return wanted.finish(table, _names(columns), with_keys, [field.name for field in prepared.version.metadata.schema.fields])
 
     async def take(self, rows: Sequence[int], columns: Sequence[str | int] | None = None) -> pa.Table:
         """Rows by their numbers in the file, in the order asked, duplicates included.
@@ -180,7 +180,7 @@ class File:
             if not 0 <= row < total:
                 raise RowIndexError(f"row {row} is not in a file of {total} rows", url=self.url)
         distinct = sorted(set(rows))
-        table, _ = await self._collect(Question(columns=_names(columns), rows=distinct, positional=True))
+        _, table = await self._collect(Question(columns=_names(columns), rows=distinct, positional=True))
         if len(distinct) == len(rows) and all(left < right for left, right in itertools.pairwise(rows)):
             return table
         position = {row: at for at, row in enumerate(distinct)}
@@ -203,8 +203,8 @@ class File:
                 preparation.finished()
             self._adopt(prepared.version, preparation.metrics)
             return prepared.version.metadata.num_rows
-        table, _ = await self._collect(Question(where=expression, rows_only=True))
-        return int(table.num_rows)
+        prepared, _ = await self._collect(Question(where=expression, rows_only=True))
+        return prepared.read.rows_matched
 
     async def plan(
         self,
@@ -253,11 +253,7 @@ class File:
         self.metrics = metrics
         self._source.resources.metrics.add(metrics)
 
-    @staticmethod
-    def _names(version: FileVersion) -> list[str]:
-        return [field.name for field in version.metadata.schema.fields]
-
-    async def _collect(self, question: Question) -> tuple[pa.Table, FileVersion]:
+    async def _collect(self, question: Question) -> tuple[Prepared, pa.Table]:
         """Run a read to its end; over again while the object changes, where that is allowed."""
         self._source.resources.check()
         preparation = self._prepare(question)
@@ -267,9 +263,9 @@ class File:
         finally:
             preparation.finished()
         table = pa.concat_tables(tables) if tables else prepared.shape.schema.empty_table()
-        preparation.metrics.rows_returned = table.num_rows
+        preparation.metrics.rows_returned = prepared.read.rows_matched
         self._adopt(prepared.version, preparation.metrics)
-        return table, prepared.version
+        return prepared, table
 
     async def _attempts(self, preparation: Preparation) -> tuple[Prepared, list[pa.Table]]:
         while True:

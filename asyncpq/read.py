@@ -44,6 +44,10 @@ class Read:
         context: requests are counted there; its round is that of the first data request.
         admit: keep fetched pages in the caches.
         rows_only: count matching rows, decode no output.
+
+    Attributes:
+        asked_store: some request was sent, so the version is known to be current.
+        rows_matched: rows that came out so far.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Read:
         self.version = version
         self.context = context
         self.asked_store = False
+        self.rows_matched = 0
         self._source = source
         self._shape = shape
         self._admit = admit
@@ -150,7 +155,10 @@ class Read:
         tables: list[pa.Table] = []
         for (piece, reader, matched), items in zip(matches, late, strict=True):
             self._add(reader, items, rest)
-            if matched.num_rows or not self._rows_only:
+            self.rows_matched += matched.num_rows
+            if self._rows_only:
+                reader.skip()
+            elif matched.num_rows:
                 tables.append(reader.emit(matched))
             if piece.last:
                 self.context.metrics.pages_read += reader.pages_decoded

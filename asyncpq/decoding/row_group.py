@@ -213,14 +213,18 @@ class RowGroupReader:
                     if matched.mask is not None:
                         array = array.filter(matched.mask)
             columns.append(array)
-        for source in self._sources:
-            source.discard_before(self._emitted)
+        self.skip()
         if not columns:  # rows without columns: count them in a batch that has no fields
             empty = pa.StructArray.from_buffers(pa.struct([]), matched.num_rows, [None])
             return pa.Table.from_batches([pa.RecordBatch.from_struct_array(empty)]).replace_schema_metadata(
                 shape.schema.metadata
             )
         return pa.Table.from_arrays(columns, schema=shape.schema)
+
+    def skip(self) -> None:
+        """Let go of what was decoded and passed."""
+        for source in self._sources:
+            source.discard_before(self._emitted)
 
     @property
     def pages_decoded(self) -> int:

@@ -120,6 +120,7 @@ def _row_groups(
         return [], None
     if prune is None or not candidates:
         return candidates, None
+    # the API of pruning.row_groups that is used here (bounds_of, keep, unusable) is settled
     verdict = prune_row_groups(
         prune,
         version.metadata,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from array import array
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.format.chunk_walk import locate_structs
@@ -20,9 +20,9 @@ from asyncpq.format.column_chunk import (
     PageEncodingStats,
     PageType,
     Statistics,
-    decode_column_chunk,
     validate_chunk,
 )
+from asyncpq.format.row_group import RowGroup, SortingColumn
 from asyncpq.format.schema import ParquetSchema, decode_schema
 from asyncpq.format.thrift import (
     BINARY,
@@ -53,11 +53,9 @@ __all__ = [
     "validate_chunk",
 ]
 
-# Approximate bytes that parsed objects take in memory, for the caches' accounts.
+# Approximate bytes of the parsed objects.
 _ELEMENT_WEIGHT: Final = 400
 _LEAF_WEIGHT: Final = 350
-_CHUNK_WEIGHT: Final = 1200
-_ROW_GROUP_WEIGHT: Final = 500
 
 
 class ColumnOrder(enum.Enum):
@@ -67,88 +65,6 @@ class ColumnOrder(enum.Enum):
     TYPE_ORDER = 1
     IEEE_754_TOTAL_ORDER = 2
     INT96_TIMESTAMP_ORDER = 3
-
-
-class SortingColumn(NamedTuple):
-    """A column that a row group's rows are sorted by (parquet.thrift, SortingColumn)."""
-
-    column_index: int
-    descending: bool
-    nulls_first: bool
-
-
-class RowGroup:
-    """Rows ``[first_row, first_row + num_rows)`` of the file.
-
-    Attributes:
-        ordinal: index in the file.
-        num_rows: rows in it.
-        first_row: row number in the file of its first row.
-        total_byte_size: uncompressed bytes, as the writer said.
-        sorting_columns: as the writer said; not verified.
-        num_columns: the number of the schema's leaves.
-    """
-
-    __slots__ = (
-        "_chunks",
-        "_metadata",
-        "_starts",
-        "first_row",
-        "num_columns",
-        "num_rows",
-        "ordinal",
-        "sorting_columns",
-        "total_byte_size",
-    )
-
-    def __init__(
-        self,
-        metadata: FileMetadata,
-        starts: array[int],
-        *,
-        ordinal: int,
-        num_rows: int,
-        first_row: int,
-        total_byte_size: int,
-        sorting_columns: tuple[SortingColumn, ...],
-    ) -> None:
-        self._metadata = metadata
-        self._starts = starts  # of the chunks' structs, and the end of the last
-        self._chunks: dict[int, ColumnChunk] = {}
-        self.ordinal = ordinal
-        self.num_rows = num_rows
-        self.first_row = first_row
-        self.total_byte_size = total_byte_size
-        self.sorting_columns = sorting_columns
-        self.num_columns = len(starts) - 1
-
-    def __repr__(self) -> str:
-        return f"RowGroup({self.ordinal}, rows {self.first_row} to {self.first_row + self.num_rows})"
-
-    def chunk(self, leaf_index: int) -> ColumnChunk:
-        """The chunk of a leaf, parsed at the first call. Safe to call from several threads.
-
-        Raises:
-            CorruptFileError: it contradicts the schema, or a required field is missing or negative.
-            UnsupportedFeatureError: its metadata are encrypted.
-        """
-        chunk = self._chunks.get(leaf_index)
-        if chunk is None:
-            if not 0 <= leaf_index < self.num_columns:
-                raise IndexError(leaf_index)
-            metadata, starts = self._metadata, self._starts
-            leaf = metadata.schema.leaves[leaf_index]
-            chunk = decode_column_chunk(metadata.data, starts[leaf_index], starts[leaf_index + 1], leaf)
-            # num_values of a flat leaf must be its rows, else rows would be lost or made up.
-            if leaf.max_repetition_level == 0 and chunk.num_values != self.num_rows:
-                raise CorruptFileError(
-                    f"a column chunk has {chunk.num_values} values in a row group of {self.num_rows} rows",
-                    column=leaf.dotted,
-                )
-            # Two threads may both parse it: the results are equal and the first is kept.
-            chunk = self._chunks.setdefault(leaf_index, chunk)
-            metadata.weight += _CHUNK_WEIGHT
-        return chunk
 
 
 class FileMetadata:
@@ -163,7 +79,6 @@ class FileMetadata:
         created_by: the writer, e.g. "parquet-mr version 1.8.0 (build abc)".
         column_orders: one for each leaf; None when the file has none.
         has_encryption: some columns are, or may be, encrypted.
-        weight: approximate bytes held in memory; grows as chunks are parsed.
     """
 
     __slots__ = (
@@ -177,7 +92,6 @@ class FileMetadata:
         "row_groups",
         "schema",
         "version",
-        "weight",
     )
 
     data: bytes
@@ -188,7 +102,6 @@ class FileMetadata:
     created_by: str | None
     column_orders: tuple[ColumnOrder, ...] | None
     has_encryption: bool
-    weight: int
 
     def __init__(self, data: bytes) -> None:
         """Called by :func:`decode_file_metadata`, which fills in the rest."""
@@ -204,6 +117,12 @@ class FileMetadata:
 
     def __repr__(self) -> str:
         return f"FileMetadata({self.num_rows} rows, {len(self.row_groups)} row groups, {self.schema!r})"
+
+    @property
+    def weight(self) -> int:
+        """Approximate bytes held in memory; grows as chunks are parsed."""
+        schema = _ELEMENT_WEIGHT * len(self.schema.elements) + _LEAF_WEIGHT * len(self.schema.leaves)
+        return len(self.data) + schema + sum(group.weight for group in self.row_groups)
 
     @property
     def key_value_metadata(self) -> Mapping[str, str | None]:
@@ -278,12 +197,6 @@ def decode_file_metadata(data: bytes, *, max_elements: int = DEFAULT_MAX_ELEMENT
     if num_rows not in (total, 0):
         raise CorruptFileError(f"the footer says {num_rows} rows, its row groups have {total}")
     metadata.num_rows = total
-    metadata.weight = (
-        len(data)
-        + _ELEMENT_WEIGHT * len(schema.elements)
-        + _LEAF_WEIGHT * len(schema.leaves)
-        + (_ROW_GROUP_WEIGHT + 8 * len(schema.leaves)) * len(metadata.row_groups)
-    )
     return metadata
 
 
@@ -322,7 +235,8 @@ def _row_group(reader: CompactReader, metadata: FileMetadata, ordinal: int, firs
     if starts is None or num_rows is None or total_byte_size is None:
         raise CorruptFileError(f"row group {ordinal} lacks its columns, its size or its row count")
     return RowGroup(
-        metadata,
+        metadata.data,
+        metadata.schema,
         starts,
         ordinal=ordinal,
         num_rows=num_rows,

@@ -1,24 +1,29 @@
-"""What a file's statistics prove about values (parquet.thrift, ColumnOrder and Statistics).
+"""What a file's statistics prove about values (parquet.thrift, Statistics and ColumnIndex).
 
-Bounds come as plain Python values that compare as the column's order does: integers for integers, dates,
-times, timestamps (in the column's unit) and decimals (unscaled), floats, bool, and bytes, which Python
-compares unsigned. What cannot be trusted is left out, with the reason; counts stay where bounds go.
+What cannot be trusted is left out, with the reason; counts stay where bounds go. How bounds compare:
+``format.column_order``.
 """
 
 from __future__ import annotations
 
-import enum
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from asyncpq.errors import CorruptIndexError
 from asyncpq.format.column_chunk import ColumnChunk
-from asyncpq.format.metadata import ColumnOrder
+from asyncpq.format.column_order import (
+    BYTE_ARRAYS,
+    SIGNED_ORDERS,
+    Comparable,
+    Order,
+    decode_value,
+    decode_values,
+    order_of,
+)
 from asyncpq.format.page_index import BoundaryOrder, ColumnIndex
-from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType
+from asyncpq.format.schema import Leaf
 from asyncpq.format.writer_version import WriterVersion, has_sound_binary_statistics
 
 __all__ = [
@@ -33,133 +38,8 @@ __all__ = [
     "page_bounds",
 ]
 
-Comparable: TypeAlias = bool | int | float | bytes
-
-
-class Order(enum.Enum):
-    """How a column's values are compared, and so what its bounds decode to."""
-
-    BOOLEAN = "boolean"
-    SIGNED = "signed"
-    UNSIGNED = "unsigned"
-    FLOAT = "float"
-    BYTES = "bytes"
-    DECIMAL = "decimal"  # two's complement, big-endian, in byte arrays
-    FLOAT16 = "float16"
-    UNDEFINED = "undefined"  # bounds mean nothing
-
-
-_INTEGERS: Final = (PhysicalType.INT32, PhysicalType.INT64)
-_BYTE_ARRAYS: Final = (PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY)
-_BY_PHYSICAL_TYPE: Final = {
-    PhysicalType.BOOLEAN: Order.BOOLEAN,
-    PhysicalType.INT32: Order.SIGNED,
-    PhysicalType.INT64: Order.SIGNED,
-    PhysicalType.FLOAT: Order.FLOAT,
-    PhysicalType.DOUBLE: Order.FLOAT,
-    PhysicalType.BYTE_ARRAY: Order.BYTES,
-    PhysicalType.FIXED_LEN_BYTE_ARRAY: Order.BYTES,
-    PhysicalType.INT96: Order.UNDEFINED,
-}
-# The physical types that an annotation may stand on (LogicalTypes.md); on others it means nothing.
-_ALLOWED: Final = {
-    LogicalKind.STRING: (PhysicalType.BYTE_ARRAY,),
-    LogicalKind.ENUM: (PhysicalType.BYTE_ARRAY,),
-    LogicalKind.JSON: (PhysicalType.BYTE_ARRAY,),
-    LogicalKind.BSON: (PhysicalType.BYTE_ARRAY,),
-    LogicalKind.UUID: (PhysicalType.FIXED_LEN_BYTE_ARRAY,),
-    LogicalKind.DATE: (PhysicalType.INT32,),
-    LogicalKind.TIME: _INTEGERS,
-    LogicalKind.TIMESTAMP: (PhysicalType.INT64,),
-}
-_FORMATS: Final = {
-    (PhysicalType.INT32, Order.SIGNED): "i",
-    (PhysicalType.INT32, Order.UNSIGNED): "I",
-    (PhysicalType.INT64, Order.SIGNED): "q",
-    (PhysicalType.INT64, Order.UNSIGNED): "Q",
-    (PhysicalType.FLOAT, Order.FLOAT): "f",
-    (PhysicalType.DOUBLE, Order.FLOAT): "d",
-    (PhysicalType.FIXED_LEN_BYTE_ARRAY, Order.FLOAT16): "e",
-}
-_BOOLEANS: Final = {b"\0": False, b"\1": True}
 # Orders in which a bound may be a shorter value than any in the data.
 _TRUNCATED: Final = (Order.BYTES,)
-# Orders that the deprecated min and max, made by signed comparison, agree with.
-_SIGNED: Final = (Order.BOOLEAN, Order.SIGNED, Order.FLOAT)
-
-
-def order_of(leaf: Leaf, column_order: ColumnOrder | None) -> Order:
-    """The order of a leaf's bounds.
-
-    Args:
-        leaf: the column.
-        column_order: the file's for this leaf. None if the file has no column orders at all: then only
-            the deprecated bounds of types that compare signed mean anything.
-
-    Returns:
-        UNDEFINED for INT96, INTERVAL, VARIANT, geospatial and unknown types, and unknown orders.
-    """
-    order = _type_order(leaf)
-    if column_order is None:
-        return order if order in _SIGNED else Order.UNDEFINED
-    if column_order is ColumnOrder.TYPE_ORDER:
-        return order
-    # In the total order bounds are never NaN unless all values are; -0 is below +0. Reading them as in
-    # the type's own order is sound.
-    if column_order is ColumnOrder.IEEE_754_TOTAL_ORDER and order in (Order.FLOAT, Order.FLOAT16):
-        return order
-    return Order.UNDEFINED
-
-
-def _type_order(leaf: Leaf) -> Order:
-    physical = leaf.physical_type
-    logical = leaf.element.logical_type
-    if logical is None:
-        return _BY_PHYSICAL_TYPE[physical]
-    kind = logical.kind
-    if kind is LogicalKind.INTEGER:
-        if physical not in _INTEGERS or logical.is_signed is None:
-            return Order.UNDEFINED
-        return Order.SIGNED if logical.is_signed else Order.UNSIGNED
-    if kind is LogicalKind.DECIMAL:
-        if physical in _INTEGERS:
-            return Order.SIGNED
-        return Order.DECIMAL if physical in _BYTE_ARRAYS else Order.UNDEFINED
-    if kind is LogicalKind.FLOAT16:
-        is_half = physical is PhysicalType.FIXED_LEN_BYTE_ARRAY and leaf.element.type_length == 2
-        return Order.FLOAT16 if is_half else Order.UNDEFINED
-    return _BY_PHYSICAL_TYPE[physical] if physical in _ALLOWED.get(kind, ()) else Order.UNDEFINED
-
-
-def decode_value(raw: bytes, leaf: Leaf, order: Order) -> Comparable:
-    """A bound (plainly encoded, without a length) as a Python value that compares in ``order``.
-
-    Raises:
-        CorruptIndexError: it has the wrong length for the type, or the order is UNDEFINED.
-    """
-    value: Comparable = _decode_values([raw], leaf, order)[0]
-    return value
-
-
-def _decode_values(raw: Sequence[bytes], leaf: Leaf, order: Order) -> list[Any]:
-    if order is Order.BYTES:
-        return list(raw)
-    if order is Order.DECIMAL:
-        if not all(raw):
-            raise CorruptIndexError("a decimal bound has no bytes", column=leaf.dotted)
-        return [int.from_bytes(value, "big", signed=True) for value in raw]
-    if order is Order.BOOLEAN:
-        values = [_BOOLEANS.get(value) for value in raw]
-        if None in values:
-            raise CorruptIndexError("a boolean bound is not one byte, 0 or 1", column=leaf.dotted)
-        return values
-    code = _FORMATS.get((leaf.physical_type, order))
-    if code is None:
-        raise CorruptIndexError("the column's bounds have no defined order", column=leaf.dotted)
-    size = struct.calcsize(f"<{code}")
-    if any(len(value) != size for value in raw):
-        raise CorruptIndexError(f"a bound does not have the {size} bytes of its type", column=leaf.dotted)
-    return list(struct.unpack(f"<{len(raw)}{code}", b"".join(raw)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +110,12 @@ def chunk_bounds(
         return _unknown(order, num_values, reason, nulls, nans)
     if nulls == num_values:
         return _unknown(order, num_values, "it has bounds, and nothing but nulls")
-    if order is Order.UNDEFINED or (not has_column_orders and order not in _SIGNED):
+    if order is Order.UNDEFINED or (not has_column_orders and order not in SIGNED_ORDERS):
         return _unknown(order, num_values, "the order of its bounds is undefined or unknown", nulls, nans)
-    if leaf.physical_type in _BYTE_ARRAYS and not has_sound_binary_statistics(created_by):
+    if leaf.physical_type in BYTE_ARRAYS and not has_sound_binary_statistics(created_by):
         return _unknown(order, num_values, "its writer may be one that wrote wrong bounds (PARQUET-251)", nulls, nans)
     try:
-        low, high = _decode_values((raw_min, raw_max), leaf, order)
+        low, high = decode_values((raw_min, raw_max), leaf, order)
     except CorruptIndexError as error:
         return _unknown(order, num_values, error.message, nulls, nans)
     if low != low or high != high:
@@ -359,9 +239,9 @@ def _check_null_counts(index: ColumnIndex, rows: Sequence[int], leaf: Leaf) -> N
 def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: Order) -> list[Any]:
     """Decoded bounds, None for null pages, whose entries in the file are placeholders."""
     if True not in null_pages:
-        return _decode_values(raw, leaf, order)
+        return decode_values(raw, leaf, order)
     present = [value for value, is_null in zip(raw, null_pages, strict=True) if not is_null]
-    decoded = iter(_decode_values(present, leaf, order))
+    decoded = iter(decode_values(present, leaf, order))
     return [None if is_null else next(decoded) for is_null in null_pages]
 
 

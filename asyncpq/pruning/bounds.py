@@ -103,7 +103,8 @@ def why_not(atom: Atom, zones: Zones) -> str | None:
         values = (atom.value,)
     elif isinstance(atom, StartsWith):
         values = (atom.prefix,)
-    for value in values:
+    # One of each type: there may be thousands, and what is wrong is wrong with the type.
+    for value in {type(value): value for value in values}.values():
         literal = None if value is None else zones.to_key(value)
         if isinstance(literal, Incomparable):
             return literal.reason

@@ -2,160 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
 
-from asyncpq.errors import QueryError
-from asyncpq.expressions import And, Atom, ColumnComparison, Constant, Expression, Not, Or, columns
+from asyncpq.expressions import And, Atom, ColumnComparison, Constant, Expression, Not, Or
 from asyncpq.format.metadata import FileMetadata
 from asyncpq.format.schema import Leaf
-from asyncpq.format.statistics import Bounds, chunk_bounds, order_of
+from asyncpq.format.statistics import chunk_bounds, order_of
 from asyncpq.pruning.bounds import Truth, rows_where, why_not, zones_where
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import Zones
 
 
-@dataclass(frozen=True, slots=True)
-class LeafBounds:
-    """Bounds of one leaf in every row group. Made once for each file and leaf; cache it.
+class RowGroupZones:
+    """The row groups of a file as zones of one leaf. Made once for each file and leaf; cache it.
 
     Attributes:
-        zones: the row groups as zones.
-        unusable: why some row group's bounds cannot be used; None if all can.
+        zones: bounds by row group.
+        reason: why the bounds of some row group cannot be used although the file has them; None if all can.
         weight: approximate bytes held in memory.
     """
 
-    zones: Zones
-    unusable: str | None
-    weight: int
+    __slots__ = ("reason", "weight", "zones")
 
+    def __init__(self, metadata: FileMetadata, leaf: Leaf) -> None:
+        """Parses the leaf's chunks in ``metadata``, and no others.
 
-def row_group_bounds(metadata: FileMetadata, leaf: Leaf) -> LeafBounds:
-    """Collect the statistics of a leaf; parses its chunks' metadata, and no others.
-
-    Raises:
-        CorruptFileError: a chunk's metadata contradicts the schema.
-    """
-    orders = metadata.column_orders
-    order = order_of(leaf, None if orders is None else orders[leaf.index])
-    bounds: list[Bounds] = []
-    unusable: str | None = None
-    for group in metadata.row_groups:
-        found, reason = chunk_bounds(
-            group.chunk(leaf.index), leaf, order, metadata.created_by, orders is not None, group.num_rows
+        Raises:
+            CorruptFileError: a chunk's metadata contradicts the schema.
+        """
+        orders = metadata.column_orders
+        order = order_of(leaf, None if orders is None else orders[leaf.index])
+        known = [
+            chunk_bounds(group.chunk(leaf.index), leaf, order, metadata.created_by, orders is not None, group.num_rows)
+            for group in metadata.row_groups
+        ]
+        bounds = [found for found, _ in known]
+        self.zones = Zones(
+            leaf,
+            order,
+            [found.min for found in bounds],
+            [found.max for found in bounds],
+            all_null=[found.all_null for found in bounds],
+            null_counts=[found.null_count for found in bounds],
+            nan_counts=[found.nan_count for found in bounds],
+            exact=[found.min_exact and found.max_exact for found in bounds],
         )
-        bounds.append(found)
-        unusable = unusable or reason
-    zones = Zones(
-        leaf,
-        order,
-        [found.min for found in bounds],
-        [found.max for found in bounds],
-        all_null=[found.all_null for found in bounds],
-        null_counts=[found.null_count for found in bounds],
-        nan_counts=[found.nan_count for found in bounds],
-        exact=[found.min_exact and found.max_exact for found in bounds],
-    )
-    return LeafBounds(zones, unusable, 600 + 200 * len(bounds))
-
-
-BoundsOf: TypeAlias = Callable[[Leaf], LeafBounds]
+        self.reason = next((reason for _, reason in known if reason is not None), None)
+        self.weight = 600 + 200 * len(bounds)
 
 
 class RowGroupPruning:
     """What :func:`prune_row_groups` found.
 
     Attributes:
-        keep: ordinals of the row groups in which the predicate may be true, ascending.
-        all_match: those of them in which it is true for every row, as proven by their statistics.
+        kept: ordinals of the row groups in which the predicate may be true.
         num_row_groups: of the file.
     """
 
-    __slots__ = ("_bounds", "_expr", "all_match", "keep", "num_row_groups")
+    __slots__ = ("_expr", "_zones", "kept", "num_row_groups")
 
     def __init__(
-        self,
-        expr: Expression,
-        keep: tuple[int, ...],
-        all_match: frozenset[int],
-        num_row_groups: int,
-        bounds: dict[str, LeafBounds],
+        self, expr: Expression, kept: RowRanges, num_row_groups: int, zones: Mapping[str, RowGroupZones]
     ) -> None:
-        self.keep = keep
-        self.all_match = all_match
+        self.kept = kept
         self.num_row_groups = num_row_groups
         self._expr = expr
-        self._bounds = bounds
+        self._zones = zones
+
+    @property
+    def all_match(self) -> RowRanges:
+        """Ordinals of the row groups of which statistics prove that the predicate is true for every row."""
+        surely = self.kept
+        for other in (Truth.FALSE, Truth.NULL):
+            if surely:
+                surely -= _where(self._expr, other, self.num_row_groups, self._zones)
+        return surely
 
     @property
     def dropped_by(self) -> dict[str, int]:
-        """For each condition that all rows must meet: how many row groups it alone excludes."""
+        """For each condition that all rows must meet: how many row groups it alone rules out."""
         conditions = self._expr.args if isinstance(self._expr, And) else (self._expr,)
         dropped = {}
         for condition in conditions:
-            kept = _zones(condition, Truth.TRUE, self.num_row_groups, self._bounds)
+            kept = _where(condition, Truth.TRUE, self.num_row_groups, self._zones)
             dropped[str(condition)] = self.num_row_groups - kept.num_rows
         return dropped
 
     @property
-    def unusable(self) -> dict[str, str]:
-        """For each atom that statistics do not help with: why."""
-        reasons = {}
+    def reasons(self) -> list[str]:
+        """Where statistics do not help, and why: one sentence for each such part of the predicate."""
+        reasons: dict[str, None] = {}
         for atom in _atoms(self._expr):
-            names = columns(atom)
-            known = [self._bounds[name] for name in names if name in self._bounds]
-            if len(known) < len(names):
-                reasons[str(atom)] = "statistics are not trusted, or it is no leaf column"
-            elif reason := why_not(atom, known[0].zones) or known[0].unusable:
-                reasons[str(atom)] = reason
-        return reasons
+            if isinstance(atom, ColumnComparison):
+                reasons[f"{atom}: two columns are compared, which prunes nothing"] = None
+                continue
+            known = self._zones.get(atom.column)
+            if known is None:
+                reasons[f"column {atom.column!r} has no statistics of its own"] = None
+            elif why := why_not(atom, known.zones):
+                reasons[f"{atom}: prunes nothing, {why}"] = None
+            elif known.reason is not None:
+                reasons[f"column {atom.column!r}: statistics not used, {known.reason}"] = None
+        return list(reasons)
 
 
-def prune_row_groups(
-    expr: Expression, metadata: FileMetadata, *, trust_statistics: bool, bounds_of: BoundsOf | None = None
-) -> RowGroupPruning:
+def prune_row_groups(expr: Expression, zones: Mapping[str, RowGroupZones], num_row_groups: int) -> RowGroupPruning:
     """Find the row groups in which ``expr`` may be true: a superset of those in which it is.
 
     Args:
-        expr: the predicate. Columns that are not leaves of the file prune nothing; the filter refuses them.
-        metadata: of the file.
-        trust_statistics: False keeps every row group.
-        bounds_of: a cache in front of :func:`row_group_bounds`.
-
-    Raises:
-        CorruptFileError: a chunk's metadata contradicts the schema.
+        expr: the predicate.
+        zones: for each column name in ``expr`` its row groups; an atom whose column is not there prunes nothing.
+        num_row_groups: of the file.
     """
-    bounds: dict[str, LeafBounds] = {}
-    if trust_statistics:
-        find = bounds_of or partial(row_group_bounds, metadata)
-        for name in columns(expr):
-            leaf = _leaf(metadata, name)
-            if leaf is not None:
-                bounds[name] = find(leaf)
-    num = len(metadata.row_groups)
-    keep = _zones(expr, Truth.TRUE, num, bounds)
-    all_match: frozenset[int] = frozenset()
-    if keep and bounds:
-        surely = keep - _zones(expr, Truth.FALSE, num, bounds)
-        if surely:
-            all_match = frozenset((surely - _zones(expr, Truth.NULL, num, bounds)).rows())
-    return RowGroupPruning(expr, tuple(keep.rows()), all_match, num, bounds)
+    return RowGroupPruning(expr, _where(expr, Truth.TRUE, num_row_groups, zones), num_row_groups, zones)
 
 
-def _leaf(metadata: FileMetadata, name: str) -> Leaf | None:
-    try:
-        return metadata.schema.leaf(name)
-    except QueryError:  # a struct, a missing or an ambiguous name: whether that is an error, the filter says
-        return None
-
-
-def _zones(expr: Expression, truth: Truth, num: int, bounds: dict[str, LeafBounds]) -> RowRanges:
+def _where(expr: Expression, truth: Truth, num: int, zones: Mapping[str, RowGroupZones]) -> RowRanges:
     def atom_zones(atom: Atom, truth: Truth) -> RowRanges:
-        if isinstance(atom, ColumnComparison):
-            return RowRanges.all(num)
-        known = bounds.get(atom.column)
+        known = None if isinstance(atom, ColumnComparison) else zones.get(atom.column)
         return RowRanges.all(num) if known is None else zones_where(atom, truth, known.zones)
 
     return rows_where(expr, truth, num, atom_zones)
