@@ -339,6 +339,8 @@ def _filter_tuple(item: object) -> Expression:
     if not isinstance(item, (list, tuple)) or len(item) != 3 or not isinstance(item[0], str):
         raise ExpressionError(f"filter {item!r} is not a (column, op, value) tuple")
     column, op, value = item
+    if not isinstance(op, str):
+        raise ExpressionError(f"filter {item!r}: {op!r} is no operator", column=column)
     try:
         if op in _OPS:
             return Comparison(column, _OPS[op], as_scalar(value))

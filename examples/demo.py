@@ -23,6 +23,7 @@ import s3fs
 
 import asyncpq
 from asyncpq import col
+from localstack.seed import storage_options
 from localstack.start import running_localstack
 
 BUCKET = "asyncpq-demo"
@@ -82,11 +83,11 @@ class Cost:
 class CountedS3fs:
     """s3fs, with its requests and their bodies counted by hooks in its client."""
 
-    def __init__(self, storage_options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any]) -> None:
         self.requests = 0
         self.bytes = 0
         # Without a block cache of s3fs's own: pyarrow asks for just the ranges that it wants.
-        self.fs = s3fs.S3FileSystem(skip_instance_cache=True, default_cache_type="none", **storage_options)
+        self.fs = s3fs.S3FileSystem(skip_instance_cache=True, default_cache_type="none", **options)
         self.fs.connect()
         emitter = self.fs.s3.meta.events
         emitter.register("before-send.s3", self._sent)
@@ -131,9 +132,9 @@ class Questions:
         return cls(3 * (rows // 7), 3 * (rows // 5 * 4), 3 * middle, 3 * (middle + rows // 1000) - 1, taken)
 
 
-async def with_asyncpq(url: str, storage_options: dict[str, Any], asked: Questions) -> dict[str, Cost]:
+async def with_asyncpq(url: str, options: dict[str, Any], asked: Questions) -> dict[str, Cost]:
     """The answers of asyncpq, in the order in which they are asked."""
-    async with asyncpq.Session(storage_options=storage_options) as session:
+    async with asyncpq.Session(storage_options=options) as session:
         costs = {}
 
         async def cold() -> pa.Table:
@@ -149,9 +150,9 @@ async def with_asyncpq(url: str, storage_options: dict[str, Any], asked: Questio
         return costs
 
 
-def with_pyarrow(path: str, storage_options: dict[str, Any], asked: Questions) -> dict[str, Cost]:
+def with_pyarrow(path: str, options: dict[str, Any], asked: Questions) -> dict[str, Cost]:
     """The answers of pyarrow, which keeps the footer from the second question on."""
-    counted = CountedS3fs(storage_options)
+    counted = CountedS3fs(options)
     costs = {}
     costs["cold lookup"] = counted.ask(
         lambda: pq.read_table(path, columns=COLUMNS, filters=[("id", "==", asked.first_key)], filesystem=counted.fs)
@@ -192,9 +193,9 @@ def check_equal(answers: dict[str, dict[str, Cost]]) -> None:
                 raise SystemExit(f"{question}: the readers disagree")
 
 
-async def explain(url: str, storage_options: dict[str, Any], asked: Questions) -> str:
+async def explain(url: str, options: dict[str, Any], asked: Questions) -> str:
     """The plan of the range, in words."""
-    async with asyncpq.Session(storage_options=storage_options) as session:
+    async with asyncpq.Session(storage_options=options) as session:
         file = await session.open_file(url)
         plan = await file.plan(columns=COLUMNS, where=col("id").between(asked.low, asked.high))
         return str(plan.explain())
@@ -211,27 +212,22 @@ def main() -> None:
         write_files(Path(folder), rows)
         print("starting LocalStack (the first time, it is installed) ...", flush=True)
         with running_localstack() as endpoint:
-            storage_options: dict[str, Any] = {
-                "key": "test",
-                "secret": "test",
-                "endpoint_url": endpoint,
-                "client_kwargs": {"region_name": "us-east-1"},
-            }
-            filesystem = s3fs.S3FileSystem(skip_instance_cache=True, **storage_options)
+            options = storage_options(endpoint)
+            filesystem = s3fs.S3FileSystem(skip_instance_cache=True, **options)
             if not filesystem.exists(BUCKET):
                 filesystem.mkdir(BUCKET)
             for title, name in FILES.items():
                 path = f"{BUCKET}/{name}"
                 filesystem.put_file(str(Path(folder, name)), path)
                 answers = {
-                    "asyncpq": asyncio.run(with_asyncpq(f"s3://{path}", storage_options, asked)),
-                    "pyarrow over s3fs": with_pyarrow(path, storage_options, asked),
+                    "asyncpq": asyncio.run(with_asyncpq(f"s3://{path}", options, asked)),
+                    "pyarrow over s3fs": with_pyarrow(path, options, asked),
                 }
                 check_equal(answers)
                 size = Path(folder, name).stat().st_size
                 show(f"{name}: {size / 1e6:.1f} MB, {title}; the rows are equal", answers)
             print("\nWhat the range read plans to fetch, and why:\n")
-            print(asyncio.run(explain(f"s3://{BUCKET}/{FILES['with a page index']}", storage_options, asked)))
+            print(asyncio.run(explain(f"s3://{BUCKET}/{FILES['with a page index']}", options, asked)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Field, Leaf, ParquetSchema
 from asyncpq.planning.read_plan import ChunkSpan, ColumnPlan, PruningReport, ReadPlan, RowGroupPlan
 from asyncpq.pruning.pages import PageZones, prune_pages
-from asyncpq.pruning.row_groups import RowGroupPruning, prune_row_groups, row_group_bounds
+from asyncpq.pruning.row_groups import RowGroupPruning, RowGroupZones, prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext
 
@@ -67,7 +67,7 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     prune = where if query.prune is None or where is None else simplify(query.prune)
     predicate = _predicate_columns(metadata.schema, where)
     trust = source.resources.options.read.trust_statistics
-    candidates, statistics = _row_groups(version, query, where, prune, context, trust=trust)
+    candidates, statistics = _row_groups(version, query, where, prune, predicate, context, trust=trust)
     kept = [ordinal for ordinal, _ in candidates]
     indexes = PageIndexes()
     if kept and (where is not None or query.rows is not None or query.limit is not None):
@@ -104,6 +104,7 @@ def _row_groups(
     query: Query,
     where: Expression | None,
     prune: Expression | None,
+    predicate: Mapping[str, tuple[Field, Leaf | None]],
     context: RequestContext,
     *,
     trust: bool,
@@ -120,20 +121,18 @@ def _row_groups(
         return [], None
     if prune is None or not candidates:
         return candidates, None
-    # the API of pruning.row_groups that is used here (bounds_of, keep, unusable) is settled
-    verdict = prune_row_groups(
-        prune,
-        version.metadata,
-        trust_statistics=trust,
-        bounds_of=lambda leaf: version.derived(
-            ("row group bounds", leaf.index), partial(row_group_bounds, version.metadata, leaf), 400 * len(groups)
-        ),
-    )
-    if len(verdict.keep) == len(groups):
-        for atom, reason in verdict.unusable.items():
-            context.metrics.fall_back(f"{atom}: {reason}")
-    kept = set(verdict.keep)
-    return [(ordinal, rows) for ordinal, rows in candidates if ordinal in kept], verdict
+    zones: dict[str, RowGroupZones] = {}
+    if trust:
+        for name, (_, leaf) in predicate.items():
+            if leaf is not None:
+                zones[name] = version.derived(
+                    ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), 300 * len(groups)
+                )
+    verdict = prune_row_groups(prune, zones, len(groups))
+    if verdict.kept.num_rows == len(groups):
+        for reason in verdict.reasons:
+            context.metrics.fall_back(reason)
+    return [(ordinal, rows) for ordinal, rows in candidates if ordinal in verdict.kept], verdict
 
 
 def _first_rows(candidates: list[tuple[int, RowRanges]], limit: int | None) -> list[tuple[int, RowRanges]]:

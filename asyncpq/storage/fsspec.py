@@ -7,10 +7,8 @@ two calls of ``info`` is not noticed. The guarantee says so (``bracketed``).
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import fsspec
@@ -32,6 +30,7 @@ from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoreLi
 from asyncpq.storage.deadline import within_deadline
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.retry import RetryableError, delay_before_retry_s
+from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import safe_url
 
 _THREADS = 8
@@ -73,7 +72,7 @@ class FsspecStore:
             self.filesystem: Any = kind(skip_instance_cache=True, **options)
         except (TypeError, ValueError, KeyError) as error:
             raise InvalidOptionError(f"storage_options for {protocol}: {error}") from error
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
         self._closed = False
 
     def __repr__(self) -> str:
@@ -93,9 +92,7 @@ class FsspecStore:
         if self._closed:
             return
         self._closed = True
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
+        await self._threads.close()
         if self._asynchronous:
             await _close_client(self.filesystem)
 
@@ -105,11 +102,8 @@ class FsspecStore:
             raise UsageError("the store is closed", hint="Read while the session is open.")
         if self._asynchronous:
             return await getattr(self.filesystem, f"_{name}")(*arguments, **options)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"asyncpq-{self.protocol}")
         method: Callable[..., Any] = getattr(self.filesystem, name)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, functools.partial(method, *arguments, **options))
+        return await asyncio.shield(self._threads.start(method, *arguments, **options))
 
 
 class FsspecObject:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from asyncpq.errors import (
@@ -22,6 +22,7 @@ from asyncpq.metrics import RequestRecord
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Validator
 from asyncpq.storage.deadline import within_deadline
 from asyncpq.storage.responses import RangeRequest, changed, empty
+from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import local_path
 
 #: Reads up to this size are made on the event loop: cheaper than a thread, and usually from memory.
@@ -43,7 +44,7 @@ class LocalStore:
         unknown = sorted(set(storage_options) - _IGNORED_OPTIONS)
         if unknown:
             raise InvalidOptionError(f"storage_options of local files: unknown option {unknown[0]!r}")
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = Threads(4, "asyncpq-local")
         self._objects: set[LocalObject] = set()
         self._closed = False
 
@@ -55,52 +56,71 @@ class LocalStore:
         """
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(4, thread_name_prefix="asyncpq-local")
         path = local_path(url)
-        loop = asyncio.get_running_loop()
-        opening = loop.run_in_executor(self._pool, _open, path)
+        opening = self._threads.start(_open, path)
         try:
             descriptor = await asyncio.shield(opening)
         except asyncio.CancelledError:
             opening.add_done_callback(_close_unwanted)
             raise
-        handle = LocalObject(path, descriptor, self._pool, self._objects)
+        handle = LocalObject(path, descriptor, self._threads, self._objects)
         self._objects.add(handle)
         return handle
 
     async def close(self) -> None:
         """Closes all descriptors and threads. Idempotent."""
         self._closed = True
-        pool, self._pool = self._pool, None
-        if pool is not None:  # wait for reads in flight: they use the descriptors
-            await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
+        await self._threads.close()  # the reads in flight use the descriptors
         for handle in list(self._objects):
             await handle.close()
 
 
+class _Opened:
+    """A descriptor and the version of the file that it holds; closed when it is retired and not in use."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.validator = _validator(os.fstat(descriptor))
+        self.readers = 0
+        self.retired = False
+
+    def retire(self) -> None:
+        self.retired = True
+        self.close_if_unused()
+
+    def close_if_unused(self) -> None:
+        if self.retired and self.readers == 0 and self.descriptor >= 0:
+            descriptor, self.descriptor = self.descriptor, -1
+            os.close(descriptor)
+
+
 class LocalObject:
-    """One open file. See :class:`asyncpq.storage.base.StoredObject`."""
+    """One open file. See :class:`asyncpq.storage.base.StoredObject`.
+
+    A scan stays with the file it began with, even if its name means another one by now or nothing.
+    Other reads notice that, as they would with an object store: with a pin they raise
+    ObjectChangedError; a tail without one opens the file anew.
+    """
 
     client = "file"
     guarantee = Guarantee.PINNED
 
-    def __init__(self, path: str, descriptor: int, pool: ThreadPoolExecutor, owner: set[LocalObject]) -> None:
+    def __init__(self, path: str, descriptor: int, threads: Threads, owner: set[LocalObject]) -> None:
         self.url = path
         self.identity = f"file://{path}"
-        self._descriptor = descriptor
-        self._pool = pool
+        self._opened = _Opened(descriptor)
+        self._threads = threads
         self._owner = owner
-        self._validator = _validator(os.fstat(descriptor))
-        self._reading = 0
-        self._closing = False
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<LocalObject {self.url}>"
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
-        size = self._validator.size
+        if pin is None and not self._closed and self._replaced():
+            self._reopen()
+        size = self._opened.validator.size
         if size == 0:
             raise empty(self.url)
         return await self._fetch(RangeRequest(-length, 0, self.url, pin), max(0, size - length), size, context)
@@ -113,73 +133,73 @@ class LocalObject:
 
     async def close(self) -> None:
         """Closes the descriptor, at once or when the last read that uses it has ended. Idempotent."""
-        self._closing = True
-        self._close_if_idle()
+        self._closed = True
+        self._owner.discard(self)
+        self._opened.retire()
 
     async def _fetch(self, request: RangeRequest, start: int, stop: int, context: RequestContext) -> RangeResult:
-        if self._closing:
+        if self._closed:
             raise UsageError("the file is closed", url=self.url)
-        validator = self._validator
-        if request.pin is not None and not request.pin.same_version(validator):
+        opened = self._opened
+        if request.pin is not None and (
+            not request.pin.same_version(opened.validator) or (not context.scan and self._replaced())
+        ):
             raise changed(request, "it is another file, or was written to")
-        if stop > validator.size:
+        if stop > opened.validator.size:
             raise InvalidResponseError(
-                f"the object ends at byte {validator.size}, before the range does",
+                f"the object ends at byte {opened.validator.size}, before the range does",
                 url=self.url,
                 byte_range=(start, stop),
             )
         loop = asyncio.get_running_loop()
         began = loop.time()
         if stop - start <= INLINE_BYTES:
-            data = self._read(start, stop)
+            data = self._read(opened, start, stop)
         else:
-            self._reading += 1
-            reading = loop.run_in_executor(self._pool, self._read, start, stop)
-            reading.add_done_callback(self._read_ended)
+            opened.readers += 1
+            reading = self._threads.start(self._read, opened, start, stop)
+            reading.add_done_callback(functools.partial(_read_ended, opened))
             data = await within_deadline(asyncio.shield(reading), context.deadline, self.url, (start, stop))
         record = RequestRecord(
-            "GET",
-            context.purpose,
-            request.start,
-            request.stop,
-            200,
-            len(data),
-            1,
-            context.round,
-            loop.time() - began,
+            "GET", context.purpose, request.start, request.stop, 200, len(data), 1, context.round, loop.time() - began
         )
         context.metrics.record(record)
-        return RangeResult(data, start, validator)
+        return RangeResult(data, start, opened.validator)
 
-    def _read(self, start: int, stop: int) -> bytes:
+    def _read(self, opened: _Opened, start: int, stop: int) -> bytes:
         parts: list[bytes] = []
         try:
             while start < stop:
-                part = os.pread(self._descriptor, stop - start, start)
+                part = os.pread(opened.descriptor, stop - start, start)
                 if not part:
                     break
                 parts.append(part)
                 start += len(part)
-            found = _validator(os.fstat(self._descriptor))
+            found = _validator(os.fstat(opened.descriptor))
         except OSError as error:
             raise _store_error(error, self.url) from error
-        if found != self._validator or start < stop:
+        if found != opened.validator or start < stop:
             raise ObjectChangedError(
                 "the file was written to while it was read", url=self.url, hint="Open it again to read the new version."
             )
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _read_ended(self, reading: asyncio.Future[bytes]) -> None:
-        self._reading -= 1
-        if not reading.cancelled():
-            reading.exception()  # whoever waited has seen it, or has left
-        self._close_if_idle()
+    def _replaced(self) -> bool:
+        """Whether the name means another file now, or another version of it, or nothing."""
+        try:
+            return _validator(os.stat(self.url)) != self._opened.validator
+        except OSError:
+            return True
 
-    def _close_if_idle(self) -> None:
-        if self._closing and self._reading == 0 and self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            self._owner.discard(self)
-            os.close(descriptor)
+    def _reopen(self) -> None:
+        opened = _Opened(_open(self.url))
+        self._opened.retire()
+        self._opened = opened
+
+
+def _read_ended(opened: _Opened, reading: asyncio.Future[bytes]) -> None:
+    opened.readers -= 1
+    opened.close_if_unused()
 
 
 def _open(path: str) -> int:

@@ -1,0 +1,103 @@
+"""A row group of the metadata, whose column chunks are parsed when they are asked for."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final, NamedTuple
+
+from asyncpq.errors import CorruptFileError
+from asyncpq.format.column_chunk import ColumnChunk, decode_column_chunk
+from asyncpq.format.schema import ParquetSchema
+
+# Approximate bytes of the parsed objects.
+_CHUNK_WEIGHT: Final = 1200
+_ROW_GROUP_WEIGHT: Final = 500
+
+
+class SortingColumn(NamedTuple):
+    """A column that a row group's rows are sorted by (parquet.thrift, SortingColumn)."""
+
+    column_index: int
+    descending: bool
+    nulls_first: bool
+
+
+class RowGroup:
+    """Rows ``[first_row, first_row + num_rows)`` of the file.
+
+    Attributes:
+        ordinal: index in the file.
+        num_rows: rows in it.
+        first_row: row number in the file of its first row.
+        total_byte_size: uncompressed bytes, as the writer said.
+        sorting_columns: as the writer said; not verified.
+        num_columns: the number of the schema's leaves.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_data",
+        "_schema",
+        "_starts",
+        "first_row",
+        "num_columns",
+        "num_rows",
+        "ordinal",
+        "sorting_columns",
+        "total_byte_size",
+    )
+
+    def __init__(
+        self,
+        data: bytes,
+        schema: ParquetSchema,
+        starts: array[int],
+        *,
+        ordinal: int,
+        num_rows: int,
+        first_row: int,
+        total_byte_size: int,
+        sorting_columns: tuple[SortingColumn, ...],
+    ) -> None:
+        self._data = data
+        self._schema = schema
+        self._starts = starts  # of the chunks' structs, and the end of the last
+        self._chunks: dict[int, ColumnChunk] = {}
+        self.ordinal = ordinal
+        self.num_rows = num_rows
+        self.first_row = first_row
+        self.total_byte_size = total_byte_size
+        self.sorting_columns = sorting_columns
+        self.num_columns = len(starts) - 1
+
+    def __repr__(self) -> str:
+        return f"RowGroup({self.ordinal}, rows {self.first_row} to {self.first_row + self.num_rows})"
+
+    @property
+    def weight(self) -> int:
+        """Approximate bytes held in memory; grows as chunks are parsed."""
+        return _ROW_GROUP_WEIGHT + 8 * len(self._starts) + _CHUNK_WEIGHT * len(self._chunks)
+
+    def chunk(self, leaf_index: int) -> ColumnChunk:
+        """The chunk of a leaf, parsed at the first call. Safe to call from several threads.
+
+        Raises:
+            CorruptFileError: it contradicts the schema, or a required field is missing or negative.
+            UnsupportedFeatureError: its metadata are encrypted.
+        """
+        chunk = self._chunks.get(leaf_index)
+        if chunk is None:
+            if not 0 <= leaf_index < self.num_columns:
+                raise IndexError(leaf_index)
+            starts = self._starts
+            leaf = self._schema.leaves[leaf_index]
+            chunk = decode_column_chunk(self._data, starts[leaf_index], starts[leaf_index + 1], leaf)
+            # num_values of a flat leaf must be its rows, else rows would be lost or made up.
+            if leaf.max_repetition_level == 0 and chunk.num_values != self.num_rows:
+                raise CorruptFileError(
+                    f"a column chunk has {chunk.num_values} values in a row group of {self.num_rows} rows",
+                    column=leaf.dotted,
+                )
+            # Two threads may both parse it: the results are equal and the first is kept.
+            chunk = self._chunks.setdefault(leaf_index, chunk)
+        return chunk

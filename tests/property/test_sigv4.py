@@ -1,0 +1,106 @@
+"""SigV4 against botocore's signer: the same Authorization header for whatever is signed."""
+
+from __future__ import annotations
+
+import datetime
+from types import SimpleNamespace
+from unittest import mock
+
+import botocore.auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as BotocoreCredentials
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from asyncpq.storage.sigv4 import Credentials, Signer, canonical_path, canonical_query
+
+NOW = st.datetimes(datetime.datetime(2015, 8, 30), datetime.datetime(2099, 1, 1), timezones=st.just(datetime.UTC))
+KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1, max_size=40)
+PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=30)
+ETAGS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30).map(lambda text: f'"{text}"')
+
+
+def botocore_headers(
+    method: str,
+    host: str,
+    path: str,
+    query: str,
+    headers: dict[str, str],
+    credentials: Credentials,
+    region: str,
+    now: datetime.datetime,
+) -> dict[str, str]:
+    request = AWSRequest(method=method, url=f"https://{host}{path}" + (f"?{query}" if query else ""), headers=headers)
+    request.context["client_config"] = SimpleNamespace(s3={"payload_signing_enabled": False})
+    keys = BotocoreCredentials(credentials.access_key, credentials.secret_key, credentials.token)
+    with mock.patch.object(botocore.auth, "get_current_datetime", return_value=now):
+        botocore.auth.S3SigV4Auth(keys, "s3", region).add_auth(request)
+    return {name.lower(): value for name, value in request.headers.items()}
+
+
+@given(
+    method=st.sampled_from(["GET", "HEAD"]),
+    host=st.sampled_from(["s3.amazonaws.com", "bucket.s3.eu-west-1.amazonaws.com", "127.0.0.1:9000"]),
+    key=KEYS,
+    version=st.none() | PRINTABLE,
+    start=st.integers(0, 2**40),
+    length=st.integers(1, 2**30),
+    suffix=st.booleans(),
+    etag=st.none() | ETAGS,
+    access=PRINTABLE,
+    secret=PRINTABLE,
+    token=st.none() | PRINTABLE,
+    region=st.sampled_from(["us-east-1", "eu-west-1", "auto"]),
+    now=NOW,
+)
+@example("GET", "127.0.0.1:9000", "a b+%é//../~x?#&=", "v/1+2=", 0, 1, False, '"a  b"', "k", "s", None, "r", datetime.datetime(2020, 2, 29, 23, 59, 59, tzinfo=datetime.UTC))  # fmt: skip
+def test_same_signature_as_botocore(
+    method: str,
+    host: str,
+    key: str,
+    version: str | None,
+    start: int,
+    length: int,
+    suffix: bool,
+    etag: str | None,
+    access: str,
+    secret: str,
+    token: str | None,
+    region: str,
+    now: datetime.datetime,
+) -> None:
+    credentials = Credentials(access, secret, token)
+    path = canonical_path("/bucket/" + key)
+    query = canonical_query(versionId=version) if version is not None else ""
+    byte_range = f"bytes=-{length}" if suffix else f"bytes={start}-{start + length - 1}"
+    sent = Signer(credentials, region).sign(
+        method, host, path, query, now=now.timestamp(), byte_range=byte_range, if_match=etag
+    )
+    headers = {"Range": byte_range} | ({"If-Match": etag} if etag is not None else {})
+    expected = botocore_headers(method, host, path, query, headers, credentials, region, now)
+    assert {name.lower(): value for name, value in sent.items()} == expected
+
+
+@given(times=st.lists(NOW, min_size=1, max_size=6))
+def test_kept_day_and_second_change_nothing(times: list[datetime.datetime]) -> None:
+    credentials = Credentials("key", "secret")
+    kept = Signer(credentials, "us-east-1")
+    for now in times:
+        fresh = Signer(credentials, "us-east-1")
+        arguments = ("GET", "host", "/key")
+        assert kept.sign(*arguments, now=now.timestamp()) == fresh.sign(*arguments, now=now.timestamp())
+
+
+@given(KEYS)
+def test_path_is_encoded_once_and_whole(key: str) -> None:
+    from urllib.parse import unquote
+
+    encoded = canonical_path(key)
+    assert unquote(encoded) == key
+    assert set(encoded) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/%")
+
+
+def test_nothing_secret_is_shown() -> None:
+    credentials = Credentials("AKIDEXAMPLE", "hunter2", "session-token")
+    shown = repr(credentials) + repr(Signer(credentials, "us-east-1"))
+    assert not any(secret in shown for secret in ("AKIDEXAMPLE", "hunter2", "session-token"))

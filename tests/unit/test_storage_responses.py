@@ -1,0 +1,193 @@
+"""Which responses are taken for the bytes that were asked for: a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict
+
+from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
+from asyncpq.storage.base import Guarantee, Validator
+from asyncpq.storage.responses import (
+    UNKNOWN_SIZE,
+    ExpectedBody,
+    RangeIgnoredError,
+    RangeRequest,
+    check_head_response,
+    check_range_response,
+    guarantee_of,
+    strong_etag,
+)
+
+URL = "s3://bucket/key"
+PIN = Validator(size=1000, etag='"a"', last_modified="then")
+RANGE = RangeRequest(100, 200, URL)
+PINNED = RangeRequest(100, 200, URL, PIN)
+TAIL = RangeRequest(-100, 0, URL)
+GOOD = {"Content-Range": "bytes 100-199/1000", "Content-Length": "100", "ETag": '"a"', "Last-Modified": "then"}
+GOOD_TAIL = GOOD | {"Content-Range": "bytes 900-999/1000"}
+
+
+def check(request: RangeRequest, status: int, headers: dict[str, str], **options: int) -> ExpectedBody:
+    return check_range_response(request, status, CIMultiDict(headers), **options)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "headers", "start", "length", "size"),
+    [
+        (RANGE, 206, GOOD, 100, 100, 1000),
+        (PINNED, 206, GOOD, 100, 100, 1000),
+        (TAIL, 206, GOOD_TAIL, 900, 100, 1000),
+        # the object is shorter than the suffix
+        (TAIL, 206, GOOD | {"Content-Range": "bytes 0-49/50", "Content-Length": "50"}, 0, 50, 50),
+        (TAIL, 200, {"Content-Length": "50", "ETag": '"a"'}, 0, 50, 50),
+        (RangeRequest(0, 50, URL), 200, {"Content-Length": "50", "ETag": '"a"'}, 0, 50, 50),
+        # no Content-Length: the body's end tells
+        (RANGE, 206, {k: v for k, v in GOOD.items() if k != "Content-Length"}, 100, 100, 1000),
+        (RANGE, 206, GOOD | {"Content-Range": "bytes 100-199/*"}, 100, 100, UNKNOWN_SIZE),
+        (PINNED, 206, GOOD | {"Content-Range": "bytes 100-199/*"}, 100, 100, UNKNOWN_SIZE),
+        (RANGE, 206, GOOD | {"Content-Encoding": "identity"}, 100, 100, 1000),
+        (RANGE, 206, {k.lower(): v for k, v in GOOD.items()}, 100, 100, 1000),
+    ],
+)
+def test_good(
+    request_: RangeRequest, status: int, headers: dict[str, str], start: int, length: int, size: int
+) -> None:
+    expected = check(request_, status, headers)
+    assert (expected.start, expected.length, expected.validator.size) == (start, length, size)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "change"),
+    [
+        (RANGE, 206, {"Content-Range": "bytes 101-200/1000"}),  # shifted
+        (RANGE, 206, {"Content-Range": "bytes 0-99/1000"}),
+        (RANGE, 206, {"Content-Range": "bytes 100-149/150", "Content-Length": "50"}),  # clipped by the object's end
+        (RANGE, 206, {"Content-Range": "bytes 100-149/1000", "Content-Length": "50"}),  # clipped for no reason
+        (RANGE, 206, {"Content-Range": "bytes 100-199/150"}),  # contradicts itself
+        (RANGE, 206, {"Content-Range": "bytes 199-100/1000"}),
+        (RANGE, 206, {"Content-Range": "items 100-199/1000"}),
+        (RANGE, 206, {"Content-Range": "bytes 100-199"}),
+        (RANGE, 206, {"Content-Range": "bytes */1000"}),
+        (RANGE, 206, {"Content-Range": ""}),
+        (RANGE, 206, {"Content-Length": "99"}),
+        (RANGE, 206, {"Content-Length": "101"}),
+        (RANGE, 206, {"Content-Length": "-100"}),
+        (RANGE, 206, {"Content-Length": "1e2"}),
+        (RANGE, 206, {"Content-Encoding": "gzip"}),
+        (PINNED, 206, {"Content-Encoding": "gzip"}),
+        (PINNED, 206, {"Content-Range": "bytes 101-200/1000"}),
+        (PINNED, 206, {"ETag": ""}),  # was there before
+        (RANGE, 204, {}),
+        (TAIL, 206, {"Content-Range": "bytes 899-998/1000"}),
+        (TAIL, 206, {"Content-Range": "bytes 901-999/1000", "Content-Length": "99"}),
+        (TAIL, 206, {"Content-Range": "bytes 901-999/*", "Content-Length": "99"}),
+    ],
+)
+def test_invalid(request_: RangeRequest, status: int, change: dict[str, str]) -> None:
+    with pytest.raises(InvalidResponseError) as caught:
+        check(request_, status, GOOD | change)
+    assert caught.value.url == URL
+
+
+@pytest.mark.parametrize(
+    ("pin", "change"),
+    [
+        (PIN, {"ETag": '"b"'}),
+        (PIN, {"ETag": 'W/"a"'}),
+        (PIN, {"Content-Range": "bytes 100-199/1001"}),
+        (replace(PIN, etag='W/"a"'), {"ETag": 'W/"b"'}),
+        (replace(PIN, etag='W/"a"'), {"ETag": 'W/"a"', "Last-Modified": "now"}),
+        (replace(PIN, etag=None), {"Last-Modified": "now"}),
+        (replace(PIN, version="1"), {"x-amz-version-id": "2"}),
+    ],
+)
+def test_changed(pin: Validator, change: dict[str, str]) -> None:
+    request = replace(PINNED, pin=pin)
+    before = GOOD | ({"ETag": pin.etag} if pin.etag is not None else {})
+    assert check(request, 206, before).length == 100
+    with pytest.raises(ObjectChangedError):
+        check(request, 206, before | change)
+
+
+@pytest.mark.parametrize(
+    ("request_", "headers", "small", "taken"),
+    [
+        (RANGE, {"Content-Length": "1000"}, 0, False),
+        (RANGE, {"Content-Length": "1000"}, 999, False),
+        (RANGE, {"Content-Length": "1000"}, 1000, True),
+        (RANGE, {"Content-Length": "150"}, 1000, False),  # the range is not all in it
+        (RANGE, {}, 1000, False),  # unknown length
+        (TAIL, {"Content-Length": "101"}, 0, False),
+        (TAIL, {"Content-Length": "100"}, 0, True),
+        (TAIL, {"Content-Length": "1000"}, 1000, True),
+        (RangeRequest(0, 100, URL), {"Content-Length": "101"}, 0, False),
+    ],
+)
+def test_a_200_must_prove_that_it_is_the_range(
+    request_: RangeRequest, headers: dict[str, str], small: int, taken: bool
+) -> None:
+    if taken:
+        expected = check(request_, 200, headers, small_body_bytes=small)
+        assert (expected.start, str(expected.length)) == (0, headers["Content-Length"])
+    else:
+        with pytest.raises(RangeIgnoredError) as caught:
+            check(request_, 200, headers, small_body_bytes=small)
+        assert str(caught.value.size or "") == headers.get("Content-Length", "")
+
+
+def test_empty_object() -> None:
+    with pytest.raises(NotParquetError, match="empty"):
+        check(TAIL, 200, {"Content-Length": "0", "ETag": '"a"'})
+    with pytest.raises(ObjectChangedError):
+        check(PINNED, 200, {"Content-Length": "0", "ETag": '"a"'})
+
+
+@given(
+    size=st.integers(1, 10**12),
+    data=st.data(),
+    etag=st.sampled_from(['"x"', '"y"']),
+    modified=st.sampled_from(["then", "now"]),
+)
+def test_only_the_range_and_version_asked_for_pass(size: int, data: st.DataObject, etag: str, modified: str) -> None:
+    """Whatever a response claims: if it is taken, it is the range, and the pin's version."""
+    near = st.integers(0, size)
+    start, stop = sorted(data.draw(st.tuples(near, near).filter(lambda pair: pair[0] != pair[1])))
+    first, last, total = (data.draw(st.integers(value - 1, value + 1)) for value in (start, stop - 1, size))
+    pin = Validator(size=size, etag='"x"', last_modified="then")
+    headers = {"Content-Range": f"bytes {first}-{last}/{total}", "ETag": etag, "Last-Modified": modified}
+    try:
+        expected = check(RangeRequest(start, stop, URL, pin), 206, headers)
+    except (InvalidResponseError, ObjectChangedError):
+        assert (first, last, total, etag) != (start, stop - 1, size, '"x"')
+    else:
+        assert (first, last, total, etag) == (start, stop - 1, size, '"x"')
+        assert (expected.start, expected.length) == (start, stop - start)
+        assert expected.validator.same_version(pin)
+
+
+def test_head() -> None:
+    request = RangeRequest(0, 0, URL, Validator(size=UNKNOWN_SIZE, etag='"a"'))
+    found = check_head_response(request, CIMultiDict({"Content-Length": "7", "ETag": '"a"'}))
+    assert found.validator.size == 7
+    with pytest.raises(ObjectChangedError):
+        check_head_response(request, CIMultiDict({"Content-Length": "7", "ETag": '"b"'}))
+    with pytest.raises(InvalidResponseError):
+        check_head_response(request, CIMultiDict({"ETag": '"a"'}))
+
+
+@pytest.mark.parametrize(
+    ("validator", "guarantee", "if_match"),
+    [
+        (Validator(size=1, etag='"a-12"'), Guarantee.PINNED, '"a-12"'),
+        (Validator(size=1, etag='W/"a"', last_modified="then"), Guarantee.BRACKETED, None),
+        (Validator(size=1, last_modified="then"), Guarantee.BRACKETED, None),
+        (Validator(size=1), Guarantee.NONE, None),
+    ],
+)
+def test_guarantee(validator: Validator, guarantee: Guarantee, if_match: str | None) -> None:
+    assert guarantee_of(validator) is guarantee
+    assert strong_etag(validator) == if_match

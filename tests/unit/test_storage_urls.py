@@ -1,0 +1,102 @@
+"""Urls: what they name, what may be shown of them, whose options are whose."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.errors import InvalidOptionError, UnsupportedStoreError
+from asyncpq.storage.urls import identity_of, local_path, options_for, safe_url, split_url
+
+SIGNED = (
+    "https://user:pw@host.example:8443/a/b.parquet?X-Amz-Signature=SECRET&X-Amz-Expires=60&versionId=7&sig=SECRET#frag"
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("s3://bucket/a b//../c%20?#x", ("s3", "bucket/a b//../c%20?#x")),
+        ("S3://bucket/key", ("s3", "bucket/key")),
+        ("https://host/p?q", ("https", "host/p?q")),
+        ("file:///tmp/x", ("file", "/tmp/x")),
+        ("local:///tmp/x", ("file", "/tmp/x")),
+        ("/tmp/x.parquet", ("file", "/tmp/x.parquet")),
+        ("relative/x.parquet", ("file", "relative/x.parquet")),
+        (Path("/tmp/x"), ("file", "/tmp/x")),
+        ("memory://a", ("memory", "a")),
+        ("s3://bucket/a::b", ("s3", "bucket/a::b")),  # a key may hold colons
+    ],
+)
+def test_split(url: str | os.PathLike[str], parts: tuple[str, str]) -> None:
+    assert split_url(url) == parts
+
+
+@pytest.mark.parametrize("url", ["zip::s3://bucket/key", "filecache::https://host/x", "simplecache::/tmp/x"])
+def test_chained_urls_are_refused(url: str) -> None:
+    with pytest.raises(UnsupportedStoreError, match="chained"):
+        split_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (SIGNED, "https://host.example:8443/a/b.parquet"),
+        ("http://u:p@host", "http://host"),
+        ("http://host/a@b", "http://host/a@b"),
+        ("s3://bucket/a?b#c@d", "s3://bucket/a?b#c@d"),
+        ("s3://bucket/key?versionId=abc", "s3://bucket/key"),
+        ("abfs://container@account/x?sig=SECRET", "abfs://account/x"),
+        ("/tmp/a?b", "/tmp/a?b"),
+    ],
+)
+def test_shown(url: str, shown: str) -> None:
+    assert safe_url(url) == shown
+
+
+def test_identity_ignores_signatures_and_keeps_the_rest_hidden() -> None:
+    identity = identity_of(SIGNED)
+    other_signature = SIGNED.replace("SECRET", "OTHER").replace("Expires=60", "Expires=90").replace("user:pw@", "")
+    assert identity == identity_of(other_signature)
+    assert identity != identity_of(SIGNED.replace("versionId=7", "versionId=8"))
+    assert identity != identity_of(SIGNED.replace("b.parquet", "c.parquet"))
+    assert not any(part in identity for part in ("SECRET", "pw", "versionId", "frag"))
+    azure = "https://a.blob.core.windows.net/c/x?sv=2024-11-04&sr=b&sp=r&se=2026-01-01&spr=https&sig=abc"
+    assert identity_of(azure) == identity_of("https://a.blob.core.windows.net/c/x")
+    cloudfront = "https://d.cloudfront.net/x?Expires=1&Signature=abc&Key-Pair-Id=K"
+    assert identity_of(cloudfront) == identity_of("https://d.cloudfront.net/x")
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.text("xy&=", max_size=3)), max_size=3), st.data())
+def test_identities_differ_with_any_other_parameter(query: list[tuple[str, str]], data: st.DataObject) -> None:
+    from urllib.parse import urlencode
+
+    other = data.draw(st.lists(st.tuples(st.sampled_from("abc"), st.text("xy&=", max_size=3)), max_size=3))
+    same = identity_of("https://h/p?" + urlencode(query)) == identity_of("https://h/p?" + urlencode(other))
+    assert same == (query == other)
+
+
+def test_options_flat_or_by_protocol() -> None:
+    assert options_for("s3", {"key": "k"}) == {"key": "k"}
+    assert options_for("s3", None) == {}
+    both = {"s3": {"key": "k"}, "https": {"headers": {"a": "b"}}}
+    assert options_for("s3", both) == {"key": "k"}
+    assert options_for("s3a", both) == {"key": "k"}
+    assert options_for("http", both) == {"headers": {"a": "b"}}
+    assert options_for("memory", both) == {}
+    assert options_for("file", {"s3": None}) == {}
+    with pytest.raises(InvalidOptionError, match="mixes"):
+        options_for("s3", {"s3": {"key": "k"}, "secret": "s"})
+
+
+def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert local_path("a%20b c") == str(tmp_path / "a%20b c")
+    assert local_path("file:///a%20b") == "/a%20b"
+    assert local_path(tmp_path / "x") == str(tmp_path / "x")
+    with pytest.raises(UnsupportedStoreError):
+        local_path("s3://bucket/key")
