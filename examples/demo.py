@@ -214,8 +214,7 @@ def main() -> None:
         with running_localstack() as endpoint:
             options = storage_options(endpoint)
             filesystem = s3fs.S3FileSystem(skip_instance_cache=True, **options)
-            if not filesystem.exists(BUCKET):
-                filesystem.mkdir(BUCKET)
+            filesystem.call_s3("create_bucket", Bucket=BUCKET)
             for title, name in FILES.items():
                 path = f"{BUCKET}/{name}"
                 filesystem.put_file(str(Path(folder, name)), path)

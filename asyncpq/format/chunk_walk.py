@@ -25,7 +25,7 @@ from asyncpq.format.thrift_patterns import (
     optional,
 )
 
-_MAX_PATH: Final = 4  # longest column path that the pattern follows
+_MAX_PATH: Final = 5  # longest column path that the pattern follows
 
 
 def locate_structs(reader: CompactReader, expected: int) -> array[int]:

@@ -163,7 +163,7 @@ class Zones:
         for i, low in enumerate(mins):
             at = bisect_left(keys, low)
             # The next key decides: those that begin with the max come before all others above it.
-            if at < num and (keys[at] <= maxs[i] or (self._open_max and keys[at].startswith(maxs[i]))):
+            if at < num and (keys[at] <= maxs[i] or (self._open_max and _begins_with(keys[at], maxs[i]))):
                 found.append((i, i + 1))
         return self._zones(found)
 
@@ -207,7 +207,7 @@ class Zones:
         if op == "<=":
             return [i for i, low in enumerate(mins) if low <= key]
         if self._open_max:
-            above = [i for i, high in enumerate(maxs) if high >= key or key.startswith(high)]
+            above = [i for i, high in enumerate(maxs) if high >= key or _begins_with(key, high)]
             return [i for i in above if mins[i] <= key] if op == "==" else above
         if op == "==":
             return [i for i, low in enumerate(mins) if low <= key <= maxs[i]]
@@ -233,6 +233,11 @@ def successor(prefix: bytes) -> bytes | None:
     """The least string above every string that begins with ``prefix``; None if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def _begins_with(key: Any, high: Any) -> bool:
+    # An empty max was not cut short.
+    return bool(high) and bool(key.startswith(high))
 
 
 def _ascends(values: list[Any]) -> bool:

@@ -17,7 +17,7 @@ from asyncpq.format import chunk_walk, page_index, schema_elements
 from asyncpq.format.chunk_walk import chunk_pattern
 from asyncpq.format.column_chunk import ColumnChunk
 from asyncpq.format.footer import FooterDecoder
-from asyncpq.format.metadata import decode_file_metadata, validate_chunk
+from asyncpq.format.metadata import ColumnOrder, decode_file_metadata, validate_chunk
 from asyncpq.format.page_header import PageHeader, PageWalker, decode_page_header
 from asyncpq.format.page_header_decoder import _plain_header
 from asyncpq.format.page_index import decode_column_index, decode_offset_index, validate_offset_index
@@ -59,7 +59,6 @@ def outcome(decode: Callable[[], _T]) -> _T | type[FormatError]:
     try:
         return decode()
     except FormatError as error:
-        assert str(error)
         return type(error)
 
 
@@ -78,6 +77,9 @@ def chunks() -> list[bytes]:
 def test_the_pattern_matches_all_chunks_that_pyarrow_writes() -> None:
     for chunk in chunks():
         found = chunk_pattern().match(chunk)
+        if b"long_text" in chunk and b"x" * 128 in chunk:
+            assert found is None  # bounds of more than 127 bytes are left to the plain way
+            continue
         assert found is not None
         assert found.end() == len(chunk)
 
@@ -95,8 +97,9 @@ def test_the_pattern_ends_where_the_plain_skipper_does(data: st.DataObject) -> N
 def everything(data: bytes, size: int) -> list[Any]:
     """All that the footer's metadata say, all chunks parsed."""
     metadata = decode_file_metadata(data)
-    said: list[Any] = [metadata.num_rows, metadata.created_by, dict(metadata.key_value_metadata), metadata.column_orders]
+    said: list[Any] = [metadata.num_rows, metadata.created_by, dict(metadata.key_value_metadata)]
     orders = metadata.column_orders
+    said.append(orders)
     for group in metadata.row_groups:
         for leaf in metadata.schema.leaves:
             chunk = outcome(functools.partial(group.chunk, leaf.index))
@@ -104,9 +107,7 @@ def everything(data: bytes, size: int) -> list[Any]:
             if isinstance(chunk, ColumnChunk):
                 said.append(outcome(functools.partial(validate_chunk, chunk, leaf, size, size - 100)))
                 order = order_of(leaf, orders[leaf.index] if orders else None)
-                said.append(
-                    chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows)
-                )
+                said.append(chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows))
     return said
 
 
@@ -179,7 +180,7 @@ def test_mutated_column_indexes(data: st.DataObject) -> None:
         index = decode_column_index(changed)
         pages = index.num_pages
         counts = [num_rows // pages] * (pages - 1) + [num_rows - num_rows // pages * (pages - 1)] if pages else []
-        for column_order in (None, *type(sample_metadata("flat").column_orders[0])):  # type: ignore[index]
+        for column_order in (None, *ColumnOrder):
             bounds = page_bounds(index, leaf, order_of(leaf, column_order), counts)
             known = [(low, high) for low, high in zip(bounds.mins, bounds.maxs, strict=True) if low is not None]
             assert all(low <= high for low, high in known)
@@ -197,8 +198,8 @@ def headers() -> list[bytes]:
         for leaf in metadata.schema.leaves:
             chunk = metadata.row_groups[0].chunk(leaf.index)
             walker = PageWalker(chunk, max_page_bytes=1 << 28)
-            for page in walker.feed(sample(name)[chunk.start : chunk.stop])[:3]:
-                found.append(page.data[: page.header.header_size])
+            pages = walker.feed(sample(name)[chunk.start : chunk.stop])
+            found += [page.data[: page.header.header_size] for page in pages[:3]]
     return found
 
 

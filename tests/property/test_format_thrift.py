@@ -30,9 +30,7 @@ values = st.recursive(
     ),
     lambda children: st.one_of(
         st.tuples(st.just("struct"), st.dictionaries(st.integers(1, 300), children, max_size=4)),
-        st.tuples(
-            st.just("structs"), st.lists(st.dictionaries(st.integers(1, 40), children, max_size=3), max_size=17)
-        ),
+        st.tuples(st.just("structs"), st.lists(st.dictionaries(st.integers(1, 40), children, max_size=3), max_size=17)),
     ),
     max_leaves=20,
 )
@@ -148,7 +146,7 @@ def nested(levels: int, open_bytes: bytes, close: bytes = b"") -> bytes:
         pytest.param(nested(100_000, b"\x1c", b"\0"), id="structs"),
         pytest.param(b"\x19" + nested(100_000, b"\x19"), id="lists"),
         pytest.param(nested(100_000, b"\x19\x1c", b"\0"), id="lists of structs"),
-        pytest.param(b"\x1b" + b"\x01\xbb\x01" * 100_000, id="maps"),
+        pytest.param(b"\x1b" + b"\x01\xbb" * 100_000, id="maps"),
     ],
 )
 @pytest.mark.parametrize("read", [CompactReader.struct, CompactReader.skip_struct])
@@ -203,7 +201,9 @@ _STRUCT_PATTERNS = {
 }
 # Bytes that are often headers, lengths and stops, so that random strings of them are often structs.
 likely = st.lists(
-    st.sampled_from([b"\x15\x02", b"\x16\x80\x01", b"\x18\x02ab", b"\x11", b"\x22", b"\x1c", b"\x19\x25\x00\x01", b"\0"])
+    st.sampled_from(
+        [b"\x15\x02", b"\x16\x80\x01", b"\x18\x02ab", b"\x11", b"\x22", b"\x1c", b"\x19\x25\x00\x01", b"\0"]
+    )
     | st.binary(min_size=1, max_size=1),
     max_size=30,
 ).map(b"".join)
@@ -220,7 +220,9 @@ def test_a_pattern_ends_where_the_reader_does(pattern: bytes, data: bytes) -> No
             assert reader.pos == found.end()
 
 
-@pytest.mark.parametrize("unit", [b"\x15\x80", b"\x18\x05", b"\x1c", b"\x19\xe5", b"\x19\x1c\x15", b"\x80", b"\x15\x02"])
+@pytest.mark.parametrize(
+    "unit", [b"\x15\x80", b"\x18\x05", b"\x1c", b"\x19\xe5", b"\x19\x1c\x15", b"\x80", b"\x15\x02"]
+)
 def test_patterns_take_linear_time(unit: bytes) -> None:
     def seconds(size: int) -> float:
         data = unit * (size // len(unit))

@@ -55,7 +55,9 @@ def compare(ours: FileMetadata, theirs: Any) -> None:
     assert len(ours.schema.leaves) == theirs.num_columns
     assert (ours.created_by or "") == theirs.created_by
     assert {"1.0": 1}.get(theirs.format_version, 2) == ours.version
-    written = {key.decode(): value.decode("utf-8", "backslashreplace") for key, value in (theirs.metadata or {}).items()}
+    written = {
+        key.decode(): value.decode("utf-8", "backslashreplace") for key, value in (theirs.metadata or {}).items()
+    }
     assert {key: value or "" for key, value in ours.key_value_metadata.items()} == written
     for leaf in ours.schema.leaves:
         column = theirs.schema.column(leaf.index)
@@ -148,9 +150,7 @@ def compare_pages(data: bytes, *, must_have_indexes: bool) -> None:
                 continue
             start, stop = chunk.offset_index_range
             index = decode_offset_index(data[start:stop])
-            validate_offset_index(
-                index, chunk_start=chunk.start, chunk_stop=chunk.stop, num_rows=group.num_rows
-            )
+            validate_offset_index(index, chunk_start=chunk.start, chunk_stop=chunk.stop, num_rows=group.num_rows)
             assert index.offsets == [page.offset for page in walked]
             assert index.sizes == [page.header.page_size for page in walked]
             counts = index.row_counts(group.num_rows)
@@ -170,7 +170,9 @@ def compare_pages(data: bytes, *, must_have_indexes: bool) -> None:
 
 
 @requires_corpus
-@pytest.mark.parametrize("name", ["encrypt_columns_and_footer.parquet.encrypted", "uniform_encryption.parquet.encrypted"])
+@pytest.mark.parametrize(
+    "name", ["encrypt_columns_and_footer.parquet.encrypted", "uniform_encryption.parquet.encrypted"]
+)
 def test_encrypted_footers_are_refused(name: str) -> None:
     [path, *_] = [path for path in (Path(p).parent / name for p in corpus_files()) if path.exists()]
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):

@@ -53,9 +53,7 @@ def check(request: RangeRequest, status: int, headers: dict[str, str], **options
         (RANGE, 206, {k.lower(): v for k, v in GOOD.items()}, 100, 100, 1000),
     ],
 )
-def test_good(
-    request_: RangeRequest, status: int, headers: dict[str, str], start: int, length: int, size: int
-) -> None:
+def test_good(request_: RangeRequest, status: int, headers: dict[str, str], start: int, length: int, size: int) -> None:
     expected = check(request_, status, headers)
     assert (expected.start, expected.length, expected.validator.size) == (start, length, size)
 

@@ -1,0 +1,182 @@
+"""Pruning may return too much, never too little: what is left contains every row with the result asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.errors import PredicateTypeError
+from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not, StartsWith, columns
+from asyncpq.format.statistics import Order
+from asyncpq.pruning.bounds import Truth, rows_where, zones_where
+from asyncpq.pruning.pages import PageZones, prune_pages
+from asyncpq.pruning.row_groups import prune_row_groups
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.pruning.zones import Zones
+from tests.predicates import COLUMNS, KINDS, array, arrays, expressions, model
+from tests.pruning_files import PrunedFile
+
+_RESULTS = {Truth.TRUE: True, Truth.FALSE: False, Truth.NULL: None}
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[pa.Table, Expression]:
+    """A table whose columns are random, sorted either way, or runs of one value; and a predicate."""
+    kinds = {f"c{at}": draw(KINDS) for at in range(draw(st.integers(1, 2)))}
+    num_rows = draw(st.integers(1, 24))
+    data = {}
+    for name, kind in kinds.items():
+        values = draw(arrays(kind, min_size=num_rows, max_size=num_rows))
+        shape = draw(st.sampled_from(["random", "ascending", "descending", "nulls"]))
+        if shape == "nulls":
+            values[: num_rows // 2] = [None] * (num_rows // 2)
+        elif shape != "random":
+            values = _sorted(values, reverse=shape == "descending")
+        data[name] = array(kind, values)
+    return pa.table(data), draw(expressions(kinds))
+
+
+def _sorted(values: list[Any], *, reverse: bool) -> list[Any]:
+    present = sorted((value for value in values if value is not None and value == value), reverse=reverse)
+    return present + [value for value in values if value is None or value != value]
+
+
+def results(expr: Expression, table: pa.Table) -> list[bool | None]:
+    """The predicate's result for each row, by the exact filter."""
+    try:
+        compiled = compile_filter(expr, table.schema)
+        mask = compiled.mask({name: table[name] for name in compiled.columns}, len(table))
+    except PredicateTypeError:
+        assume(False)
+    found: list[bool | None] = mask.to_pylist()
+    return found
+
+
+def rows_by_pages(expr: Expression, truth: Truth, num_rows: int, pages: dict[str, PageZones]) -> RowRanges:
+    def atom_rows(atom: Any, truth: Truth) -> RowRanges:
+        known = pages.get(atom.column)
+        return RowRanges.all(num_rows) if known is None else known.rows(zones_where(atom, truth, known.zones))
+
+    return rows_where(expr, truth, num_rows, atom_rows)
+
+
+@settings(max_examples=150)
+@given(cases(), st.integers(1, 5), st.integers(1, 30), st.booleans())
+def test_no_row_is_lost(
+    case: tuple[pa.Table, Expression], rows_per_page: int, rows_per_group: int, dictionaries: bool
+) -> None:
+    table, expr = case
+    exact = results(expr, table)
+    file = PrunedFile(table, rows_per_page=rows_per_page, rows_per_group=rows_per_group, use_dictionary=dictionaries)
+    names = columns(expr)
+    zones = file.row_group_zones(*names)
+    pruned = prune_row_groups(expr, zones, file.num_row_groups)
+    assert pruned.all_match == pruned.all_match & pruned.kept
+    for group in file.metadata.row_groups:
+        inside = exact[group.first_row : group.first_row + group.num_rows]
+        assert group.ordinal in pruned.kept or True not in inside
+        assert group.ordinal not in pruned.all_match or all(inside)
+        pages = file.page_zones(group.ordinal, *names)
+        for truth, result in _RESULTS.items():
+            wanted = RowRanges.from_rows([row for row, found in enumerate(inside) if found is result])
+            assert not wanted - rows_by_pages(expr, truth, group.num_rows, pages)
+        assert prune_pages(expr, group.num_rows, pages) == rows_by_pages(expr, Truth.TRUE, group.num_rows, pages)
+    assert isinstance(pruned.reasons, list)
+    assert isinstance(pruned.dropped_by, dict)
+
+
+@settings(max_examples=50)
+@given(cases(), st.integers(1, 5))
+def test_columns_without_an_index_prune_nothing_by_themselves(
+    case: tuple[pa.Table, Expression], rows_per_page: int
+) -> None:
+    table, expr = case
+    exact = results(expr, table)
+    file = PrunedFile(table, rows_per_page=rows_per_page)
+    pages = file.page_zones(0, *columns(expr)[:1])
+    wanted = RowRanges.from_rows([row for row, found in enumerate(exact) if found])
+    assert not wanted - prune_pages(expr, len(table), pages)
+    everything = prune_pages(Comparison("c0", "==", 1), len(table), {})
+    assert everything == RowRanges.all(len(table))
+
+
+# -- strings cut short, which pyarrow does not write ------------------------------------------------
+
+_LETTERS = st.text("ab\x7f", max_size=5).map(lambda text: text.encode().replace(b"\x7f", b"\xff"))
+
+
+def _cut(values: list[bytes], length: int, bare: bool) -> tuple[bytes, bytes]:
+    """Bounds as a writer may store them: cut to a length, the max raised or left as a bare prefix."""
+    low, high = min(values), max(values)
+    kept = high[:length]
+    if kept != high and not bare:
+        raised = kept.rstrip(b"\xff")
+        kept = raised[:-1] + bytes([raised[-1] + 1]) if raised else high
+    return low[:length], kept
+
+
+@st.composite
+def string_zones(draw: st.DrawFn) -> tuple[list[list[bytes]], list[tuple[bytes, bytes]]]:
+    zones = draw(st.lists(st.lists(_LETTERS, min_size=1, max_size=3), min_size=1, max_size=8))
+    if draw(st.booleans()):
+        ordered = iter(sorted(value for zone in zones for value in zone))
+        zones = [[next(ordered) for _ in zone] for zone in zones]
+    if draw(st.booleans()):
+        zones.reverse()
+    return zones, [_cut(zone, draw(st.integers(1, 4)), draw(st.booleans())) for zone in zones]
+
+
+_STRING_ATOMS = st.one_of(
+    st.builds(Comparison, st.just("s"), st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), _LETTERS),
+    st.builds(StartsWith, st.just("s"), _LETTERS),
+    st.builds(In, st.just("s"), st.lists(_LETTERS, max_size=12).map(tuple)),
+    st.builds(KeyIn, st.just("s"), st.lists(_LETTERS, max_size=12).map(tuple)),
+    st.builds(IsNull, st.just("s")),
+)
+
+
+@settings(max_examples=500)
+@given(string_zones(), _STRING_ATOMS)
+def test_bounds_cut_short(zones: tuple[list[list[bytes]], list[tuple[bytes, bytes]]], atom: Any) -> None:
+    values, bounds = zones
+    file = PrunedFile(pa.table({"s": pa.array([b""])}), rows_per_page=1)
+    known = Zones(
+        file.leaf("s"),
+        Order.BYTES,
+        [low for low, _ in bounds],
+        [high for _, high in bounds],
+        all_null=[False] * len(bounds),
+        null_counts=[0] * len(bounds),
+    )
+    for expr in (atom, Not(atom)):
+        for truth, result in _RESULTS.items():
+            left = rows_where(expr, truth, len(values), lambda inner, truth: zones_where(inner, truth, known))
+            for at, zone in enumerate(values):
+                assert at in left or result not in [model(expr, {"s": value}) for value in zone]
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_many_keys(data: st.DataObject) -> None:
+    """Few keys are searched for among the zones, many zones among the keys: both find the same."""
+    kind = data.draw(st.sampled_from(["int64", "string", "float64"]))
+    num_rows = data.draw(st.integers(30, 60))
+    drawn = data.draw(arrays(kind, min_size=num_rows, max_size=num_rows))
+    values = _sorted(drawn, reverse=data.draw(st.booleans()))
+    keys = data.draw(st.lists(COLUMNS[kind][1] | st.none(), max_size=6).map(tuple))
+    table = pa.table({"k": array(kind, values)})
+    pages = PrunedFile(table, rows_per_page=1).page_zones(0, "k")
+    expr = KeyIn("k", keys)
+    exact = [row for row, found in enumerate(results(expr, table)) if found]
+    left = prune_pages(expr, num_rows, pages)
+    assert not RowRanges.from_rows(exact) - left
+    one_by_one = RowRanges.empty()
+    for key in keys:
+        if key is not None and key == key:
+            one_by_one |= prune_pages(Comparison("k", "==", key), num_rows, pages)
+    if kind != "float64":
+        assert left == one_by_one

@@ -1,0 +1,123 @@
+"""Every kind of store behind one face, for tests that hold for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import RetryOptions
+from asyncpq.storage.base import RequestContext, Store, StoreLimits
+from asyncpq.storage.fsspec import FsspecStore
+from asyncpq.storage.registry import open_store
+from asyncpq.testing import ObjectServer
+from localstack.seed import seed, storage_options
+
+FAST_RETRIES = RetryOptions(
+    max_attempts=4,
+    backoff_base_s=0.001,
+    backoff_max_s=0.01,
+    connect_timeout_s=0.2,
+    first_byte_timeout_s=0.3,
+    stall_timeout_s=0.3,
+)
+LIMITS = StoreLimits(max_connections=8, scan_connections=6)
+
+
+def open_test_store(protocol: str, options: Mapping[str, Any], retry: RetryOptions = FAST_RETRIES) -> Store:
+    """A store that gives up fast."""
+    return open_store(protocol, options, retry=retry, limits=LIMITS)
+
+
+def new_context(timeout_s: float | None = 10.0, *, scan: bool = False) -> RequestContext:
+    """A read of its own."""
+    deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+    return RequestContext(ReadMetrics(), deadline, scan)
+
+
+class Backend:
+    """A store and a way to change what it holds. Keys are plain names."""
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self.store = store
+        self.prefix = prefix
+
+    def url(self, key: str) -> str:
+        return self.prefix + key
+
+    async def put(self, key: str, data: bytes) -> None:
+        raise NotImplementedError
+
+    async def delete(self, key: str) -> None:
+        raise NotImplementedError
+
+
+class ServerBackend(Backend):
+    def __init__(self, server: ObjectServer, protocol: str, options: Mapping[str, Any]) -> None:
+        prefix = f"{server.endpoint}/bucket/" if protocol == "http" else "s3://bucket/"
+        super().__init__(open_test_store(protocol, options), prefix)
+        self.server = server
+
+    async def put(self, key: str, data: bytes) -> None:
+        self.server.put(f"bucket/{key}", data)
+
+    async def delete(self, key: str) -> None:
+        self.server.delete(f"bucket/{key}")
+
+
+class LocalStackBackend(Backend):
+    def __init__(self, endpoint: str, bucket: str) -> None:
+        super().__init__(open_test_store("s3", storage_options(endpoint), RetryOptions()), f"s3://{bucket}/")
+        self.endpoint, self.bucket = endpoint, bucket
+
+    async def put(self, key: str, data: bytes) -> None:
+        await seed(self.endpoint, self.bucket, {key: data})
+
+    async def delete(self, key: str) -> None:
+        filesystem = fsspec.filesystem(
+            "s3", asynchronous=True, skip_instance_cache=True, **storage_options(self.endpoint)
+        )
+        client = await filesystem.set_session()
+        try:
+            await client.delete_object(Bucket=self.bucket, Key=key)
+        finally:
+            await client.close()
+
+
+class LocalBackend(Backend):
+    def __init__(self, folder: Path, store: Store) -> None:
+        super().__init__(store, f"{folder}{os.sep}")
+        self.folder = folder
+
+    async def put(self, key: str, data: bytes) -> None:
+        temporary = self.folder / uuid.uuid4().hex
+        temporary.write_bytes(data)
+        temporary.replace(self.folder / key)
+
+    async def delete(self, key: str) -> None:
+        (self.folder / key).unlink()
+
+
+class MemoryBackend(Backend):
+    def __init__(self) -> None:
+        prefix = f"/{uuid.uuid4().hex}/"
+        super().__init__(open_test_store("memory", {}), f"memory:/{prefix}")
+        self.filesystem = fsspec.filesystem("memory")
+        self.folder = prefix
+
+    async def put(self, key: str, data: bytes) -> None:
+        self.filesystem.pipe_file(self.folder + key, data)
+
+    async def delete(self, key: str) -> None:
+        self.filesystem.rm_file(self.folder + key)
+
+
+def local_through_fsspec(folder: Path) -> LocalBackend:
+    """Local files as FsspecStore reads them: a synchronous filesystem, in threads."""
+    return LocalBackend(folder, FsspecStore("file", {}, retry=FAST_RETRIES, limits=LIMITS))

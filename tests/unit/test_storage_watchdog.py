@@ -1,0 +1,137 @@
+"""Timeouts of a fetch: what is due when, and that a cancellation from outside stays one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncpq.errors import DeadlineExceededError
+from asyncpq.options import RetryOptions
+from asyncpq.storage.retry import RetryableError
+from asyncpq.storage.watchdog import Watch, Watchdog
+
+OPTIONS = RetryOptions(
+    connect_timeout_s=0.05, first_byte_timeout_s=0.1, stall_timeout_s=0.1, min_throughput_bytes_s=1000
+)
+
+
+async def watched(watch: Watch, seconds: float) -> None:
+    """Wait as a fetch does, and say as a fetch does why that ended."""
+    try:
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            watch.raise_if_silent("url", (0, 1))
+            raise
+    except asyncio.CancelledError:
+        watch.raise_if_deadline("url", (0, 1))
+        raise
+    finally:
+        watch.stop()
+
+
+async def test_deadline() -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + 0.05
+    with pytest.raises(DeadlineExceededError):
+        await watched(Watchdog(OPTIONS).watch(deadline), 5)
+    assert 0 <= loop.time() - deadline < 0.2
+
+
+async def test_no_response() -> None:
+    watch = Watchdog(OPTIONS).watch(None)
+    started = watch.expect_head()
+    with pytest.raises(RetryableError, match="no response"):
+        await watched(watch, 5)
+    assert 0.15 <= watch.now() - started < 0.4
+
+
+async def test_silent_body() -> None:
+    watch = Watchdog(OPTIONS).watch(None)
+    watch.expect_head()
+    watch.expect_body()
+    watch.progress(10_000)
+    with pytest.raises(RetryableError, match="stopped"):
+        await watched(watch, 5)
+
+
+async def test_trickling_body() -> None:
+    watch = Watchdog(OPTIONS).watch(None)
+    watch.expect_head()
+    watch.expect_body()
+
+    async def trickle() -> None:
+        for received in range(100):
+            watch.progress(received)
+            await asyncio.sleep(0.02)
+
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.raises(RetryableError, match="bytes/s"):
+        try:
+            await trickle()
+        except asyncio.CancelledError:
+            watch.raise_if_silent("url", None)
+            raise
+    assert task.cancelling() == 0
+    watch.stop()
+
+
+async def test_enough_progress_is_left_alone() -> None:
+    watch = Watchdog(OPTIONS).watch(None)
+    watch.expect_head()
+    watch.expect_body()
+    for received in range(1, 9):
+        await asyncio.sleep(0.05)
+        watch.progress(received * 1000)
+    watch.stop()
+
+
+async def test_cancellation_from_outside_stays_one() -> None:
+    dog = Watchdog(OPTIONS)
+
+    async def fetch() -> None:
+        await watched(dog.watch(asyncio.get_running_loop().time() + 0.03), 5)
+
+    task = asyncio.create_task(fetch())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_both_at_once_is_a_cancellation() -> None:
+    dog = Watchdog(OPTIONS)
+    watches: list[Watch] = []
+
+    async def fetch() -> None:
+        watches.append(dog.watch(asyncio.get_running_loop().time() + 60))
+        await watched(watches[0], 5)
+
+    task = asyncio.create_task(fetch())
+    await asyncio.sleep(0)
+    watches[0].look(float("inf"))  # the deadline passes ...
+    task.cancel()  # ... in the very step in which the caller gives up
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_one_timer_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    timers: list[float] = []
+    call_at = loop.call_at
+
+    def counted(when: float, *arguments: object, **options: object) -> asyncio.TimerHandle:
+        timers.append(when)
+        return call_at(when, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "call_at", counted)
+    dog = Watchdog(RetryOptions())
+    for _ in range(1000):
+        watch = dog.watch(loop.time() + 120)
+        watch.expect_head()
+        watch.expect_body()
+        watch.stop()
+    assert len(timers) == 1
+    dog.close()
