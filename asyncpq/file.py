@@ -164,7 +164,9 @@ class File:
         wanted = Keys(keys)
         question = Question(columns=wanted.columns(_names(columns), with_keys), where=wanted.where, prune=wanted.prune)
         prepared, table = await self._collect(question)
-        return wanted.finish(table, _names(columns), with_keys, [field.name for field in prepared.version.metadata.schema.fields])
+        return wanted.finish(
+            table, _names(columns), with_keys, [field.name for field in prepared.version.metadata.schema.fields]
+        )
 
     async def take(self, rows: Sequence[int], columns: Sequence[str | int] | None = None) -> pa.Table:
         """Rows by their numbers in the file, in the order asked, duplicates included.

@@ -86,9 +86,11 @@ class CountedS3fs:
     def __init__(self, options: dict[str, Any]) -> None:
         self.requests = 0
         self.bytes = 0
+        began = time.perf_counter()
         # Without a block cache of s3fs's own: pyarrow asks for just the ranges that it wants.
         self.fs = s3fs.S3FileSystem(skip_instance_cache=True, default_cache_type="none", **options)
         self.fs.connect()
+        self.connect_s = time.perf_counter() - began
         emitter = self.fs.s3.meta.events
         emitter.register("before-send.s3", self._sent)
         emitter.register("after-call.s3.GetObject", self._received)
@@ -157,6 +159,7 @@ def with_pyarrow(path: str, options: dict[str, Any], asked: Questions) -> dict[s
     costs["cold lookup"] = counted.ask(
         lambda: pq.read_table(path, columns=COLUMNS, filters=[("id", "==", asked.first_key)], filesystem=counted.fs)
     )
+    costs["cold lookup"].seconds += counted.connect_s  # asyncpq's first read makes its client, too
     dataset = ds.dataset(path, format="parquet", filesystem=counted.fs)
     for fragment in dataset.get_fragments():
         fragment.ensure_complete_metadata()

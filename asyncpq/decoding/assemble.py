@@ -149,9 +149,11 @@ class PagedSource:
 class StreamedSource:
     """A flat leaf without known page locations: page headers are walked as the chunk's bytes come."""
 
-    def __init__(self, decoder: LeafDecoder, chunk: ColumnChunk, num_rows: int, limits: DecodeLimits) -> None:
+    def __init__(
+        self, decoder: LeafDecoder, chunk: ColumnChunk, num_rows: int, limits: DecodeLimits, *, padded: bool = False
+    ) -> None:
         self._pages = PagedSource(decoder, chunk, num_rows)
-        self._walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes)
+        self._walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=padded)
         self._decoder = decoder
         self._chunk = chunk
         self._num_rows = num_rows
@@ -222,7 +224,10 @@ class FieldSource:
         num_rows: int,
         arrow_type: pa.DataType,
         arrow_schema: bytes | None,
+        *,
+        padded: bool = False,
     ) -> None:
+        self._padded = padded
         self._metadata = metadata
         self._field = field
         self._chunks = tuple(chunks)
@@ -259,7 +264,7 @@ class FieldSource:
             )
         data = [b"".join(parts) for parts in self._data]
         for chunk, chunk_data in zip(self._chunks, data, strict=True):
-            walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes)
+            walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=self._padded)
             self.pages_decoded += sum(page.header.type != PageType.DICTIONARY_PAGE for page in walker.feed(chunk_data))
             walker.finish()
         file = splice_field(

@@ -80,9 +80,17 @@ class RowGroupReader:
             decoder = leaf_decoder(version, field, self._shape.extensions)
             if column.offsets is not None:
                 return PagedSource(decoder, chunks[0], plan.num_rows)
-            return StreamedSource(decoder, chunks[0], plan.num_rows, self._shape.limits)
+            return StreamedSource(decoder, chunks[0], plan.num_rows, self._shape.limits, padded=version.padded_chunks)
         (kind,) = field_types(version, [column.field], self._shape.extensions)
-        return FieldSource(version.metadata, field, chunks, plan.num_rows, kind.arrow.type, kind.arrow_schema)
+        return FieldSource(
+            version.metadata,
+            field,
+            chunks,
+            plan.num_rows,
+            kind.arrow.type,
+            kind.arrow_schema,
+            padded=version.padded_chunks,
+        )
 
     # -- what arrives -----------------------------------------------------------------------------
 

@@ -138,7 +138,9 @@ def _page_zones(
     leaf = version.metadata.schema.leaves[request.leaf]
     orders = version.metadata.column_orders
     order = order_of(leaf, orders[request.leaf] if orders else None)
-    bounds = page_bounds(decode_column_index(data), leaf, order, offsets.row_counts(num_rows))
+    bounds = page_bounds(
+        decode_column_index(data), leaf, order, offsets.row_counts(num_rows), has_column_orders=orders is not None
+    )
     return PageZones(leaf, order, bounds, offsets, num_rows)
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 from asyncpq.caching.keys import ContentKey, PartKind, version_digest
 from asyncpq.errors import FormatError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata, validate_chunk
+from asyncpq.format.writer_version import DICTIONARY_HEADER_PADDING, omits_dictionary_header
 from asyncpq.storage.base import Validator
 
 T = TypeVar("T")
@@ -23,6 +24,7 @@ class FileVersion:
         footer_start: where the footer begins.
         metadata: the footer, parsed as far as queries needed.
         digest: names this version in cache keys.
+        padded_chunks: chunks are longer than the footer says, by up to a dictionary page's header.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class FileVersion:
         self.footer_start = footer_start
         self.metadata = metadata
         self.digest = version_digest(namespace, identity, validator)
+        self.padded_chunks = omits_dictionary_header(metadata.created_by)
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
         self._valid_chunks: set[tuple[int, int]] = set()
@@ -68,6 +71,12 @@ class FileVersion:
             CorruptFileError, UnsupportedFeatureError: the chunk cannot be read; names url and column.
         """
         chunk = self.metadata.row_groups[row_group].chunk(leaf)
+        if self.padded_chunks:
+            padding = max(0, min(DICTIONARY_HEADER_PADDING, self.footer_start - chunk.stop))
+            chunk = chunk._replace(
+                total_compressed_size=chunk.total_compressed_size + padding,
+                total_uncompressed_size=chunk.total_uncompressed_size + padding,
+            )
         if (row_group, leaf) not in self._valid_chunks:
             schema_leaf = self.metadata.schema.leaves[leaf]
             try:

@@ -71,9 +71,12 @@ class PageWalker:
     Args:
         chunk: whose pages they are.
         max_page_bytes: a page that claims more, compressed or not, is a ResourceLimitError.
+        padded: the chunk's span was widened because its writer understated it (PARQUET-816); what comes
+            behind its last value is not looked at.
     """
 
-    def __init__(self, chunk: ColumnChunk, *, max_page_bytes: int) -> None:
+    def __init__(self, chunk: ColumnChunk, *, max_page_bytes: int, padded: bool = False) -> None:
+        self._padded = padded
         self._chunk = chunk
         self._max_page_bytes = max_page_bytes
         self._buffer = bytearray()
@@ -81,6 +84,8 @@ class PageWalker:
         self._offset = chunk.start
         self._pages = 0
         self._values = 0
+        self._uncompressed = 0
+        self._has_crc: bool | None = None
 
     @property
     def num_values(self) -> int:
@@ -95,13 +100,17 @@ class PageWalker:
                 page that is not the first, more values than the chunk has).
             ResourceLimitError: a page larger than ``max_page_bytes``.
         """
-        self._buffer += data
-        if len(self._buffer) < self._needed:
-            return []
+        if self._buffer or len(data) < self._needed:
+            self._buffer += data
+            if len(self._buffer) < self._needed:
+                return []
+            whole = bytes(self._buffer)
+            self._buffer.clear()
+        else:
+            whole = bytes(data)  # no copy of what is bytes already
         pages: list[Page] = []
-        whole = bytes(self._buffer)
         pos = 0
-        while pos < len(whole):
+        while pos < len(whole) and not (self._padded and self._values == self._chunk.num_values):
             header = decode_page_header(whole, pos, max_bytes=min(MAX_HEADER_BYTES, self._max_page_bytes))
             left = len(whole) - pos
             if isinstance(header, NeedMore):
@@ -114,11 +123,20 @@ class PageWalker:
             pages.append(Page(header, self._offset, whole[pos : pos + header.page_size]))
             pos += header.page_size
             self._offset += header.page_size
-            self._pages += 1
-            self._values += header.num_values if header.is_data else 0
+            self._count(header)
             self._needed = 1
-        del self._buffer[:pos]
+        self._buffer += whole[pos:]
         return pages
+
+    def _count(self, header: PageHeader) -> None:
+        self._pages += 1
+        self._uncompressed += header.header_size + header.uncompressed_size
+        if header.is_data:
+            self._values += header.num_values
+            has_crc = header.crc is not None
+            if self._has_crc not in (None, has_crc):
+                raise CorruptFileError("some data pages of a chunk have a CRC and some have none")
+            self._has_crc = has_crc
 
     def _check(self, header: PageHeader) -> None:
         if max(header.page_size, header.uncompressed_size) > self._max_page_bytes:
@@ -138,16 +156,21 @@ class PageWalker:
             raise CorruptFileError(f"a chunk of {chunk.num_values} values has more in its pages")
 
     def finish(self) -> None:
-        """Check that the chunk ended with a whole page and has all of its values.
+        """Check that the chunk ended with a whole page and has all of its values and bytes.
 
         Raises:
             CorruptFileError: it did not.
         """
-        if self._buffer:
+        if self._buffer and not self._padded:
             raise CorruptFileError(f"a chunk ends inside a page, {len(self._buffer)} bytes after its last whole one")
-        if self._offset != self._chunk.stop:
+        if self._offset != self._chunk.stop and not self._padded:
             raise CorruptFileError(f"a chunk's pages end at {self._offset}, the chunk at {self._chunk.stop}")
         if self._values != self._chunk.num_values:
             raise CorruptFileError(
                 f"a chunk's pages have {self._values} values, its metadata say {self._chunk.num_values}"
+            )
+        if self._uncompressed != self._chunk.total_uncompressed_size:
+            raise CorruptFileError(
+                f"a chunk's pages have {self._uncompressed} uncompressed bytes, "
+                f"its metadata say {self._chunk.total_uncompressed_size}"
             )

@@ -202,6 +202,8 @@ def page_bounds(
         raise CorruptIndexError(
             f"the ColumnIndex has {num_pages} pages, the OffsetIndex {len(page_row_counts)}", column=leaf.dotted
         )
+    if leaf.max_definition_level == 0 and True in index.null_pages:
+        raise CorruptIndexError("the ColumnIndex has pages of nulls in a required column", column=leaf.dotted)
     if leaf.max_repetition_level == 0:
         _check_null_counts(index, page_row_counts, leaf)
     is_float = order in (Order.FLOAT, Order.FLOAT16)

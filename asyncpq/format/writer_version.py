@@ -49,3 +49,18 @@ def has_sound_binary_statistics(created_by: str | None) -> bool:
         return True
     cdh = _CDH.search(writer.version)
     return cdh is not None and writer.release >= (1, 5, 0) and (int(cdh[1]), int(cdh[2])) >= (5, 5)
+
+
+DICTIONARY_HEADER_PADDING: Final = 100
+"""Bytes by which a chunk's sizes may be too small where :func:`omits_dictionary_header` is true."""
+
+
+def omits_dictionary_header(created_by: str | None) -> bool:
+    """Whether the writer may have left the dictionary page's header out of its chunks' sizes (PARQUET-816).
+
+    parquet-mr up to 1.2.8 did; one that does not say its version may be as old.
+    """
+    if created_by is None or not created_by.startswith("parquet-mr"):
+        return False
+    writer = WriterVersion.parse(created_by)
+    return writer is None or writer.release < (1, 2, 9)

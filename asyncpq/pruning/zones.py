@@ -33,6 +33,7 @@ class Zones:
     __slots__ = (
         "_exact",
         "_mapped",
+        "_max_lengths",
         "_maxs",
         "_mins",
         "_open_max",
@@ -132,12 +133,15 @@ class Zones:
         self._mapped = positions != list(range(len(positions)))
         self._exact = None if exact is None else [exact[i] for i in positions]
         self._open_max = order is Order.BYTES and (self._exact is None or not all(self._exact))
+        self._max_lengths = sorted({len(high) for high in self._maxs if high}) if self._open_max else []
 
     # -- searching; indexes and runs are into the bounds kept --------------------------------------
 
     def matching(self, op: str, key: Any) -> RowRanges:
         """Zones with bounds that may hold a value v with ``v op key``; op is == < <= > or >=."""
-        return self._zones(self._runs(op, key))
+        if self.is_sorted or self._mapped:
+            return self._zones(self._runs(op, key))
+        return RowRanges.from_rows(self._unsorted(op, key))
 
     def other_than(self, key: Any) -> RowRanges:
         """Zones with bounds that may hold another value than ``key``."""
@@ -217,12 +221,11 @@ class Zones:
 
     def _bare_prefixes(self, key: Any, stop: int) -> Runs:
         """Sorted zones before ``stop`` whose max is a proper prefix of ``key``: their true max may be above it."""
-        maxs = self._maxs
-        start = bisect_left(maxs, key[:1], 0, stop)
-        if stop - start <= 4 * len(key):
-            return [(i, i + 1) for i in range(start, stop) if key.startswith(maxs[i])]
+        maxs, size, start = self._maxs, len(key), 0
         runs = []
-        for length in range(1, len(key)):
+        for length in self._max_lengths:
+            if length >= size:
+                break
             prefix = key[:length]
             start = bisect_left(maxs, prefix, start, stop)
             runs.append((start, bisect_right(maxs, prefix, start, stop)))

@@ -212,6 +212,8 @@ def _open(path: str) -> int:
         raise
     except OSError as error:
         raise _store_error(error, path) from error
+    except ValueError as error:  # a name with NUL
+        raise ObjectNotFoundError("no such file", url=path) from error
     return descriptor
 
 

@@ -23,6 +23,9 @@ from asyncpq.errors import (
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.retry import RETRYABLE_STATUSES, RetryableError
 
+#: Error documents are read up to here.
+ERROR_BODY_BYTES = 64 * 1024
+
 THROTTLES = frozenset(
     {
         "SlowDown",
@@ -64,6 +67,14 @@ def parse_region(body: bytes) -> str:
     """The region that an AuthorizationHeaderMalformed document names, or nothing."""
     region = _REGION.search(body)
     return region[1].decode("ascii") if region is not None else ""
+
+
+def error_in_200(request: RangeRequest, body: bytes) -> AsyncpqError | RetryableError:
+    """The error of a 200 without ETag, which S3 always sends: a late SlowDown, or somebody else's page."""
+    code, message = parse_error(body)
+    if not code:
+        return InvalidResponseError("the response has no ETag and is not S3's", url=request.url)
+    return error_for(request, 200, code, message)
 
 
 def error_for(

@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 
 from yarl import URL
 
-from asyncpq.errors import AsyncpqError, InvalidResponseError, StoreError
+from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Validator
 from asyncpq.storage.responses import (
     UNKNOWN_SIZE,
@@ -23,7 +23,7 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
-from asyncpq.storage.s3_errors import EXPIRED, error_for, parse_error, parse_region
+from asyncpq.storage.s3_errors import EXPIRED, error_for, error_in_200, parse_error, parse_region
 from asyncpq.storage.s3_route import Route, Signers
 from asyncpq.storage.sigv4 import Signer, canonical_path, canonical_query
 from asyncpq.storage.transport import Transport
@@ -182,7 +182,11 @@ class _Get:
     async def prepare(self) -> tuple[URL, dict[str, str]]:
         if self._expired is not None:
             expired, self._expired = self._expired, None
-            await self._stored.renew(expired)
+            try:
+                await self._stored.renew(expired)
+            except CredentialsError as error:
+                error.locate(url=self.request.url)
+                raise
         url, headers, self._signer = await self._stored.prepare(self.method, self.request, self._byte_range())
         return url, headers
 
@@ -203,8 +207,8 @@ class _Get:
         request = self.request
         if status == 416 and request.start < 0 and not headers.get("Content-Range", "*/0").endswith("*/0"):
             return InvalidResponseError("the store does not know suffix ranges", url=request.url)
-        if status == 200 and not code:
-            return InvalidResponseError("the response has no ETag and is not S3's", url=request.url)
+        if status == 200:
+            return error_in_200(request, body)
         error = error_for(request, status, code, message, retry_after_s=retry_after)
         if isinstance(error, StoreError) and self._correct(status, code, headers, body):
             return RetryableError(error, at_once=True)

@@ -24,6 +24,7 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.retry import RetryableError, delay_before_retry_s
+from asyncpq.storage.s3_errors import ERROR_BODY_BYTES, error_in_200
 from asyncpq.storage.watchdog import Watch, Watchdog
 
 Explain = Callable[[Exception, RangeRequest], AsyncpqError | RetryableError | None]
@@ -140,8 +141,10 @@ class S3fsObject:
             meta = response["ResponseMetadata"]
             status = int(meta["HTTPStatusCode"])
             headers = CIMultiDict(meta["HTTPHeaders"])
-            expected = check_range_response(request, status, headers)
             watch.expect_body()
+            if status == 200 and "ETag" not in headers:  # S3 always sends one: see s3_object
+                raise error_in_200(request, await body.read(ERROR_BODY_BYTES))
+            expected = check_range_response(request, status, headers)
             data = await _read_exactly(body, expected.length, request, watch)
         except asyncio.CancelledError:
             watch.raise_if_silent(request.url, request.byte_range)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One way in which a request is answered badly, and which requests it concerns.
 
@@ -79,18 +79,12 @@ class Fault:
     replace_after: bytes | None = None
     delete: bool = False
 
-    def applies(self, method: str, path: str, ranged: bool) -> bool:
-        """Whether the next request that looks like this is answered badly. Counts it."""
-        if self.method is not None and self.method != method:
-            return False
-        if self.path is not None and self.path not in path:
-            return False
-        if self.ranged is not None and self.ranged != ranged:
-            return False
-        if self.after > 0:
-            self.after -= 1
-            return False
-        if self.times is None:
-            return True
-        self.times -= 1
-        return self.times >= 0
+    def matches(self, method: str, path: str, ranged: bool) -> bool:
+        """Whether it concerns requests that look like this."""
+        return (
+            self.method in (None, method) and (self.path is None or self.path in path) and self.ranged in (None, ranged)
+        )
+
+    def applies(self, seen: int) -> bool:
+        """Whether the request after ``seen`` others that matched is answered badly."""
+        return seen >= self.after and (self.times is None or seen < self.after + self.times)

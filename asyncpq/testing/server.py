@@ -75,7 +75,8 @@ class ObjectServer:
     Attributes:
         objects: by "bucket/key". Buckets need no making: one exists when an object is in it, or
             when it is in ``buckets``.
-        faults: a list of :class:`Fault`, or a callable that gives the fault of each request.
+        faults: a list of :class:`Fault`, or a callable that gives the fault of each request. Setting
+            it starts the counting anew.
         log: every request.
         latency_s: time before each answer.
         port: the port, once started.
@@ -86,7 +87,8 @@ class ObjectServer:
         self.latency_s = latency_s
         self.objects: dict[str, ServedObject] = {}
         self.buckets: set[str] = set()
-        self.faults: Sequence[Fault] | FaultHook = []
+        self._faults: Sequence[Fault] | FaultHook = []
+        self._seen: dict[int, int] = {}  # requests that matched a fault, by the fault's place
         self.log: list[LoggedRequest] = []
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,6 +122,15 @@ class ObjectServer:
     def delete(self, path: str) -> None:
         """Delete an object; none there is no error."""
         self.objects.pop(path, None)
+
+    @property
+    def faults(self) -> Sequence[Fault] | FaultHook:
+        return self._faults
+
+    @faults.setter
+    def faults(self, faults: Sequence[Fault] | FaultHook) -> None:
+        self._faults = faults if callable(faults) else tuple(faults)
+        self._seen.clear()
 
     @property
     def bytes_sent(self) -> int:
@@ -180,10 +191,16 @@ class ObjectServer:
     # -- answering ------------------------------------------------------------------------------
 
     def _fault_for(self, request: LoggedRequest) -> Fault | None:
-        if callable(self.faults):
-            return self.faults(request)
+        if callable(self._faults):
+            return self._faults(request)
         ranged = "range" in request.headers
-        return next((fault for fault in self.faults if fault.applies(request.method, request.path, ranged)), None)
+        found: Fault | None = None
+        for place, fault in enumerate(self._faults):
+            if fault.matches(request.method, request.path, ranged):
+                seen = self._seen[place] = self._seen.get(place, -1) + 1
+                if found is None and fault.applies(seen):
+                    found = fault
+        return found
 
     def _answer(self, request: LoggedRequest, fault: Fault | None) -> _Answer:
         path = request.path[1:]

@@ -68,6 +68,11 @@ async def backend(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
         await made.store.close()
 
 
+async def open_and_fetch(backend: Backend, key: str) -> bytes:
+    stored = await backend.store.open_object(backend.url(key))
+    return (await stored.fetch_tail(8, context=new_context())).data
+
+
 async def test_tail(backend: Backend) -> None:
     stored = await backend.store.open_object(backend.url("key"))
     for length in (1, 8, 1000, len(DATA) - 1, len(DATA), len(DATA) + 1, 10**9):
@@ -121,8 +126,7 @@ async def test_requests_are_recorded(backend: Backend) -> None:
 
 async def test_nothing_there(backend: Backend) -> None:
     with pytest.raises(ObjectNotFoundError) as caught:
-        stored = await backend.store.open_object(backend.url("missing"))
-        await stored.fetch_tail(8, context=new_context())
+        await open_and_fetch(backend, "missing")
     assert caught.value.url is not None
     assert caught.value.url.endswith("missing")
 
@@ -222,5 +226,4 @@ async def test_nothing_is_left_after_closing(backend: Backend) -> None:
 async def test_errors_are_asyncpqs_own(backend: Backend) -> None:
     for key in ("a/../b", "x" * 300, "a\nb", "nul\0"):
         with pytest.raises(AsyncpqError):
-            stored = await backend.store.open_object(backend.url(key))
-            await stored.fetch_tail(8, context=new_context())
+            await open_and_fetch(backend, key)

@@ -105,7 +105,7 @@ def test_a_cut_struct_is_an_end_of_data(fields: dict[int, Any], data: st.DataObj
 
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_struct_or_a_typed_error(data: bytes) -> None:
-    ends = []
+    ends: list[int | None] = []
     for read in (CompactReader.struct, CompactReader.skip_struct):
         reader = CompactReader(data)
         try:

@@ -53,7 +53,21 @@ def botocore_headers(
     region=st.sampled_from(["us-east-1", "eu-west-1", "auto"]),
     now=NOW,
 )
-@example("GET", "127.0.0.1:9000", "a b+%é//../~x?#&=", "v/1+2=", 0, 1, False, '"a  b"', "k", "s", None, "r", datetime.datetime(2020, 2, 29, 23, 59, 59, tzinfo=datetime.UTC))  # fmt: skip
+@example(
+    method="GET",
+    host="127.0.0.1:9000",
+    key="a b+%é//../~x?#&=",
+    version="v/1+2=",
+    start=0,
+    length=1,
+    suffix=False,
+    etag='"a  b"',
+    access="k",
+    secret="s",
+    token=None,
+    region="r",
+    now=datetime.datetime(2020, 2, 29, 23, 59, 59, tzinfo=datetime.UTC),
+)
 def test_same_signature_as_botocore(
     method: str,
     host: str,

@@ -55,7 +55,7 @@ def _nested() -> pa.Table:
     rows = range(ROWS)
     return pa.table(
         {
-            "list": [[j for j in range(i % 4)] if i % 11 else None for i in rows],
+            "list": [list(range(i % 4)) if i % 11 else None for i in rows],
             "struct": [{"a": i, "b": {"c": str(i)}} if i % 13 else None for i in rows],
             "map": pa.array([[(str(i), i)] * (i % 3) for i in rows], pa.map_(pa.string(), pa.int32())),
             "lists": [[[i, None], []] if i % 2 else [] for i in rows],

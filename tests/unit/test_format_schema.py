@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pyarrow as pa
@@ -23,12 +24,14 @@ Element = dict[int, int | bytes]
 
 
 def group(name: bytes, children: int, repetition: int | None = 0) -> Element:
-    fields: Element = {} if repetition is None else {3: repetition}
-    return fields | {4: name, 5: children}
+    fields: Element = {4: name, 5: children}
+    if repetition is not None:
+        fields[3] = repetition
+    return fields
 
 
 def leaf(name: bytes, repetition: int = 0, physical: int = 1, **more: int) -> Element:
-    return {1: physical, 3: repetition, 4: name} | {int(key[1:]): value for key, value in more.items()}
+    return {1: physical, 3: repetition, 4: name, **{int(key[1:]): value for key, value in more.items()}}
 
 
 ROOT = b"schema"
@@ -82,7 +85,7 @@ def test_levels_paths_and_fields_of_a_nested_schema() -> None:
 def test_elements_can_be_copied_verbatim() -> None:
     metadata = sample_metadata("nested")
     spans = [(element.raw_start, element.raw_stop) for element in metadata.schema.elements]
-    assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))
     writer = CompactWriter()
     writer.field_list(2, STRUCT, len(spans))
     for start, stop in spans:
@@ -203,7 +206,7 @@ def test_every_converted_type_has_a_logical_type(converted: ConvertedType) -> No
         (pa.string(), PhysicalType.BYTE_ARRAY, LogicalType(LogicalKind.STRING)),
         (pa.timestamp("ns"), PhysicalType.INT64, LogicalType(LogicalKind.TIMESTAMP, "ns", False)),
         (pa.timestamp("us", "UTC"), PhysicalType.INT64, LogicalType(LogicalKind.TIMESTAMP, "us", True)),
-        (pa.time32("ms"), PhysicalType.INT32, LogicalType(LogicalKind.TIME, "ms", True)),
+        (pa.time32("ms"), PhysicalType.INT32, LogicalType(LogicalKind.TIME, "ms", False)),
         (pa.date32(), PhysicalType.INT32, LogicalType(LogicalKind.DATE)),
         (
             pa.decimal128(20, 3),

@@ -62,18 +62,18 @@ async def test_trickling_body() -> None:
     watch.expect_body()
 
     async def trickle() -> None:
-        for received in range(100):
-            watch.progress(received)
-            await asyncio.sleep(0.02)
-
-    task = asyncio.current_task()
-    assert task is not None
-    with pytest.raises(RetryableError, match="bytes/s"):
         try:
-            await trickle()
+            for received in range(100):
+                watch.progress(received)
+                await asyncio.sleep(0.02)
         except asyncio.CancelledError:
             watch.raise_if_silent("url", None)
             raise
+
+    with pytest.raises(RetryableError, match="bytes/s"):
+        await trickle()
+    task = asyncio.current_task()
+    assert task is not None
     assert task.cancelling() == 0
     watch.stop()
 
