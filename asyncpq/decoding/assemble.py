@@ -263,10 +263,11 @@ class FieldSource:
                 hint="Raise LimitOptions.max_decoded_bytes if the file is to be trusted.",
             )
         data = [b"".join(parts) for parts in self._data]
-        for chunk, chunk_data in zip(self._chunks, data, strict=True):
+        for at, (chunk, chunk_data) in enumerate(zip(self._chunks, data, strict=True)):
             walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=self._padded)
             self.pages_decoded += sum(page.header.type != PageType.DICTIONARY_PAGE for page in walker.feed(chunk_data))
             walker.finish()
+            data[at] = chunk_data[: walker.stop - chunk.start]
         file = splice_field(
             self._metadata,
             self._field,

@@ -17,6 +17,7 @@ from asyncpq.decoding.arrow import compress
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata
 from asyncpq.format.schema import Field, Leaf, PhysicalType, Repetition
+from asyncpq.format.writer_version import omits_dictionary_header
 from asyncpq.format.thrift import BINARY, I32, STRUCT, CompactWriter, varint, zigzag_varint
 
 MAGIC = b"PAR1"
@@ -157,7 +158,7 @@ def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_
         codec=chunk.codec,
         encodings=(*chunk.encodings, ENCODING_PLAIN),  # of the dictionary, when it stands as a data page
         arrow_schema=arrow_schema,
-        created_by=metadata.created_by,
+        created_by=_created_by(metadata),
     )
 
 
@@ -171,7 +172,7 @@ def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> Fo
         codec=chunk.codec,
         encodings=(ENCODING_PLAIN, ENCODING_RLE, ENCODING_RLE_DICTIONARY, ENCODING_PLAIN_DICTIONARY),
         arrow_schema=None,
-        created_by=metadata.created_by,
+        created_by=_created_by(metadata),
     )
 
 
@@ -271,8 +272,9 @@ def splice_field(
     writer.field_i64(3, num_rows)
     writer.end_struct()
     _key_values(writer, arrow_schema)
-    if metadata.created_by is not None:
-        writer.field_binary(6, metadata.created_by.encode("utf-8", "surrogateescape"))
+    created_by = _created_by(metadata)
+    if created_by is not None:
+        writer.field_binary(6, created_by.encode("utf-8", "surrogateescape"))
     footer = writer.getvalue()
     return b"".join((*body, footer, len(footer).to_bytes(4, "little"), MAGIC))
 
@@ -296,6 +298,11 @@ def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: b
     _key_values(writer, arrow_schema, pairs)
     footer = writer.getvalue()
     return b"".join((MAGIC, footer, len(footer).to_bytes(4, "little"), MAGIC))
+
+
+def _created_by(metadata: FileMetadata) -> str | None:
+    """The writer, unless pyarrow would read past the chunk for it (PARQUET-816): here sizes are right."""
+    return None if omits_dictionary_header(metadata.created_by) else metadata.created_by
 
 
 def raw_element(metadata: FileMetadata, index: int) -> bytes:

@@ -92,6 +92,11 @@ class PageWalker:
         """Values in the data pages cut so far."""
         return self._values
 
+    @property
+    def stop(self) -> int:
+        """File offset behind the last page cut so far."""
+        return self._offset
+
     def feed(self, data: bytes | memoryview) -> list[Page]:
         """Take the next bytes; returns the pages that they complete, in file order.
 

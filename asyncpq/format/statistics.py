@@ -150,7 +150,7 @@ class PageBounds:
     Attributes:
         order: how the bounds compare.
         mins, maxs: NaN aside; both None of a page where unknown.
-        null_pages: True where every value is null.
+        null_pages: True where every value is null, as the null counts confirm.
         null_counts, nan_counts: None when unknown. Of a nested leaf they count leaf values, not rows.
         boundary_order: as the writer claims and the bounds confirm, else UNORDERED.
     """
@@ -216,14 +216,17 @@ def page_bounds(
         claimed = index.boundary_order
         if is_float:
             claimed = _without_nan(mins, maxs, claimed)
+    null_pages = index.null_pages
+    if index.null_counts is None and True in null_pages:
+        # parquet-mr marks the pages of a column written without statistics so, whatever is in them.
+        null_pages = [False] * num_pages
+        claimed = BoundaryOrder.UNORDERED
     present = [(low, high) for low, high in zip(mins, maxs, strict=True) if low is not None]
     if any(low > high for low, high in present):
         raise CorruptIndexError("the ColumnIndex has a page whose min is above its max", column=leaf.dotted)
     if not _is_ordered(present, claimed):
         claimed = BoundaryOrder.UNORDERED
-    return PageBounds(
-        order, mins, maxs, index.null_pages, index.null_counts, index.nan_counts if is_float else None, claimed
-    )
+    return PageBounds(order, mins, maxs, null_pages, index.null_counts, index.nan_counts if is_float else None, claimed)
 
 
 def _check_null_counts(index: ColumnIndex, rows: Sequence[int], leaf: Leaf) -> None:

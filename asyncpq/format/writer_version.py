@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 _CREATED_BY: Final = re.compile(
-    r"(?P<application>.*?)\s+version\s+(?P<version>(\d+)\.(\d+)(?:\.(\d+))?[^\s(]*)(?:\s*\(\s*build\s*(?P<build>[^)]*?)\s*\))?"
+    r"(?P<application>.*?)\s+version\s+v?(?P<version>(\d+)\.(\d+)(?:\.(\d+))?[^\s(]*)(?:\s*\(\s*build\s*(?P<build>[^)]*?)\s*\))?"
 )
 _CDH: Final = re.compile(r"-cdh(\d+)\.(\d+)")
 

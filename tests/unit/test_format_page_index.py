@@ -87,7 +87,7 @@ def test_a_good_index_is_good() -> None:
         ([(99, 10, 0), *GOOD[1:]], "the chunk the bytes"),
         ([*GOOD[:2], (140, 21, 9)], "the chunk the bytes"),
         ([(104, 11, 0), *GOOD[1:]], "overlap"),
-        ([GOOD[1][:2] + (0,), GOOD[0][:2] + (5,), GOOD[2]], "overlap"),
+        ([(114, 20, 0), (104, 10, 5), GOOD[2]], "overlap"),
         ([(104, 0, 0), *GOOD[1:]], "without bytes"),
     ],
 )
