@@ -156,10 +156,10 @@ class Read:
         for (piece, reader, matched), items in zip(matches, late, strict=True):
             self._add(reader, items, rest)
             self.rows_matched += matched.num_rows
-            if self._rows_only:
-                reader.skip()
-            elif matched.num_rows:
+            if matched.num_rows and not self._rows_only:
                 tables.append(reader.emit(matched))
+            else:
+                reader.skip(matched)
             if piece.last:
                 self.context.metrics.pages_read += reader.pages_decoded
                 self._readers.pop(piece.row_group.ordinal, None)

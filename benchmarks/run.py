@@ -113,6 +113,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=DEFAULT_PEERS)
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--data", type=Path, default=HERE / "data", help="where the file is kept")
+    parser.add_argument("--results", type=Path, default=HERE / "results", help="where all measurements are written")
     args = parser.parse_args()
     args.data = args.data.resolve()
 
@@ -136,12 +137,11 @@ def main() -> None:
             same = [run for run in runs if (run["peer"], run["workload"]) == (peer, workload)]
             summaries.append(summarise(same))
         print(table(workload, summaries, least_bytes))
-    results = HERE / "results"
-    results.mkdir(exist_ok=True)
-    path = results / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    args.results.mkdir(parents=True, exist_ok=True)
+    path = args.results / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     settings = {name: str(value) for name, value in vars(args).items()}
     path.write_text(json.dumps({"settings": settings, "least_bytes": least_bytes, "runs": runs}, indent=1))
-    print(f"all measurements: {path.relative_to(ROOT)}")
+    print(f"all measurements: {path}")
 
 
 if __name__ == "__main__":

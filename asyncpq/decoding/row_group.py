@@ -47,6 +47,7 @@ class Matched(NamedTuple):
         rows: superset to select columns by; exactly the matching rows when ``mask`` is None.
         mask: over ``rows``, which of them match.
         arrays: the filter's columns, already cut to the matching rows, by field ordinal.
+        stop_row: rows of the row group before this one have been looked at.
         num_rows: how many rows match.
         seen: how many rows the filter saw.
     """
@@ -54,6 +55,7 @@ class Matched(NamedTuple):
     rows: RowRanges
     mask: pa.BooleanArray | None
     arrays: Mapping[int, pa.Array]
+    stop_row: int
     num_rows: int
     seen: int
 
@@ -153,9 +155,9 @@ class RowGroupReader:
         rows = plan.rows.clip(self._emitted, available)
         if available <= self._emitted:
             rows = RowRanges.empty()
-        self._emitted = max(self._emitted, available)
+        self._emitted = stop = max(self._emitted, available)
         if not rows or shape.filter is None or not plan.filtered:
-            return Matched(rows, None, {}, rows.num_rows, rows.num_rows)
+            return Matched(rows, None, {}, stop, rows.num_rows, rows.num_rows)
         arrays = {
             column.field: self._sources[position].select(rows, shape.limits)
             for position, column in enumerate(plan.columns)
@@ -165,15 +167,15 @@ class RowGroupReader:
         mask = shape.filter.mask(names, rows.num_rows)
         count = mask.true_count
         if count == rows.num_rows:
-            return Matched(rows, None, arrays, count, count)
+            return Matched(rows, None, arrays, stop, count, count)
         if count == 0:
-            return Matched(RowRanges.empty(), None, {}, 0, rows.num_rows)
+            return Matched(RowRanges.empty(), None, {}, stop, 0, rows.num_rows)
         if count > _EXACT_ROWS and count * 4 > rows.num_rows:
             kept = {field: array.filter(mask) for field, array in arrays.items()}
-            return Matched(rows, mask, kept, count, rows.num_rows)
+            return Matched(rows, mask, kept, stop, count, rows.num_rows)
         positions_found = pc.indices_nonzero(mask)
         kept = {field: array.take(positions_found) for field, array in arrays.items() if field in shape.output}
-        return Matched(_absolute(rows, positions_found.to_pylist()), None, kept, count, rows.num_rows)
+        return Matched(_absolute(rows, positions_found.to_pylist()), None, kept, stop, count, rows.num_rows)
 
     def late_items(self, matched: Matched, positions: range) -> list[Item]:
         """What must still be fetched of the columns not in ``positions`` for the matched rows."""
@@ -221,7 +223,7 @@ class RowGroupReader:
                     if matched.mask is not None:
                         array = array.filter(matched.mask)
             columns.append(array)
-        self.skip()
+        self.skip(matched)
         if not columns:  # rows without columns: count them in a batch that has no fields
             empty = pa.StructArray.from_buffers(pa.struct([]), matched.num_rows, [None])
             return pa.Table.from_batches([pa.RecordBatch.from_struct_array(empty)]).replace_schema_metadata(
@@ -229,10 +231,10 @@ class RowGroupReader:
             )
         return pa.Table.from_arrays(columns, schema=shape.schema)
 
-    def skip(self) -> None:
+    def skip(self, matched: Matched) -> None:
         """Let go of what was decoded and passed."""
         for source in self._sources:
-            source.discard_before(self._emitted)
+            source.discard_before(matched.stop_row)
 
     @property
     def pages_decoded(self) -> int:

@@ -166,17 +166,15 @@ class PageWalker:
         Raises:
             CorruptFileError: it did not.
         """
+        if self._buffer and not self._padded:
+            raise CorruptFileError(f"a chunk ends inside a page, {len(self._buffer)} bytes after its last whole one")
+        if self._offset != self._chunk.stop and not self._padded:
+            raise CorruptFileError(f"a chunk's pages end at {self._offset}, the chunk at {self._chunk.stop}")
         if self._values != self._chunk.num_values:
             raise CorruptFileError(
                 f"a chunk's pages have {self._values} values, its metadata say {self._chunk.num_values}"
             )
-        if self._padded:
-            return
-        if self._buffer:
-            raise CorruptFileError(f"a chunk ends inside a page, {len(self._buffer)} bytes after its last whole one")
-        if self._offset != self._chunk.stop:
-            raise CorruptFileError(f"a chunk's pages end at {self._offset}, the chunk at {self._chunk.stop}")
-        if self._uncompressed != self._chunk.total_uncompressed_size:
+        if self._uncompressed != self._chunk.total_uncompressed_size and not self._padded:
             raise CorruptFileError(
                 f"a chunk's pages have {self._uncompressed} uncompressed bytes, "
                 f"its metadata say {self._chunk.total_uncompressed_size}"

@@ -30,7 +30,7 @@ def open_store(
 
         return LocalStore(options)
     if protocol in ("s3", "s3a"):
-        from asyncpq.storage.s3 import S3Store
+        from asyncpq.storage.s3_store import S3Store
 
         return S3Store(options, retry=retry, limits=limits)
     if protocol in ("http", "https"):

@@ -88,6 +88,24 @@ _S3_CONFIG = frozenset(
 _RETRIES = frozenset({"max_attempts", "total_max_attempts", "mode"})
 
 
+#: Headers of botocore's GET that S3Object sends too, or that change nothing about a ranged read.
+KNOWN_HEADERS = frozenset(
+    [
+        "host",
+        "range",
+        "if-match",
+        "user-agent",
+        "authorization",
+        "x-amz-date",
+        "x-amz-content-sha256",
+        "x-amz-security-token",
+        "amz-sdk-invocation-id",
+        "amz-sdk-request",
+        "x-amz-checksum-mode",
+    ]
+)
+
+
 def fallback_reason(options: Mapping[str, Any]) -> str | None:
     """The first option that only s3fs can honour, or None."""
     config = _mapping(options, "config_kwargs")

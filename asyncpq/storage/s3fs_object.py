@@ -35,7 +35,6 @@ class S3fsObject:
 
     Args:
         filesystem: an asynchronous s3fs.S3FileSystem that does not retry.
-        endpoint: of its client, for the object's identity.
         reason: why this path is taken, for the metrics.
         watchdog: the store's.
         slots, scan_slots: connections, shared by the store's objects.
@@ -48,7 +47,6 @@ class S3fsObject:
         self,
         *,
         filesystem: Any,
-        endpoint: str,
         bucket: str,
         key: str,
         version_id: str | None,
@@ -61,7 +59,8 @@ class S3fsObject:
         explain: Explain,
     ) -> None:
         self.url = f"s3://{bucket}/{key}"
-        self.identity = f"s3fs {endpoint} {bucket} {key} {version_id or ''}"
+        meta = filesystem._s3.meta
+        self.identity = f"s3fs {meta.endpoint_url}[{meta.region_name}] {bucket} {key} {version_id or ''}"
         self.guarantee = Guarantee.PINNED if if_match else Guarantee.COMPARED
         self._fs = filesystem
         self._bucket = bucket

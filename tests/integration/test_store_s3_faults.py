@@ -187,6 +187,14 @@ async def s3fs_store(server: ObjectServer) -> AsyncIterator[Store]:
     await made.close()
 
 
+@pytest.fixture
+async def elsewhere() -> AsyncIterator[ObjectServer]:
+    """Where redirects lead, and nobody should follow."""
+    async with ObjectServer() as running:
+        running.put("bucket/key", DATA)
+        yield running
+
+
 async def test_the_same_through_s3fs(s3fs_store: Store, server: ObjectServer) -> None:
     stored = await s3fs_store.open_object("s3://bucket/key")
     assert stored.client == "s3fs"
@@ -210,6 +218,8 @@ async def test_the_same_through_s3fs(s3fs_store: Store, server: ObjectServer) ->
     for fault, error in REFUSED:
         if fault.length_delta < 0:
             continue  # botocore takes the byte too many for a broken connection, so it is tried again
+        if fault.redirect is not None:
+            continue  # botocore asks for the bucket's region first
         outcome, requests = await fetch(fault)
         assert (type(outcome), requests) == (error, 1), (fault, outcome)
     for fault, error in ALWAYS:
@@ -218,6 +228,18 @@ async def test_the_same_through_s3fs(s3fs_store: Store, server: ObjectServer) ->
     for fault in ONCE:
         outcome, requests = await fetch(fault)
         assert (outcome, requests) == (DATA[100:2100], 2), fault
+
+
+async def test_redirects_are_not_followed(
+    store: Store, s3fs_store: Store, server: ObjectServer, elsewhere: ObjectServer
+) -> None:
+    """Headers like a customer's key or a session token would go along."""
+    for made in (store, s3fs_store):
+        stored = await made.open_object("s3://bucket/key")
+        server.faults = [Fault(redirect=f"{elsewhere.endpoint}/bucket/key", times=None)]
+        with pytest.raises(InvalidResponseError, match="redirect"):
+            await stored.fetch_tail(9, context=new_context())
+    assert not elsewhere.log
 
 
 async def test_slow_down_inside_a_200_is_tried_again(store: Store, server: ObjectServer) -> None:

@@ -54,7 +54,11 @@ def ask(
 
 def expected(data: bytes, expression: Expression | None) -> pa.Table:
     """What pyarrow reads and filters, as a whole."""
-    table = pq.read_table(pa.BufferReader(data))
+    try:
+        table = pq.ParquetFile(pa.BufferReader(data)).read()
+    except pa.ArrowInvalid:
+        assume(False)  # pyarrow's writer loses nested rows where a dictionary overflows at once
+        raise
     return table if expression is None else table.filter(oracle(expression))
 
 
@@ -125,6 +129,7 @@ def test_lookup_equals_a_loop_over_keys(
     assume(all(kinds[name] != "uuid" for name in names))  # pyarrow's own == has no kernel for it
     rows = data.draw(st.lists(st.integers(0, table.num_rows - 1), max_size=6))
     keys = {name: [table.column(name)[row].as_py() for row in rows] for name in names}
+    assume(all(key is None or not isinstance(key, int) or key < 2**63 for values in keys.values() for key in values))
     file = writer.write(table)
     whole = expected(file, None)
     pairs: list[tuple[int, int]] = []

@@ -1,0 +1,120 @@
+"""S3: s3fs resolves credentials, endpoint, region and addressing; aiohttp and SigV4 do the reading."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
+from asyncpq.options import RetryOptions
+from asyncpq.storage.base import StoredObject, StoreLimits
+from asyncpq.storage.s3 import S3Client, explain
+from asyncpq.storage.s3_object import S3Object
+from asyncpq.storage.s3_options import limits_of, retry_of
+from asyncpq.storage.s3_route import Route, Signers
+from asyncpq.storage.s3fs_object import S3fsObject
+from asyncpq.storage.transport import Transport
+from asyncpq.storage.urls import safe_url, split_url
+from asyncpq.storage.watchdog import Watchdog
+
+
+class S3Store:
+    """See :class:`asyncpq.storage.base.Store`.
+
+    Args:
+        storage_options: those of s3fs.S3FileSystem, with its meanings.
+        retry, limits: overridden by config_kwargs where it has timeouts, retries or connections.
+
+    Raises:
+        InvalidOptionError: s3fs does not take the options.
+    """
+
+    def __init__(self, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits) -> None:
+        self._options = {
+            name: value
+            for name, value in storage_options.items()
+            if name not in ("asynchronous", "loop", "skip_instance_cache")
+        }
+        self._retry = retry_of(self._options, retry)
+        self._limits = limits_of(self._options, limits)
+        self._client = S3Client(self._options)
+        self._signers = Signers(self._client.fetch_credentials)
+        self._lock = asyncio.Lock()
+        self._routes: dict[str, Route | str] = {}
+        self._transport: Transport | None = None
+        # of the reads through s3fs, which the transport does not see
+        self._fallback: Any = None
+        self._watchdog = Watchdog(self._retry)
+        self._slots = asyncio.Semaphore(self._limits.max_connections)
+        self._scan_slots = asyncio.Semaphore(max(1, self._limits.scan_connections))
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return "<S3Store>"
+
+    async def open_object(self, url: str) -> StoredObject:
+        """A handle. The first of a bucket resolves credentials and route; the object itself is not asked for.
+
+        Raises:
+            CredentialsError: there are no credentials.
+            InvalidOptionError: the bucket's name or an option cannot be.
+        """
+        protocol, rest = split_url(url)
+        if protocol not in ("s3", "s3a"):
+            raise UnsupportedStoreError(f"not an S3 url: protocol {protocol!r}", url=safe_url(url))
+        path, _, version = rest.partition("?versionId=")
+        bucket, key = self._client.split(path)
+        if not bucket or not key:
+            raise InvalidOptionError("an S3 url needs a bucket and a key", url=safe_url(url))
+        self._check_open()
+        route = self._routes.get(bucket)
+        if route is None:
+            async with self._lock:
+                self._check_open()
+                route = self._routes.get(bucket) or await self._client.find_route(bucket, url)
+                self._routes[bucket] = route
+                if isinstance(route, Route) and self._transport is None:
+                    context = await self._client.ssl_context(route.scheme)
+                    self._transport = Transport(retry=self._retry, limits=self._limits, ssl_context=context)
+                if isinstance(route, str) and self._fallback is None:
+                    self._fallback = await self._client.connect_fallback()
+        if_match = not self._options.get("local_expiry_check")
+        version_aware = bool(self._options.get("version_aware"))
+        if isinstance(route, Route) and self._transport is not None:
+            return S3Object(
+                transport=self._transport,
+                signers=self._signers,
+                route=route,
+                bucket=bucket,
+                key=key,
+                version_id=version or None,
+                if_match=if_match,
+                version_aware=version_aware,
+            )
+        return S3fsObject(
+            filesystem=self._fallback,
+            bucket=bucket,
+            key=key,
+            version_id=version or None,
+            if_match=if_match,
+            version_aware=version_aware,
+            reason=str(route),
+            watchdog=self._watchdog,
+            slots=self._slots,
+            scan_slots=self._scan_slots,
+            explain=explain,
+        )
+
+    async def close(self) -> None:
+        """Closes connections. Idempotent."""
+        self._closed = True
+        async with self._lock:  # a bucket that is being looked for may open connections
+            self._watchdog.close()
+            if self._transport is not None:
+                await self._transport.close()
+            await self._client.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the store is closed", hint="Read while the session is open.")

@@ -1,0 +1,510 @@
+"""What statistics prove: the traps of real files, one by one, and bounds against the data they speak of."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from asyncpq.errors import CorruptIndexError
+from asyncpq.format.metadata import ColumnChunk, ColumnOrder, Statistics
+from asyncpq.format.page_index import BoundaryOrder, ColumnIndex, decode_column_index, decode_offset_index
+from asyncpq.format.schema import Leaf, LogicalKind, LogicalType, PhysicalType
+from asyncpq.format.statistics import (
+    Bounds,
+    Order,
+    WriterVersion,
+    chunk_bounds,
+    decode_value,
+    order_of,
+    page_bounds,
+)
+from asyncpq.format.writer_version import has_sound_binary_statistics
+from tests.corpus import DATA, requires_corpus
+from tests.unit.format_samples import SAMPLES, flat_leaf, metadata_of, sample, sample_metadata
+
+GOOD_WRITER = "parquet-mr version 1.13.0 (build abc)"
+NO_STATISTICS = Statistics(None, None, None, None, None, None, None, None, None)
+
+
+def leaf_with(leaf: Leaf, logical: LogicalType | None, physical: PhysicalType | None = None) -> Leaf:
+    element = leaf.element._replace(logical_type=logical, physical_type=physical or leaf.physical_type)
+    return Leaf(0, leaf.path, leaf.dotted, element, 1, (), 0, leaf.max_definition_level, 0)
+
+
+def chunk_with(leaf: Leaf, num_values: int = 10, **statistics: Any) -> ColumnChunk:
+    whole = sample_metadata("flat").row_groups[0].chunk(0)
+    return whole._replace(
+        physical_type=leaf.physical_type, num_values=num_values, statistics=NO_STATISTICS._replace(**statistics)
+    )
+
+
+def bounds_of(
+    leaf: Leaf,
+    low: bytes | None,
+    high: bytes | None,
+    *,
+    created_by: str | None = GOOD_WRITER,
+    column_order: ColumnOrder | None = ColumnOrder.TYPE_ORDER,
+    **more: Any,
+) -> tuple[Bounds, str | None]:
+    names = ("min_value", "max_value") if column_order is not None else ("deprecated_min", "deprecated_max")
+    chunk = chunk_with(leaf, **{names[0]: low, names[1]: high, **more})
+    return chunk_bounds(chunk, leaf, order_of(leaf, column_order), created_by, column_order is not None, 10)
+
+
+# -- orders ------------------------------------------------------------------------------------------
+
+INT = flat_leaf(pa.int32())
+LONG = flat_leaf(pa.int64())
+TEXT = flat_leaf(pa.string())
+FLOAT = flat_leaf(pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("type_", "order"),
+    [
+        (pa.bool_(), Order.BOOLEAN),
+        (pa.int8(), Order.SIGNED),
+        (pa.int64(), Order.SIGNED),
+        (pa.uint8(), Order.UNSIGNED),
+        (pa.uint64(), Order.UNSIGNED),
+        (pa.float32(), Order.FLOAT),
+        (pa.float64(), Order.FLOAT),
+        (pa.float16(), Order.FLOAT16),
+        (pa.string(), Order.BYTES),
+        (pa.binary(), Order.BYTES),
+        (pa.binary(5), Order.BYTES),
+        (pa.uuid(), Order.BYTES),
+        (pa.json_(), Order.BYTES),
+        (pa.date32(), Order.SIGNED),
+        (pa.time64("ns"), Order.SIGNED),
+        (pa.timestamp("us", "UTC"), Order.SIGNED),
+        (pa.decimal128(30, 2), Order.DECIMAL),
+        (pa.null(), Order.UNDEFINED),
+    ],
+)
+def test_the_order_of_types(type_: pa.DataType, order: Order) -> None:
+    leaf = flat_leaf(type_)
+    assert order_of(leaf, ColumnOrder.TYPE_ORDER) is order
+    assert order_of(leaf, ColumnOrder.UNKNOWN) is Order.UNDEFINED
+    assert order_of(leaf, ColumnOrder.INT96_TIMESTAMP_ORDER) is Order.UNDEFINED
+    is_float = order in (Order.FLOAT, Order.FLOAT16)
+    assert order_of(leaf, ColumnOrder.IEEE_754_TOTAL_ORDER) is (order if is_float else Order.UNDEFINED)
+    # Without column orders only what compares signed can be used.
+    is_signed = order in (Order.SIGNED, Order.BOOLEAN, Order.FLOAT)
+    assert order_of(leaf, None) is (order if is_signed else Order.UNDEFINED)
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        leaf_with(INT, None, PhysicalType.INT96),
+        leaf_with(TEXT, LogicalType(LogicalKind.INTERVAL), PhysicalType.FIXED_LEN_BYTE_ARRAY),
+        *(
+            leaf_with(TEXT, LogicalType(kind))
+            for kind in (
+                LogicalKind.VARIANT,
+                LogicalKind.GEOMETRY,
+                LogicalKind.GEOGRAPHY,
+                LogicalKind.LIST,
+                LogicalKind.MAP,
+                LogicalKind.UNRECOGNISED,
+            )
+        ),
+        # annotations on a type they do not belong on
+        leaf_with(TEXT, LogicalType(LogicalKind.INTEGER, bit_width=32, is_signed=True)),
+        leaf_with(INT, LogicalType(LogicalKind.STRING)),
+        leaf_with(FLOAT, LogicalType(LogicalKind.DECIMAL, precision=3, scale=1)),
+        leaf_with(INT, LogicalType(LogicalKind.TIMESTAMP, "ms", True)),
+        leaf_with(TEXT, LogicalType(LogicalKind.FLOAT16)),
+    ],
+)
+@pytest.mark.parametrize("column_order", [None, *ColumnOrder])
+def test_types_without_an_order(leaf: Leaf, column_order: ColumnOrder | None) -> None:
+    assert order_of(leaf, column_order) is Order.UNDEFINED
+    found, reason = bounds_of(leaf, b"1234", b"1234", null_count=3, column_order=column_order)
+    assert (found.min, found.max, found.null_count) == (None, None, 3)
+    assert reason is not None
+
+
+@pytest.mark.parametrize(
+    ("raw", "leaf", "order", "value"),
+    [
+        (b"\xff\xff\xff\xff", INT, Order.SIGNED, -1),
+        (b"\xff\xff\xff\xff", INT, Order.UNSIGNED, 2**32 - 1),
+        (b"\xff" * 8, LONG, Order.UNSIGNED, 2**64 - 1),
+        (struct.pack("<d", 0.1), FLOAT, Order.FLOAT, 0.1),
+        (struct.pack("<f", 0.5), leaf_with(FLOAT, None, PhysicalType.FLOAT), Order.FLOAT, 0.5),
+        (struct.pack("<e", 0.5), flat_leaf(pa.float16()), Order.FLOAT16, 0.5),
+        (b"\xff\x00", TEXT, Order.DECIMAL, -256),
+        (b"\x00\x00\x01\x00", TEXT, Order.DECIMAL, 256),
+        (b"\x01", flat_leaf(pa.bool_()), Order.BOOLEAN, True),
+        (b"\xff\x00", TEXT, Order.BYTES, b"\xff\x00"),
+        (b"", TEXT, Order.BYTES, b""),
+    ],
+)
+def test_values(raw: bytes, leaf: Leaf, order: Order, value: object) -> None:
+    found = decode_value(raw, leaf, order)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "leaf", "order"),
+    [
+        (b"\0" * 8, INT, Order.SIGNED),
+        (b"", INT, Order.SIGNED),
+        (b"", TEXT, Order.DECIMAL),
+        (b"\2", flat_leaf(pa.bool_()), Order.BOOLEAN),
+        (b"abc", TEXT, Order.UNDEFINED),
+    ],
+)
+def test_values_of_the_wrong_length(raw: bytes, leaf: Leaf, order: Order) -> None:
+    with pytest.raises(CorruptIndexError):
+        decode_value(raw, leaf, order)
+
+
+# -- chunks ------------------------------------------------------------------------------------------
+
+
+def i32(value: int) -> bytes:
+    return struct.pack("<i", value)
+
+
+def f64(value: float) -> bytes:
+    return struct.pack("<d", value)
+
+
+def test_good_bounds() -> None:
+    assert bounds_of(INT, i32(-5), i32(7), null_count=2) == (
+        Bounds(Order.SIGNED, -5, 7, True, True, 2, None, 10),
+        None,
+    )
+
+
+def test_deprecated_bounds_only_without_column_orders_and_only_of_signed_types() -> None:
+    chunk = chunk_with(INT, null_count=1, deprecated_min=i32(1), deprecated_max=i32(9))
+    found, reason = chunk_bounds(chunk, INT, order_of(INT, None), None, False, 10)
+    assert (found.min, found.max, reason) == (1, 9, None)
+    found, reason = chunk_bounds(chunk, INT, Order.SIGNED, None, True, 10)
+    assert (found.min, found.max, found.null_count) == (None, None, 1)
+    assert reason is not None
+    # New bounds mean nothing without column orders.
+    new = chunk_with(INT, min_value=i32(1), max_value=i32(9))
+    assert chunk_bounds(new, INT, Order.SIGNED, GOOD_WRITER, False, 10)[0].min is None
+    for leaf, order in ((flat_leaf(pa.uint32()), Order.UNSIGNED), (TEXT, Order.BYTES)):
+        chunk = chunk_with(leaf, deprecated_min=b"aaaa", deprecated_max=b"aaaa")
+        found, reason = chunk_bounds(chunk, leaf, order, GOOD_WRITER, False, 10)
+        assert (found.min, found.max) == (None, None)
+        assert reason is not None
+
+
+@pytest.mark.parametrize(
+    ("created_by", "sound"),
+    [
+        (None, False),
+        ("", False),
+        ("parquet-mr", False),
+        ("some writer", False),
+        ("parquet-mr version 1.6.0 (build abc)", False),
+        ("parquet-mr version 1.7.9", False),
+        ("parquet-mr version 1.5.0-cdh5.4.9 (build x)", False),
+        ("parquet-mr version 1.5.0-cdh5.5.0 (build x)", True),
+        ("parquet-mr version 1.5.0-cdh5.11.1 (build x)", True),
+        ("parquet-mr version 1.8.0", True),
+        ("parquet-mr version 1.10.1 (build abc)", True),
+        ("parquet-cpp-arrow version 23.0.0", True),
+        ("impala version 1.3.0-INTERNAL (build 8a48)", True),
+        ("DuckDB version v1.1.3 (build 19864453f7)", True),
+    ],
+)
+def test_parquet_251(created_by: str | None, sound: bool) -> None:
+    assert has_sound_binary_statistics(created_by) is sound
+    for leaf in (TEXT, flat_leaf(pa.binary(2)), flat_leaf(pa.decimal128(30, 0))):
+        found, reason = bounds_of(leaf, b"\0a", b"\0z", created_by=created_by, null_count=1)
+        assert (found.min is not None) is sound
+        assert (reason is None) is sound
+        assert found.null_count == 1
+    assert bounds_of(INT, i32(1), i32(2), created_by=created_by)[0].min == 1
+
+
+def test_writer_versions() -> None:
+    assert WriterVersion.parse("parquet-mr version 1.8.0 (build 0fda28)") == WriterVersion(
+        "parquet-mr", (1, 8, 0), "1.8.0", "0fda28"
+    )
+    assert WriterVersion.parse("impala version 1.3.0-INTERNAL (build 8a)") == WriterVersion(
+        "impala", (1, 3, 0), "1.3.0-INTERNAL", "8a"
+    )
+    assert WriterVersion.parse("a version 2.1") == WriterVersion("a", (2, 1, 0), "2.1", None)
+    for nothing in (None, "", "parquet-mr", "parquet-mr version", "parquet-mr version x.y", "x" * 10**6):
+        assert WriterVersion.parse(nothing) is None
+
+
+@pytest.mark.parametrize(("low", "high"), [(math.nan, 1.0), (1.0, math.nan), (math.nan, math.nan)])
+def test_nan_bounds_are_no_bounds(low: float, high: float) -> None:
+    found, reason = bounds_of(FLOAT, f64(low), f64(high), null_count=1, nan_count=9)
+    assert (found.min, found.max, found.null_count, found.nan_count) == (None, None, 1, 9)
+    assert reason is not None
+
+
+def test_zeros_are_widened() -> None:
+    found, _ = bounds_of(FLOAT, f64(0.0), f64(-0.0))
+    assert str(found.min) == "-0.0"
+    assert str(found.max) == "0.0"
+
+
+def test_nan_counts_are_known_of_floats_only() -> None:
+    assert bounds_of(FLOAT, f64(0.5), f64(1), nan_count=0)[0].nan_count == 0
+    assert bounds_of(FLOAT, f64(0.5), f64(1))[0].nan_count is None
+    assert bounds_of(INT, i32(1), i32(1), nan_count=0)[0].nan_count is None
+
+
+@pytest.mark.parametrize(
+    ("leaf", "low", "high", "more"),
+    [
+        pytest.param(INT, i32(2), i32(1), {}, id="min above max"),
+        pytest.param(TEXT, b"b", b"a", {}, id="min above max, strings"),
+        pytest.param(INT, i32(1), i32(2), {"null_count": 11}, id="more nulls than values"),
+        pytest.param(INT, i32(1), i32(2), {"null_count": 10}, id="bounds of nothing but nulls"),
+        pytest.param(FLOAT, f64(1), f64(2), {"null_count": 5, "nan_count": 6}, id="more nulls and NaN than values"),
+        pytest.param(INT, b"123", i32(2), {}, id="a bound of three bytes"),
+        pytest.param(INT, i32(1), i32(2), {"num_values": 9}, id="values are not rows"),
+    ],
+)
+def test_contradictions_prove_nothing(leaf: Leaf, low: bytes, high: bytes, more: dict[str, Any]) -> None:
+    found, reason = bounds_of(leaf, low, high, **more)
+    assert (found.min, found.max, found.all_null) == (None, None, False)
+    assert reason is not None
+
+
+def test_one_bound_alone_is_none() -> None:
+    assert bounds_of(INT, i32(1), None)[0].min is None
+    assert bounds_of(INT, None, i32(1))[0].max is None
+
+
+def test_all_null() -> None:
+    assert bounds_of(INT, None, None, null_count=10) == (
+        Bounds(Order.SIGNED, None, None, False, False, 10, None, 10),
+        None,
+    )
+    assert bounds_of(INT, None, None, null_count=10)[0].all_null
+    assert not bounds_of(INT, None, None, null_count=9)[0].all_null
+    assert not bounds_of(INT, None, None)[0].all_null  # not written is not 0, and not all
+
+
+@pytest.mark.parametrize(
+    ("leaf", "flags", "exact"),
+    [
+        (TEXT, (None, None), (False, False)),
+        (TEXT, (True, False), (True, False)),
+        (INT, (None, None), (True, True)),
+        (INT, (False, True), (False, True)),
+    ],
+)
+def test_exactness(leaf: Leaf, flags: tuple[bool | None, bool | None], exact: tuple[bool, bool]) -> None:
+    found, _ = bounds_of(leaf, b"aaaa", b"aaaa", is_min_value_exact=flags[0], is_max_value_exact=flags[1])
+    assert (found.min_exact, found.max_exact) == exact
+
+
+# -- pages -------------------------------------------------------------------------------------------
+
+
+def index_of(
+    pages: list[tuple[bytes, bytes] | None],
+    order: BoundaryOrder = BoundaryOrder.UNORDERED,
+    null_counts: list[int] | None = None,
+    nan_counts: list[int] | None = None,
+) -> ColumnIndex:
+    return ColumnIndex(
+        [page is None for page in pages],
+        [page[0] if page else b"" for page in pages],
+        [page[1] if page else b"" for page in pages],
+        order,
+        null_counts,
+        nan_counts,
+    )
+
+
+def ints(*pages: tuple[int, int] | None) -> list[tuple[bytes, bytes] | None]:
+    return [None if page is None else (i32(page[0]), i32(page[1])) for page in pages]
+
+
+ASC, DESC, UNORDERED = BoundaryOrder.ASCENDING, BoundaryOrder.DESCENDING, BoundaryOrder.UNORDERED
+
+
+@pytest.mark.parametrize(
+    ("pages", "claimed", "confirmed"),
+    [
+        (ints((1, 5), (3, 7), (3, 9)), ASC, ASC),  # max[i] > min[i+1] is allowed
+        (ints((1, 5), None, (3, 7)), ASC, ASC),
+        (ints((1, 5), (0, 7)), ASC, UNORDERED),
+        (ints((1, 5), (2, 4)), ASC, UNORDERED),
+        (ints((5, 9), None, (1, 9), (1, 2)), DESC, DESC),
+        (ints((1, 2), (5, 9)), DESC, UNORDERED),
+        (ints((1, 2), (5, 9)), UNORDERED, UNORDERED),
+        (ints(None, None), ASC, ASC),
+    ],
+)
+def test_claimed_orders_are_checked(
+    pages: list[tuple[bytes, bytes] | None], claimed: BoundaryOrder, confirmed: BoundaryOrder
+) -> None:
+    counts = [10 if page is None else 1 for page in pages]
+    found = page_bounds(index_of(pages, claimed, counts), INT, Order.SIGNED, [10] * len(pages))
+    assert found.boundary_order is confirmed
+    assert found.is_sorted is (confirmed is not UNORDERED)
+    assert found.null_pages == [page is None for page in pages]
+    assert [low is None for low in found.mins] == found.null_pages
+
+
+def test_null_pages_without_null_counts_are_not_believed() -> None:
+    # parquet-mr writes such an index for a column without statistics, whatever its pages hold.
+    found = page_bounds(index_of([None, *ints((1, 2))], ASC), INT, Order.SIGNED, [10, 10])
+    assert (found.null_pages, found.mins, found.is_sorted) == ([False, False], [None, 1], False)
+
+
+@pytest.mark.parametrize(
+    ("index", "rows"),
+    [
+        pytest.param(index_of(ints((2, 1))), [10], id="min above max"),
+        pytest.param(index_of(ints((1, 2))), [10, 10], id="other numbers of pages"),
+        pytest.param(index_of(ints((1, 2)), null_counts=[11]), [10], id="more nulls than rows"),
+        pytest.param(index_of(ints((1, 2)), null_counts=[10]), [10], id="nothing but nulls, not marked"),
+        pytest.param(index_of([None], null_counts=[9]), [10], id="marked as nothing but nulls, has values"),
+        pytest.param(index_of([(b"123", b"1234")]), [10], id="a bound of three bytes"),
+    ],
+)
+def test_lying_column_indexes_prove_nothing(index: ColumnIndex, rows: list[int]) -> None:
+    with pytest.raises(CorruptIndexError):
+        page_bounds(index, INT, Order.SIGNED, rows)
+
+
+def test_null_pages_of_a_required_column_are_corrupt() -> None:
+    with pytest.raises(CorruptIndexError, match="required"):
+        page_bounds(index_of([None]), flat_leaf(pa.int32(), nullable=False), Order.SIGNED, [10])
+
+
+def test_a_page_with_a_nan_bound_has_no_bounds() -> None:
+    pages: list[tuple[bytes, bytes] | None] = [(f64(1), f64(2)), (f64(math.nan), f64(3)), (f64(0.0), f64(-0.0))]
+    found = page_bounds(index_of(pages, ASC, nan_counts=[0, 1, 0]), FLOAT, Order.FLOAT, [5, 5, 5])
+    assert (found.mins[:2], found.maxs[:2], found.is_sorted) == ([1.0, None], [2.0, None], False)
+    assert (str(found.mins[2]), str(found.maxs[2])) == ("-0.0", "0.0")
+    assert found.nan_counts == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("order", "has_orders"), [(Order.UNDEFINED, True), (Order.SIGNED, False)])
+def test_without_an_order_only_counts_are_known(order: Order, has_orders: bool) -> None:
+    index = index_of([*ints((1, 2)), None], ASC, null_counts=[3, 10])
+    found = page_bounds(index, INT, order, [10, 10], has_column_orders=has_orders)
+    assert (found.mins, found.maxs, found.is_sorted) == ([None, None], [None, None], False)
+    assert (found.null_pages, found.null_counts) == ([False, True], [3, 10])
+
+
+# -- against the data --------------------------------------------------------------------------------
+
+
+def comparables(values: pa.Array, leaf: Leaf) -> list[Any]:
+    """The values as ``decode_value`` gives them; None for null."""
+    if leaf.logical_type is not None and leaf.logical_type.kind is LogicalKind.DECIMAL:
+        scale = leaf.logical_type.scale or 0
+        return [None if v is None else int(v.scaleb(scale)) for v in values.to_pylist()]
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_temporal(values.type):
+        wide = pa.types.is_timestamp(values.type) or pa.types.is_time64(values.type)
+        return list(values.cast(pa.int64() if wide else pa.int32()).to_pylist())
+    return [v.encode() if isinstance(v, str) else v for v in values.to_pylist()]
+
+
+def assert_encloses(low: Any, high: Any, values: list[Any], context: object) -> None:
+    real = [value for value in values if value is not None and value == value]
+    if low is not None:
+        assert low <= min(real), context
+        assert high >= max(real), context
+    else:
+        assert high is None
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name.startswith(("flat", "empty", "int96"))])
+def test_bounds_enclose_the_data(name: str) -> None:
+    data = sample(name)
+    metadata = metadata_of(data)
+    orders = metadata.column_orders
+    table = pq.read_table(pa.BufferReader(data))
+    bounded = 0
+    for group, leaf in itertools.product(metadata.row_groups, metadata.schema.leaves):
+        column = table.column(leaf.index).combine_chunks()
+        rows = comparables(column.slice(group.first_row, group.num_rows), leaf)
+        chunk = group.chunk(leaf.index)
+        order = order_of(leaf, orders[leaf.index] if orders else None)
+        found, reason = chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows)
+        assert reason is None
+        assert_encloses(found.min, found.max, rows, leaf.dotted)
+        if found.null_count is not None:
+            assert found.null_count == rows.count(None)
+            assert found.all_null == all(value is None for value in rows)
+        if found.min is not None and order is not Order.BYTES:
+            assert found.min in rows
+            assert found.max in rows
+        bounded += found.min is not None
+        if chunk.column_index_range is None or chunk.offset_index_range is None:
+            continue
+        index = decode_offset_index(data[slice(*chunk.offset_index_range)])
+        counts = index.row_counts(group.num_rows)
+        pages = page_bounds(decode_column_index(data[slice(*chunk.column_index_range)]), leaf, order, counts)
+        for page in range(index.num_pages):
+            start, stop = index.rows_of_page(page, group.num_rows)
+            assert_encloses(pages.mins[page], pages.maxs[page], rows[start:stop], leaf.dotted)
+            assert pages.null_pages[page] == all(value is None for value in rows[start:stop])
+            assert pages.null_counts is not None
+            assert pages.null_counts[page] == rows[start:stop].count(None)
+            assert (pages.mins[page] is None) == (pages.null_pages[page] or order is Order.UNDEFINED)
+        if leaf.dotted == "id":
+            assert pages.boundary_order is ASC
+    assert (bounded > 0) is (name not in ("flat_no_statistics", "empty"))
+
+
+@requires_corpus
+def test_total_orders_of_the_corpus() -> None:
+    metadata = metadata_of((DATA / "floating_orders_nan_count.parquet").read_bytes())
+    assert metadata.column_orders is not None
+    assert ColumnOrder.IEEE_754_TOTAL_ORDER in metadata.column_orders
+    table = pq.read_table(DATA / "floating_orders_nan_count.parquet")
+    with_counts = 0
+    for group, leaf in itertools.product(metadata.row_groups, metadata.schema.leaves):
+        order = order_of(leaf, metadata.column_orders[leaf.index])
+        found, _ = chunk_bounds(group.chunk(leaf.index), leaf, order, metadata.created_by, True, group.num_rows)
+        values = [None if v is None else float(v) for v in table.column(leaf.index).to_pylist()]
+        rows = values[group.first_row : group.first_row + group.num_rows]
+        assert_encloses(found.min, found.max, rows, (leaf.dotted, group.ordinal))
+        if found.nan_count is not None:
+            with_counts += 1
+            assert found.nan_count == sum(value is not None and math.isnan(value) for value in rows)
+    assert with_counts > 0
+
+
+@requires_corpus
+@pytest.mark.parametrize("name", ["int96_from_spark.parquet", "fixed_length_decimal_legacy.parquet"])
+def test_files_whose_bounds_must_not_be_used(name: str) -> None:
+    metadata = metadata_of((DATA / name).read_bytes())
+    orders = metadata.column_orders
+    for group, leaf in itertools.product(metadata.row_groups, metadata.schema.leaves):
+        order = order_of(leaf, orders[leaf.index] if orders else None)
+        found, _ = chunk_bounds(
+            group.chunk(leaf.index), leaf, order, metadata.created_by, orders is not None, group.num_rows
+        )
+        assert found.min is None
+
+
+def test_the_sample_has_what_the_comparison_needs() -> None:
+    table = pq.read_table(pa.BufferReader(sample("flat")))
+    assert pc.any(pc.is_nan(table["with_nan"])).as_py()
+    assert table["all_null"].null_count == table.num_rows
+    assert table["day"][0].as_py() == dt.date(2020, 1, 1)
