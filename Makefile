@@ -50,7 +50,7 @@ test: $(STAMP) ## the tests, bar the slow ones
 	$(PY) -m pytest -m "not slow and not services" $(ARGS)
 
 test-all: $(STAMP) ## all tests, with more examples of each property
-	ASYNCPQ_HYPOTHESIS_PROFILE=thorough $(PY) -m pytest $(ARGS)
+	ASYNCPQ_HYPOTHESIS_PROFILE=thorough $(PY) -m pytest --timeout 900 $(ARGS)
 
 test-services: $(STAMP) ## tests against nginx and Ceph RGW, where the system has them
 	$(PY) -m pytest -m services $(ARGS)

@@ -167,10 +167,10 @@ class Asyncpq:
     keep_pages = True
 
     def prepare(self) -> None:
-        import s3fs  # noqa: F401  # which asyncpq loads with the first s3 url: imports are not measured
+        import aiohttp  # noqa: F401  # asyncpq loads both with the first s3 url; imports are not measured
+        import s3fs  # noqa: F401
 
         import asyncpq
-        import asyncpq.storage.s3
 
         self._asyncpq: Any = asyncpq
         self._runner = asyncio.Runner(loop_factory=self._loop_factory())

@@ -19,7 +19,7 @@ settings.register_profile(
     "ci", deadline=None, suppress_health_check=_slow_is_fine, derandomize=True, database=None, print_blob=True
 )
 settings.register_profile(
-    "thorough", deadline=None, suppress_health_check=_slow_is_fine, max_examples=1000, print_blob=True
+    "thorough", deadline=None, suppress_health_check=_slow_is_fine, max_examples=500, print_blob=True
 )
 settings.load_profile(os.environ.get("ASYNCPQ_HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 

@@ -119,7 +119,8 @@ class PageWalker:
             header = decode_page_header(whole, pos, max_bytes=min(MAX_HEADER_BYTES, self._max_page_bytes))
             left = len(whole) - pos
             if isinstance(header, NeedMore):
-                self._needed = 2 * left  # a header that comes in drops is looked at few times
+                # A header that comes in drops is looked at few times; one at the chunk's end not too late.
+                self._needed = max(left + 1, min(2 * left, self._chunk.stop - self._offset))
                 break
             self._check(header)
             if left < header.page_size:

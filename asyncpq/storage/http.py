@@ -31,6 +31,7 @@ from asyncpq.storage.responses import (
     check_range_response,
     empty,
     guarantee_of,
+    redirected,
     strong_etag,
 )
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
@@ -222,12 +223,7 @@ class _Get:
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
         request = self.request
         if 300 <= status < 400:
-            target = safe_url(headers.get("Location", ""))
-            return InvalidResponseError(
-                f"the server redirects to {target or 'nowhere'}",
-                url=request.url,
-                hint="Redirects are not followed; read the url that it redirects to, if you trust it.",
-            )
+            return redirected(request, headers.get("Location", ""))
         if status == 416:
             size = headers.get("Content-Range", "").rpartition("/")[2]
             if size == "0":

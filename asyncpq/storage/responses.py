@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
 from asyncpq.storage.base import Guarantee, Validator
+from asyncpq.storage.urls import safe_url
 
 #: ``Validator.size`` of a response that does not say the object's size (``Content-Range: bytes 0-9/*``).
 UNKNOWN_SIZE = -1
@@ -171,6 +172,17 @@ def changed(request: RangeRequest, what: str) -> ObjectChangedError:
         url=request.url,
         byte_range=request.byte_range,
         hint="Open it again to read the new version.",
+    )
+
+
+def redirected(request: RangeRequest, location: str) -> InvalidResponseError:
+    """The error for a redirect; ``location`` is the Location header or empty."""
+    target = safe_url(location) or "nowhere"
+    return InvalidResponseError(
+        f"the server redirects to {target}",
+        url=request.url,
+        byte_range=request.byte_range,
+        hint="Redirects are not followed; read the url or endpoint that it redirects to, if you trust it.",
     )
 
 

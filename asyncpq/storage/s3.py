@@ -33,7 +33,7 @@ from asyncpq.errors import (
     TransportError,
     UnsupportedStoreError,
 )
-from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.responses import RangeRequest, redirected
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3_errors import error_for
 from asyncpq.storage.s3_options import KNOWN_HEADERS, fallback_reason
@@ -60,14 +60,22 @@ def _catch(request: Any, **_: Any) -> None:
         raise _CaughtError
 
 
+class _RedirectError(Exception):
+    """A redirect that is not S3's word that the bucket is in another region."""
+
+
 class _WithoutRedirects:
-    """An aiohttp session that follows no redirect."""
+    """An aiohttp session that follows no redirect. botocore itself signs anew for the region named."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
 
     async def request(self, *arguments: Any, **options: Any) -> Any:
-        return await self._session.request(*arguments, **options, allow_redirects=False)
+        response = await self._session.request(*arguments, **options, allow_redirects=False)
+        if 300 <= response.status < 400 and response.status != 304 and "x-amz-bucket-region" not in response.headers:
+            response.close()
+            raise _RedirectError(response.headers.get("Location", ""))
+        return response
 
 
 class _HttpSession(aiobotocore.httpsession.AIOHTTPSession):  # type: ignore[misc]  # Any: not typed
@@ -279,6 +287,9 @@ def explain(error: Exception, request: RangeRequest) -> AsyncpqError | Retryable
             str(found.get("Message", ""))[:200],
             retry_after_s=parse_retry_after_s(headers.get("retry-after"), now=time.time()),
         )
+    sent = getattr(error, "kwargs", {}).get("error")
+    if isinstance(sent, _RedirectError):
+        return redirected(request, str(sent))
     if isinstance(error, botocore.exceptions.HTTPClientError | botocore.exceptions.ConnectionError):
         what = f"the connection failed ({type(error).__name__})"
         return RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))

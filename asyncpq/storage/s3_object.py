@@ -20,6 +20,7 @@ from asyncpq.storage.responses import (
     check_head_response,
     check_range_response,
     guarantee_of,
+    redirected,
     strong_etag,
 )
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
@@ -209,7 +210,10 @@ class _Get:
             return InvalidResponseError("the store does not know suffix ranges", url=request.url)
         if status == 200:
             return error_in_200(request, body)
-        error = error_for(request, status, code, message, retry_after_s=retry_after)
+        if 300 <= status < 400 and "Location" in headers:
+            error: AsyncpqError | RetryableError = redirected(request, headers["Location"])
+        else:
+            error = error_for(request, status, code, message, retry_after_s=retry_after)
         if isinstance(error, StoreError) and self._correct(status, code, headers, body):
             return RetryableError(error, at_once=True)
         return error

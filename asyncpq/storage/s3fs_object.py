@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import aiohttp
 from multidict import CIMultiDict
 
 from asyncpq.errors import AsyncpqError, InvalidResponseError, TransportError
@@ -25,6 +26,7 @@ from asyncpq.storage.responses import (
 )
 from asyncpq.storage.retry import RetryableError, delay_before_retry_s
 from asyncpq.storage.s3_errors import ERROR_BODY_BYTES, error_in_200
+from asyncpq.storage.transport import connection_failure
 from asyncpq.storage.watchdog import Watch, Watchdog
 
 Explain = Callable[[Exception, RangeRequest], AsyncpqError | RetryableError | None]
@@ -155,7 +157,9 @@ class S3fsObject:
         except (AsyncpqError, RetryableError):
             raise
         except Exception as error:
-            explained = self._explain(error, request)
+            explained: Exception | None = self._explain(error, request)
+            if explained is None and isinstance(error, aiohttp.ClientError | OSError):
+                explained = connection_failure(error, request)
             if explained is None:
                 raise
             raise explained from error

@@ -153,7 +153,7 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, StoreError):
                 raise
-            raise _connection_failure(error, request) from error
+            raise connection_failure(error, request) from error
         finally:
             if response is not None and not complete:
                 response.close()  # never leave unread bytes to the connection's next request
@@ -231,7 +231,7 @@ async def _read_start(response: aiohttp.ClientResponse, watch: Watch) -> tuple[b
     return b"".join(parts)[:ERROR_BODY_BYTES], False
 
 
-def _connection_failure(error: aiohttp.ClientError | OSError, request: RangeRequest) -> Exception:
+def connection_failure(error: aiohttp.ClientError | OSError, request: RangeRequest) -> Exception:
     """What an aiohttp error stands for. Its text is not used: it may quote the url with its query."""
     where = {"url": request.url, "byte_range": request.byte_range}
     kind = type(error).__name__
@@ -246,4 +246,4 @@ def _connection_failure(error: aiohttp.ClientError | OSError, request: RangeRequ
     return RetryableError(TransportError(f"the connection failed ({kind}{detail})", **where))  # type: ignore[arg-type]
 
 
-__all__ = ["Exchange", "RangeIgnoredError", "Transport"]
+__all__ = ["Exchange", "RangeIgnoredError", "Transport", "connection_failure"]

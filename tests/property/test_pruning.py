@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not, StartsWith, columns
+from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import Order
 from asyncpq.pruning.bounds import Truth, rows_where, zones_where
+from asyncpq.pruning.literals import Comparable, to_key
 from asyncpq.pruning.pages import PageZones, prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
@@ -104,6 +107,76 @@ def test_columns_without_an_index_prune_nothing_by_themselves(
     assert everything == RowRanges.all(len(table))
 
 
+# -- zones of which more or less is known ------------------------------------------------------------
+
+_ORDERS = {
+    "int32": Order.SIGNED,
+    "float64": Order.FLOAT,
+    "bool": Order.BOOLEAN,
+    "binary": Order.BYTES,
+    "decimal": Order.DECIMAL,
+    "timestamp_ms": Order.SIGNED,
+}
+
+
+@functools.cache
+def leaf_of(kind: str) -> Leaf:
+    return PrunedFile(pa.table({"c0": array(kind, [None])}), rows_per_page=1).leaf("c0")
+
+
+def key_of(kind: str, value: Any) -> Any:
+    literal = to_key(leaf_of(kind), _ORDERS[kind])(value)
+    assert isinstance(literal, Comparable)
+    return literal.key
+
+
+@st.composite
+def known_zones(draw: st.DrawFn) -> tuple[str, list[list[Any]], Zones]:
+    """Zones of a few values, and true statements about them, some left out."""
+    kind = draw(st.sampled_from(list(_ORDERS)))
+    zones = draw(st.lists(arrays(kind, min_size=1, max_size=3), min_size=1, max_size=6))
+    if draw(st.booleans()):
+        zones.sort(key=lambda zone: min((key_of(kind, v) for v in zone if v is not None and v == v), default=0))  # type: ignore[arg-type]
+    mins: list[Any] = []
+    maxs: list[Any] = []
+    exact: list[bool] = []
+    null_counts: list[int | None] = []
+    nan_counts: list[int | None] = []
+    for zone in zones:
+        keys = [key_of(kind, value) for value in zone if value is not None and value == value]
+        known = bool(keys) and draw(st.integers(0, 4)) > 0
+        exact.append(draw(st.booleans()))
+        low, high = (min(keys), max(keys)) if known else (None, None)
+        if known and not exact[-1] and kind in ("int32", "decimal"):
+            low, high = low - 1, high + 1
+        mins.append(low)
+        maxs.append(high)
+        null_counts.append(draw(st.sampled_from([zone.count(None), None])))
+        nan_counts.append(draw(st.sampled_from([sum(value != value for value in zone), None])))
+    made = Zones(
+        leaf_of(kind),
+        _ORDERS[kind],
+        mins,
+        maxs,
+        all_null=[zone.count(None) == len(zone) and draw(st.booleans()) for zone in zones],
+        null_counts=draw(st.sampled_from([null_counts, None])),
+        nan_counts=draw(st.sampled_from([nan_counts, None])),
+        exact=draw(st.sampled_from([exact, None])),
+    )
+    return kind, zones, made
+
+
+@settings(max_examples=800)
+@given(known_zones(), st.data())
+def test_zones(case: tuple[str, list[list[Any]], Zones], data: st.DataObject) -> None:
+    kind, zones, known = case
+    expr = data.draw(expressions({"c0": kind}, foreign=False))
+    for truth, result in _RESULTS.items():
+        left = rows_where(expr, truth, len(zones), lambda atom, truth: zones_where(atom, truth, known))
+        for at, zone in enumerate(zones):
+            assert at in left or result not in [model(expr, {"c0": value}) for value in zone]
+
+
 # -- strings cut short, which pyarrow does not write ------------------------------------------------
 
 _LETTERS = st.text("ab\x7f", max_size=5).map(lambda text: text.encode().replace(b"\x7f", b"\xff"))
@@ -143,9 +216,8 @@ _STRING_ATOMS = st.one_of(
 @given(string_zones(), _STRING_ATOMS)
 def test_bounds_cut_short(zones: tuple[list[list[bytes]], list[tuple[bytes, bytes]]], atom: Any) -> None:
     values, bounds = zones
-    file = PrunedFile(pa.table({"s": pa.array([b""])}), rows_per_page=1)
     known = Zones(
-        file.leaf("s"),
+        leaf_of("binary"),
         Order.BYTES,
         [low for low, _ in bounds],
         [high for _, high in bounds],

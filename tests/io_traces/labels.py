@@ -1,0 +1,76 @@
+"""Names for byte ranges of a Parquet file, so that a request log reads as what was fetched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asyncpq.format.footer import FooterDecoder, FooterFound
+from asyncpq.format.metadata import decode_file_metadata
+from asyncpq.format.page_index import decode_offset_index
+from asyncpq.testing import LoggedRequest
+
+
+@dataclass(frozen=True)
+class Part:
+    """A named range of bytes."""
+
+    start: int
+    stop: int
+    label: str
+
+
+def parts_of(data: bytes) -> list[Part]:
+    """Every page, dictionary, index and the footer, in file order."""
+    found = FooterDecoder(max_footer_bytes=len(data)).next(data, 0, len(data))
+    assert isinstance(found, FooterFound)
+    metadata = decode_file_metadata(found.metadata_bytes)
+    parts = [Part(found.start, len(data), "footer")]
+    for group in metadata.row_groups:
+        for leaf in metadata.schema.leaves:
+            chunk = group.chunk(leaf.index)
+            name = f"{leaf.dotted}[{group.ordinal}]"
+            if chunk.offset_index_range is None:
+                parts.append(Part(chunk.start, chunk.stop, f"{name} chunk"))
+                continue
+            start, stop = chunk.offset_index_range
+            parts.append(Part(start, stop, f"{name} OffsetIndex"))
+            pages = decode_offset_index(data[start:stop])
+            if pages.offsets[0] > chunk.start:
+                parts.append(Part(chunk.start, pages.offsets[0], f"{name} dictionary"))
+            parts.extend(
+                Part(offset, offset + size, f"{name} page {number}")
+                for number, (offset, size) in enumerate(zip(pages.offsets, pages.sizes, strict=True))
+            )
+            if chunk.column_index_range is not None:
+                parts.append(Part(*chunk.column_index_range, f"{name} ColumnIndex"))
+    return sorted(parts, key=lambda part: part.start)
+
+
+def trace(requests: list[LoggedRequest], parts: list[Part]) -> list[str]:
+    """One line for each request, sorted by place: method, range kind, and the parts wholly inside."""
+    lines: list[tuple[int, str]] = []
+    for request in requests:
+        assert request.range is not None, request
+        first, _, last = request.range.removeprefix("bytes=").partition("-")
+        if not first:
+            lines.append((1 << 62, f"{request.method} last {last} bytes"))
+            continue
+        start, stop = int(first), int(last) + 1
+        inside = [part for part in parts if part.start >= start and part.stop <= stop]
+        assert inside, request.range
+        exact = inside[0].start == start and inside[-1].stop == stop
+        lines.append((start, f"{request.method} {_joined(inside)}{'' if exact else ' and more'}"))
+    return [line for _, line in sorted(lines)]
+
+
+def _joined(parts: list[Part]) -> str:
+    """Labels, with runs of pages of one chunk written as "page 3-7"."""
+    labels: list[str] = []
+    for part in parts:
+        name, _, number = part.label.rpartition(" page ")
+        if name and labels and labels[-1].startswith(f"{name} page ") and number.isdigit():
+            first = labels[-1].rpartition(" page ")[2].partition("-")[0]
+            labels[-1] = f"{name} page {first}-{number}"
+        else:
+            labels.append(part.label)
+    return ", ".join(labels)
