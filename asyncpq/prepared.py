@@ -185,8 +185,7 @@ class Preparation:
         self.version = None
         limit = self.source.resources.options.limits.max_restarts
         if self.question.positional or not restartable or self.metrics.restarts >= limit:
-            if error.hint is None:
-                error.hint = "Call await file.refresh() to read the new version."
+            error.hint = "Call await file.refresh() to read the new version."
             raise error
         self.metrics.restarts += 1
 

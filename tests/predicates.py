@@ -114,9 +114,11 @@ def array(kind: str, values: list[Any]) -> pa.Array:
     return pa.array(values, type_)
 
 
-def atoms(column: str, kind: str, *, foreign: bool = True) -> st.SearchStrategy[Expression]:
-    """Predicates on one column, with literals of its own values and, if ``foreign``, of any type."""
-    own = COLUMNS[kind][1]
+def atoms(
+    column: str, kind: str, *, foreign: bool = True, own: st.SearchStrategy[Any] | None = None
+) -> st.SearchStrategy[Expression]:
+    """Predicates on one column, with literals of its ``own`` values and, if ``foreign``, of any type."""
+    own = COLUMNS[kind][1] if own is None else own
     literal = st.one_of(own, own, LITERALS) if foreign else own
     many = st.lists(own | st.none(), max_size=4).map(tuple)
     choices: list[st.SearchStrategy[Expression]] = [
@@ -137,7 +139,11 @@ def atoms(column: str, kind: str, *, foreign: bool = True) -> st.SearchStrategy[
 
 def expressions(columns: Mapping[str, str], *, foreign: bool = True) -> st.SearchStrategy[Expression]:
     """Predicates on columns given by name and kind."""
-    leaves = st.one_of([atoms(name, kind, foreign=foreign) for name, kind in columns.items()])
+    return trees(st.one_of([atoms(name, kind, foreign=foreign) for name, kind in columns.items()]))
+
+
+def trees(leaves: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    """AND, OR and NOT of atoms and constants."""
     return st.recursive(
         leaves | st.sampled_from([Constant(True), Constant(False), Constant(None)]),
         lambda inner: st.one_of(

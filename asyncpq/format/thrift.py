@@ -169,36 +169,40 @@ class CompactReader:
         if depth > MAX_DEPTH:
             raise _too_deep()
         fields: Fields = {}
-        data, last_id = self.data, 0
-        while True:
-            try:
-                header = data[self.pos]
-            except IndexError:
-                raise self._end() from None
-            self.pos += 1
-            kind = header & 0x0F
-            if header > 0x0F:
-                last_id += header >> 4
-            elif header == STOP:
-                return fields
-            else:
-                last_id = self.integer()
-            if kind == I32 or kind == I64 or kind == I16:
-                try:
-                    n = data[self.pos]  # most are one byte long
-                except IndexError:
-                    raise self._end() from None
-                if n < 0x80:
-                    self.pos += 1
+        data, pos, last_id = self.data, self.pos, 0
+        try:
+            while True:
+                header = data[pos]
+                pos += 1
+                kind = header & 0x0F
+                if header > 0x0F:
+                    last_id += header >> 4
+                elif header == STOP:
+                    self.pos = pos
+                    return fields
                 else:
-                    n = self.varint()
-                fields[last_id] = (n >> 1) ^ -(n & 1)
-            elif kind == TRUE:
-                fields[last_id] = True
-            elif kind == FALSE:
-                fields[last_id] = False
-            else:
-                fields[last_id] = self.value(kind, depth)
+                    self.pos = pos
+                    last_id = self.integer()
+                    pos = self.pos
+                if kind == I32 or kind == I64 or kind == I16:
+                    n = data[pos]  # most are one byte long
+                    if n < 0x80:
+                        pos += 1
+                    else:
+                        self.pos = pos
+                        n = self.varint()
+                        pos = self.pos
+                    fields[last_id] = (n >> 1) ^ -(n & 1)
+                elif kind == TRUE:
+                    fields[last_id] = True
+                elif kind == FALSE:
+                    fields[last_id] = False
+                else:
+                    self.pos = pos
+                    fields[last_id] = self.struct(depth + 1) if kind == STRUCT else self.value(kind, depth)
+                    pos = self.pos
+        except IndexError:
+            raise self._end() from None
 
     def value(self, kind: int, depth: int = 0) -> Value:
         """A value of type ``kind`` that is not a bool field (whose value is in its header)."""

@@ -49,6 +49,7 @@ class FsspecStore:
     Raises:
         UnsupportedStoreError: the filesystem's package is not installed.
         InvalidOptionError: the filesystem does not take the options.
+        TransportError: the filesystem connects at once, and cannot.
     """
 
     def __init__(
@@ -72,6 +73,8 @@ class FsspecStore:
             self.filesystem: Any = kind(skip_instance_cache=True, **options)
         except (TypeError, ValueError, KeyError) as error:
             raise InvalidOptionError(f"storage_options for {protocol}: {error}") from error
+        except OSError as error:  # some connect when they are made
+            raise TransportError(f"the {protocol} filesystem cannot be opened ({type(error).__name__})") from error
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
         self._closed = False
 

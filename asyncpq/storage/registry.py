@@ -51,11 +51,15 @@ def open_store(
 _WRAPS = "they wrap another filesystem"
 _REFUSED = {
     "asyncwrapper": _WRAPS,
+    "archive": _WRAPS,
     "blockcache": _WRAPS,
     "cached": _WRAPS,
     "dir": _WRAPS,
     "filecache": _WRAPS,
     "generic": _WRAPS,
+    "libarchive": _WRAPS,
     "reference": "what they refer to is chosen by the data",
     "simplecache": _WRAPS,
+    "tar": _WRAPS,
+    "zip": _WRAPS,
 }

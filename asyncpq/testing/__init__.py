@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from asyncpq.testing.answers import LoggedRequest, ServedObject
 from asyncpq.testing.faults import Fault
-from asyncpq.testing.server import LoggedRequest, ObjectServer, ServedObject
+from asyncpq.testing.server import ObjectServer
 
 __all__ = ["Fault", "LoggedRequest", "ObjectServer", "ServedObject"]

@@ -11,59 +11,19 @@ import asyncio
 import contextlib
 import gzip
 import hashlib
-import re
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from email.utils import formatdate
 from types import TracebackType
 from urllib.parse import unquote
-from xml.sax.saxutils import escape
 
+from asyncpq.testing.answers import Answer, LoggedRequest, ServedObject, answer_get, error, refusal
 from asyncpq.testing.faults import Fault
 
 FaultHook = Callable[["LoggedRequest"], Fault | None]
-
-
-@dataclass(slots=True)
-class ServedObject:
-    """One object as it is served. ``etag`` is verbatim, quotes included; times are in seconds."""
-
-    data: bytes
-    etag: str
-    modified: float
-
-
-@dataclass(slots=True)
-class LoggedRequest:
-    """One request, in order of arrival; ``status`` and ``sent`` (body bytes) are 0 until answered.
-
-    ``path`` is decoded, with its leading slash; ``target`` is as it was sent, query included;
-    ``headers`` have lower-case names. ``range`` is the Range header or None.
-    """
-
-    method: str
-    path: str
-    target: str
-    headers: dict[str, str]
-    body: bytes = field(default=b"", repr=False)
-    status: int = 0
-    sent: int = 0
-
-    @property
-    def range(self) -> str | None:
-        return self.headers.get("range")
-
-
-@dataclass(slots=True)
-class _Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes = b""
-    fault: Fault | None = None
 
 
 class ObjectServer:
@@ -202,100 +162,33 @@ class ObjectServer:
                     found = fault
         return found
 
-    def _answer(self, request: LoggedRequest, fault: Fault | None) -> _Answer:
+    def _answer(self, request: LoggedRequest, fault: Fault | None) -> Answer:
         path = request.path[1:]
         if fault is not None:
             if fault.delete:
                 self.delete(path)
             if fault.replace_with is not None:
                 self.put(path, fault.replace_with)
-            refused = _refusal(request, fault)
+            refused = refusal(request, fault)
             if refused is not None:
                 return refused
         if request.method == "PUT":
             return self._answer_put(request, path)
         if request.method == "DELETE":
             self.delete(path)
-            return _Answer(204, {})
+            return Answer(204, {})
         if request.method not in ("GET", "HEAD"):
-            return _error(405, "MethodNotAllowed")
+            return error(405, "MethodNotAllowed")
         served = self.objects.get(path)
         if served is None:
             known = path.partition("/")[0] in self.buckets
-            return _error(404, "NoSuchKey" if known else "NoSuchBucket")
-        return _answer_get(request, served, fault or Fault())
+            return error(404, "NoSuchKey" if known else "NoSuchBucket")
+        return answer_get(request, served, fault or Fault())
 
-    def _answer_put(self, request: LoggedRequest, path: str) -> _Answer:
+    def _answer_put(self, request: LoggedRequest, path: str) -> Answer:
         if request.headers.get("if-none-match") == "*" and path in self.objects:
-            return _error(412, "PreconditionFailed")
-        return _Answer(200, {"ETag": self.put(path, request.body).etag})
-
-
-def _error(status: int, code: str) -> _Answer:
-    if not code:
-        return _Answer(status, {})
-    body = (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{escape(code)}</Code><Message>{code}</Message></Error>'
-    )
-    return _Answer(status, {"Content-Type": "application/xml"}, body.encode())
-
-
-def _refusal(request: LoggedRequest, fault: Fault) -> _Answer | None:
-    """The answer of a fault that does not depend on the object."""
-    if fault.status is not None:
-        answer = _error(fault.status, fault.code)
-        if fault.retry_after_s is not None:
-            answer.headers["Retry-After"] = f"{fault.retry_after_s:g}"
-        return answer
-    if fault.slow_down_200:
-        answer = _error(200, "SlowDown")
-        return answer
-    if fault.html_200:
-        return _Answer(200, {"Content-Type": "text/html"}, b"<html><body>Please sign in</body></html>")
-    if fault.redirect is not None:
-        return _Answer(302, {"Location": fault.redirect})
-    if fault.region is not None:
-        scope = re.search(r"Credential=[^/]*/\d+/([^/]*)/", request.headers.get("authorization", ""))
-        if scope is not None and scope[1] != fault.region:
-            answer = _error(400, "AuthorizationHeaderMalformed")
-            answer.headers["x-amz-bucket-region"] = fault.region
-            return answer
-    if fault.skew_s:
-        now = time.time() + fault.skew_s
-        stamp = request.headers.get("x-amz-date", "")
-        sent = time.strptime(stamp, "%Y%m%dT%H%M%SZ") if stamp else None
-        if sent is not None and abs(now - (time.mktime(sent) - time.timezone)) > 900:
-            answer = _error(403, "RequestTimeTooSkewed")
-            answer.headers["Date"] = formatdate(now, usegmt=True)
-            return answer
-    return None
-
-
-def _answer_get(request: LoggedRequest, served: ServedObject, fault: Fault) -> _Answer:
-    etag = {"none": "", "weak": f"W/{served.etag}", "other": '"another"'}.get(fault.etag or "", served.etag)
-    headers = {"Last-Modified": formatdate(served.modified, usegmt=True), "Accept-Ranges": "bytes"}
-    if etag:
-        headers["ETag"] = etag
-    wanted = request.headers.get("if-match")
-    if wanted not in (None, "*", served.etag) and not fault.ignore_if_match:
-        return _error(412, "PreconditionFailed")
-    if request.headers.get("if-none-match") == served.etag:
-        return _Answer(304, headers)
-    size = len(served.data)
-    spec = None if fault.ignore_range else re.fullmatch(r"bytes=(\d*)-(\d*)", request.range or "")
-    if spec is None or spec[0] == "bytes=-" or (size == 0 and not spec[1]):
-        return _Answer(200, headers, served.data)
-    if not spec[1]:
-        start, stop = max(0, size - int(spec[2])), size
-    else:
-        start, stop = int(spec[1]), min(size, int(spec[2]) + 1 if spec[2] else size)
-    if start >= stop or (fault.no_suffix and not spec[1]):
-        answer = _error(416, "InvalidRange")
-        answer.headers["Content-Range"] = f"bytes */{size}"
-        return answer
-    total = "*" if fault.unknown_size else size
-    headers["Content-Range"] = f"bytes {start + fault.shift_range}-{stop - 1 + fault.shift_range}/{total}"
-    return _Answer(206, headers, served.data[start:stop])
+            return error(412, "PreconditionFailed")
+        return Answer(200, {"ETag": self.put(path, request.body).etag})
 
 
 class _Connection(asyncio.Protocol):
@@ -374,7 +267,7 @@ class _Connection(asyncio.Protocol):
             raise
         self._done()
 
-    def _send(self, request: LoggedRequest, answer: _Answer, fault: Fault | None) -> bytes:
+    def _send(self, request: LoggedRequest, answer: Answer, fault: Fault | None) -> bytes:
         """Send the head, and the body unless the fault wants it sent otherwise: then return it."""
         body, headers = answer.body, answer.headers
         if fault is not None and fault.gzip:

@@ -115,8 +115,8 @@ def test_take_equals_pyarrow(
     assume(table.num_rows > 0)
     file = writer.write(table)
     rows = data.draw(st.lists(st.integers(0, table.num_rows - 1), max_size=20))
-    found = ask(file, lambda source: source.take(rows), limits=limits)
-    assert_same(found, expected(file, None).take(pa.array(rows, pa.int64())))
+    wanted = expected(file, None).take(pa.array(rows, pa.int64()))
+    assert_same(ask(file, lambda source: source.take(rows), limits=limits), wanted)
 
 
 @given(tables(nested=False), writer_options, st.data())

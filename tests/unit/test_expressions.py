@@ -60,7 +60,7 @@ def test_builder() -> None:
         lambda: bool(A),
         lambda: 1 < col("a") < 5,
         lambda: A and B,
-        lambda: A & 1,
+        lambda: A & 1,  # type: ignore[operator]  # the mistake
         lambda: ~col("a"),
         lambda: col("a") & A,
         lambda: A | col("a"),
@@ -69,7 +69,7 @@ def test_builder() -> None:
         lambda: col("a") == [1],
         lambda: col("a") == pa.array([1]),
         lambda: col("a").is_in("abc"),
-        lambda: col("a").is_in(5),
+        lambda: col("a").is_in(5),  # type: ignore[arg-type]  # the mistake
         lambda: col("a").is_in([[1]]),
         lambda: col("a").starts_with(5),  # type: ignore[arg-type]  # the mistake
         lambda: col(5),  # type: ignore[arg-type]  # the mistake

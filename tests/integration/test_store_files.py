@@ -1,0 +1,227 @@
+"""Local files, fsspec's filesystems, and which store serves what."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from asyncpq.errors import (
+    AccessDeniedError,
+    InvalidOptionError,
+    InvalidResponseError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    StoreError,
+    TransportError,
+    UnsupportedStoreError,
+)
+from asyncpq.storage.fsspec import FsspecStore, validator_of
+from tests.store_backends import FAST_RETRIES, LIMITS, new_context, open_test_store
+
+DATA = random.Random(9).randbytes(300_000)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "file"
+    made.write_bytes(DATA)
+    return made
+
+
+# -- local files ----------------------------------------------------------------------------------
+
+
+async def test_a_scan_stays_with_the_file_that_it_began_with(path: Path, tmp_path: Path) -> None:
+    store = open_test_store("file", {})
+    stored = await store.open_object(str(path))
+    pin = (await stored.fetch_tail(8, context=new_context())).validator
+    other = tmp_path / "other"
+    other.write_bytes(b"x" * len(DATA))
+    other.replace(path)
+    scan = new_context(scan=True)
+    assert (await stored.fetch_range(0, 100_000, context=scan, pin=pin)).data == DATA[:100_000]
+    with pytest.raises(ObjectChangedError):
+        await stored.fetch_range(0, 9, context=new_context(), pin=pin)
+    os.unlink(path)
+    assert (await stored.fetch_range(0, 9, context=scan, pin=pin)).data == DATA[:9]
+    with pytest.raises(ObjectChangedError):
+        await stored.fetch_range(0, 9, context=new_context(), pin=pin)
+    with pytest.raises(ObjectNotFoundError):
+        await stored.fetch_tail(9, context=new_context())
+    await store.close()
+
+
+@pytest.mark.parametrize("scan", [True, False])
+@pytest.mark.parametrize("change", ["same size", "truncated", "longer"])
+async def test_written_in_place(path: Path, change: str, scan: bool) -> None:
+    store = open_test_store("file", {})
+    stored = await store.open_object(f"file://{path}")
+    pin = (await stored.fetch_tail(8, context=new_context())).validator
+    with path.open("r+b") as file:
+        if change == "truncated":
+            file.truncate(150_000)
+        elif change == "longer":
+            file.seek(0, os.SEEK_END)
+        file.write(b"new")
+    os.utime(path, ns=(0, 0))
+    for length in (9, 200_000):  # on the loop, and in a thread
+        with pytest.raises(ObjectChangedError):
+            await stored.fetch_range(0, length, context=new_context(scan=scan), pin=pin)
+    tail = await stored.fetch_tail(9, context=new_context())
+    expected = {"same size": DATA, "truncated": DATA[:150_000], "longer": DATA + b"new"}[change]
+    assert tail.data == expected[-9:]
+    await store.close()
+
+
+async def test_what_cannot_be_opened(path: Path, tmp_path: Path) -> None:
+    store = open_test_store("file", {})
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("fifo", "."):
+        with pytest.raises(StoreError, match="not a regular file"):
+            await store.open_object(str(tmp_path / name))
+    for name in ("missing", "file/below"):
+        with pytest.raises(ObjectNotFoundError):
+            await store.open_object(str(tmp_path / name))
+    if os.geteuid() != 0:  # root may read everything
+        os.chmod(path, 0)
+        with pytest.raises(AccessDeniedError):
+            await store.open_object(str(path))
+    await store.close()
+
+
+async def test_descriptors_are_closed_with_the_handle_or_the_store(path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    store = open_test_store("file", {})
+    handles = [await store.open_object(str(path)) for _ in range(5)]
+    assert len(os.listdir("/proc/self/fd")) == before + 5
+    await handles[0].close()
+    await handles[0].close()
+    assert len(os.listdir("/proc/self/fd")) == before + 4
+    opening = [asyncio.ensure_future(store.open_object(str(path))) for _ in range(5)]
+    reading = asyncio.ensure_future(handles[1].fetch_range(0, len(DATA), context=new_context()))
+    await asyncio.sleep(0)
+    for task in opening:
+        task.cancel()
+    await handles[1].close()  # while it is read
+    assert (await reading).data == DATA
+    await store.close()
+    await asyncio.gather(*opening, return_exceptions=True)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# -- fsspec ---------------------------------------------------------------------------------------
+
+
+class Odd(MemoryFileSystem):  # type: ignore[misc]  # fsspec is not typed
+    """A memory filesystem that does what ``trick`` says."""
+
+    protocol = "oddmemory"
+    store: dict[str, Any] = {}  # noqa: RUF012  # as in the base class
+    trick = ""
+    calls = 0
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("oddmemory://")
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        type(self).calls += 1
+        data: bytes = super().cat_file(path, start=start, end=end, **options)
+        if self.trick == "short":
+            return data[:-1]
+        if self.trick == "short once" and self.calls == 1:
+            return data[:-1]
+        if self.trick == "long":
+            return data + b"x"
+        if self.trick == "broken":
+            raise OSError("disk on fire")
+        if self.trick == "strange":
+            raise LookupError("whatever a client raises")
+        if self.trick == "denied":
+            raise PermissionError
+        if self.trick == "replaced":
+            self.pipe_file(path, DATA[::-1])
+        return data
+
+
+class Strict(MemoryFileSystem):  # type: ignore[misc]  # fsspec is not typed
+    def __init__(self, **options: Any) -> None:
+        if "no_such" in options:
+            raise TypeError("unexpected argument no_such")
+        super().__init__(**options)
+
+
+@pytest.mark.parametrize(
+    ("trick", "error", "calls"),
+    [
+        ("short", TransportError, FAST_RETRIES.max_attempts),
+        ("long", InvalidResponseError, 1),
+        ("broken", TransportError, FAST_RETRIES.max_attempts),
+        ("strange", StoreError, 1),
+        ("denied", AccessDeniedError, 1),
+        ("replaced", ObjectChangedError, 1),
+        ("short once", None, 2),
+    ],
+)
+@pytest.mark.parametrize("pinned", [True, False])
+async def test_filesystems_that_fail(
+    monkeypatch: pytest.MonkeyPatch, trick: str, error: type[StoreError] | None, calls: int, pinned: bool
+) -> None:
+    fsspec.register_implementation("oddmemory", Odd, clobber=True)
+    store = open_test_store("oddmemory", {})
+    assert isinstance(store, FsspecStore)
+    store.filesystem.pipe_file("/file", DATA)
+    stored = await store.open_object("oddmemory:///file")
+    pin = (await stored.fetch_tail(8, context=new_context())).validator
+    monkeypatch.setattr(Odd, "trick", trick)
+    monkeypatch.setattr(Odd, "calls", 0)
+    context = new_context()
+    if error is None:
+        result = await stored.fetch_range(5, 50, context=context, pin=pin if pinned else None)
+        assert result.data == DATA[5:50]
+    else:
+        with pytest.raises(StoreError) as caught:
+            await stored.fetch_range(5, 50, context=context, pin=pin if pinned else None)
+        assert type(caught.value) is error
+    assert context.metrics.requests == Odd.calls == calls
+    await store.close()
+
+
+def test_validators() -> None:
+    s3 = validator_of({"size": 5, "ETag": '"a"', "LastModified": "2026-01-01"})
+    assert (s3.size, s3.etag, s3.last_modified, s3.version) == (5, '"a"', "2026-01-01", None)
+    gcs = validator_of({"size": 5, "generation": "17", "updated": "then"})
+    assert gcs != validator_of({"size": 5, "generation": "18", "updated": "then"})
+    local = {"size": 5, "ino": 3, "mtime": 1.5}
+    assert validator_of(local) != validator_of({**local, "mtime": 2.5})
+
+
+# -- which store ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "protocol", ["nosuch", "reference", "simplecache", "filecache", "dir", "generic", "zip", "tar"]
+)
+async def test_protocols_that_are_not_read(protocol: str) -> None:
+    with pytest.raises(UnsupportedStoreError, match=protocol):
+        open_test_store(protocol, {})
+
+
+async def test_options_that_cannot_be() -> None:
+    with pytest.raises(InvalidOptionError, match="no_such"):
+        open_test_store("file", {"no_such": 1})
+    fsspec.register_implementation("strictmemory", Strict, clobber=True)
+    with pytest.raises(InvalidOptionError, match="no_such"):
+        open_test_store("strictmemory", {"no_such": 1})
+
+
+async def test_missing_package_is_named() -> None:
+    with pytest.raises(UnsupportedStoreError, match="not installed"):
+        FsspecStore("gs", {}, retry=FAST_RETRIES, limits=LIMITS)

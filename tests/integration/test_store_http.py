@@ -1,0 +1,230 @@
+"""HttpStore against servers as they are: without suffix ranges, without ranges, without strong ETags."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from asyncpq.errors import (
+    AccessDeniedError,
+    AsyncpqError,
+    InvalidOptionError,
+    InvalidResponseError,
+    NotParquetError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    ThrottledError,
+    TransportError,
+    UnsupportedStoreError,
+)
+from asyncpq.storage.base import Guarantee, Store
+from asyncpq.testing import Fault, ObjectServer
+from tests.store_backends import FAST_RETRIES, new_context, open_test_store
+
+DATA = random.Random(5).randbytes(3_000_000)
+SMALL = DATA[:5000]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ObjectServer]:
+    async with ObjectServer() as running:
+        running.put("files/large", DATA)
+        running.put("files/small", SMALL)
+        yield running
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    made = open_test_store("https", {})
+    yield made
+    await made.close()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(no_suffix=True, times=None),  # 416
+        Fault(ignore_range=True, times=1),  # 200 with the whole object: not read
+        Fault(ignore_range=True, chunked=True, times=1),
+    ],
+)
+async def test_servers_without_suffix_ranges(store: Store, server: ObjectServer, fault: Fault) -> None:
+    server.faults = [fault]
+    stored = await store.open_object(f"{server.endpoint}/files/large")
+    context = new_context()
+    tail = await stored.fetch_tail(1000, context=context)
+    assert tail.data == DATA[-1000:]
+    assert (tail.start, tail.validator.size) == (len(DATA) - 1000, len(DATA))
+    assert [request.range for request in server.log] == ["bytes=-1000", "bytes=0-0", "bytes=2999000-2999999"]
+    assert context.metrics.rounds == 3
+    # known for the next object of this host
+    other = await store.open_object(f"{server.endpoint}/files/small")
+    assert (await other.fetch_tail(100, context=new_context())).data == SMALL[-100:]
+    assert [request.range for request in server.log[3:]] == ["bytes=0-0", "bytes=4900-4999"]
+    # longer than the object
+    assert (await other.fetch_tail(10_000, context=new_context())).data == SMALL
+
+
+async def test_small_objects_are_read_whole_where_ranges_are_unknown(store: Store, server: ObjectServer) -> None:
+    server.faults = [Fault(ignore_range=True, times=None)]
+    stored = await store.open_object(f"{server.endpoint}/files/small")
+    tail = await stored.fetch_tail(100, context=new_context())
+    assert (tail.data, tail.start) == (SMALL[-100:], 4900)
+    result = await stored.fetch_range(10, 30, context=new_context(), pin=tail.validator)
+    assert (result.data, result.start) == (SMALL[10:30], 10)
+    large = await store.open_object(f"{server.endpoint}/files/large")
+    context = new_context()
+    with pytest.raises(InvalidResponseError, match="instead of the range"):
+        await large.fetch_tail(100, context=context)
+    assert context.metrics.bytes_fetched == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "guarantee"),
+    [
+        (Fault(times=None), Guarantee.PINNED),
+        (Fault(times=None, etag="weak"), Guarantee.BRACKETED),
+        (Fault(times=None, etag="none"), Guarantee.BRACKETED),
+        (Fault(times=None, etag="none", headers={"Last-Modified": None}), Guarantee.NONE),
+    ],
+)
+async def test_guarantee_is_what_the_server_gives(
+    store: Store, server: ObjectServer, fault: Fault, guarantee: Guarantee
+) -> None:
+    server.faults = [fault]
+    stored = await store.open_object(f"{server.endpoint}/files/large")
+    tail = await stored.fetch_tail(100, context=new_context())
+    assert stored.guarantee is guarantee
+    result = await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+    assert result.data == DATA[:9]
+    assert ("if-match" in server.log[-1].headers) == (guarantee is Guarantee.PINNED)
+    server.put("files/large", b"y" * len(DATA), modified=1.0)
+    if guarantee is Guarantee.NONE:
+        assert (await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)).data == b"y" * 9
+    else:
+        with pytest.raises(ObjectChangedError):
+            await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault(shift_range=1), InvalidResponseError),
+        (Fault(gzip=True), InvalidResponseError),
+        (Fault(html_200=True), InvalidResponseError),
+        (Fault(redirect="https://user:pw@elsewhere.example/x?sig=SECRET"), InvalidResponseError),
+        (Fault(etag="other"), ObjectChangedError),
+        (Fault(replace_with=b"y" * len(DATA), ignore_if_match=True), ObjectChangedError),
+        (Fault(delete=True), ObjectChangedError),
+        (Fault(status=404, code=""), ObjectChangedError),
+        (Fault(status=410, code=""), ObjectChangedError),
+        (Fault(status=401, code=""), AccessDeniedError),
+        (Fault(status=403, code=""), AccessDeniedError),
+        (Fault(status=416, code=""), ObjectChangedError),
+        (Fault(status=429, code="", times=None), ThrottledError),
+        (Fault(status=502, code="", times=None), TransportError),
+        (Fault(truncate=10, times=None), TransportError),
+    ],
+)
+async def test_what_is_not_the_bytes_is_refused(
+    store: Store, server: ObjectServer, fault: Fault, error: type[AsyncpqError]
+) -> None:
+    url = f"{server.endpoint}/files/large?sig=SECRET"
+    stored = await store.open_object(url)
+    tail = await stored.fetch_tail(100, context=new_context())
+    server.faults = [fault]
+    with pytest.raises(AsyncpqError) as caught:
+        await stored.fetch_range(0, 2000, context=new_context(), pin=tail.validator)
+    assert type(caught.value) is error, caught.value
+    assert "SECRET" not in str(caught.value) + repr(stored)
+    if fault.redirect is not None:
+        assert "elsewhere.example" in str(caught.value)
+        assert "pw" not in str(caught.value)
+
+
+async def test_nothing_there(store: Store, server: ObjectServer) -> None:
+    stored = await store.open_object(f"{server.endpoint}/files/missing")
+    with pytest.raises(ObjectNotFoundError):
+        await stored.fetch_tail(100, context=new_context())
+
+
+@pytest.mark.parametrize("fault", [Fault(times=None), Fault(no_suffix=True, times=None)])
+async def test_empty_object(store: Store, server: ObjectServer, fault: Fault) -> None:
+    server.faults = [fault]
+    server.put("files/empty", b"")
+    stored = await store.open_object(f"{server.endpoint}/files/empty")
+    with pytest.raises(NotParquetError):
+        await stored.fetch_tail(100, context=new_context())
+
+
+async def test_unreachable_server(store: Store, server: ObjectServer) -> None:
+    await server.close()
+    stored = await store.open_object(f"{server.endpoint}/files/large")
+    context = new_context()
+    with pytest.raises(TransportError, match="connection failed"):
+        await stored.fetch_tail(100, context=context)
+    assert context.metrics.requests == FAST_RETRIES.max_attempts
+    assert {record.status for record in context.metrics.log} == {0}
+
+
+async def test_size_unknown_in_content_range_costs_one_head(store: Store, server: ObjectServer) -> None:
+    server.faults = [Fault(unknown_size=True, method="GET", times=None)]
+    stored = await store.open_object(f"{server.endpoint}/files/large")
+    tail = await stored.fetch_tail(100, context=new_context())
+    assert (tail.start, tail.validator.size) == (len(DATA) - 100, len(DATA))
+    assert [request.method for request in server.log] == ["GET", "HEAD"]
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("/files/a b?x=1", "/files/a%20b?x=1"),
+        ("/files/a%2Fb%7E?sig=a%2Bb%3D&c=d+e#frag", "/files/a%2Fb%7E?sig=a%2Bb%3D&c=d+e"),
+        ("/files/é", "/files/%C3%A9"),
+        ("/files/..%2Fx//y", "/files/..%2Fx//y"),
+    ],
+)
+async def test_urls_are_sent_as_they_are(store: Store, server: ObjectServer, url: str, sent: str) -> None:
+    stored = await store.open_object(server.endpoint + url)
+    with pytest.raises(ObjectNotFoundError):
+        await stored.fetch_tail(100, context=new_context())
+    assert server.log[-1].target == sent
+
+
+@pytest.mark.parametrize(
+    ("options", "user_info", "header"),
+    [
+        ({"headers": {"X-Token": "t"}}, "", ("x-token", "t")),
+        ({"client_kwargs": {"headers": {"X-Token": "t"}}}, "", ("x-token", "t")),
+        ({"auth": ("user", "pw")}, "", ("authorization", "user:pw")),
+        ({"client_kwargs": {"auth": ("user", "pw")}}, "", ("authorization", "user:pw")),
+        ({}, "me:p%40w@", ("authorization", "me:p@w")),
+        ({"block_size": 5, "cache_type": "none", "simple_links": True}, "", ("accept-encoding", "identity")),
+    ],
+)
+async def test_options(server: ObjectServer, options: dict[str, Any], user_info: str, header: tuple[str, str]) -> None:
+    store = open_test_store("http", options)
+    stored = await store.open_object(f"http://{user_info}127.0.0.1:{server.port}/files/small")
+    await stored.fetch_tail(100, context=new_context())
+    name, value = header
+    if name == "authorization":
+        value = "Basic " + base64.b64encode(value.encode()).decode()
+    assert server.log[-1].headers[name] == value
+    assert "@" not in stored.url + stored.identity
+    await store.close()
+
+
+@pytest.mark.parametrize("options", [{"timeout": 3}, {"client_kwargs": {"proxy": "p"}}, {"auth": 7}, {"get_client": 1}])
+async def test_unknown_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOptionError, match=r"auth|timeout|proxy|get_client"):
+        open_test_store("http", options)
+
+
+@pytest.mark.parametrize("url", ["ftp://host/x", "http:///x", "s3://b/k"])
+async def test_urls_that_cannot_be(store: Store, url: str) -> None:
+    with pytest.raises(UnsupportedStoreError):
+        await store.open_object(url)

@@ -1,0 +1,285 @@
+"""Pruning does prune: the exact pages and row groups that are left, on data where they are known."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from asyncpq.expressions import Expression, In, KeyIn, col
+from asyncpq.format.schema import Leaf
+from asyncpq.format.statistics import Order, order_of
+from asyncpq.pruning.literals import Comparable, Incomparable, comparable
+from asyncpq.pruning.pages import prune_pages
+from asyncpq.pruning.row_groups import prune_row_groups
+from asyncpq.pruning.zones import Zones, successor
+from tests.corpus import DATA, requires_corpus
+from tests.pruning_files import PrunedFile
+
+NAN = float("nan")
+DAY = dt.datetime(2024, 1, 1)
+# Ten pages of ten rows; page 5 of "holes" is nothing but nulls, page 7 of "x" holds a NaN.
+ROWS = 100
+TABLE = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "down": pa.array(range(ROWS, 0, -1), pa.int32()),
+        "mixed": pa.array([(row // 10 * 7) % 10 for row in range(ROWS)], pa.int32()),
+        "holes": pa.array([None if 50 <= row < 60 else row for row in range(ROWS)], pa.int64()),
+        "name": pa.array([f"n{row // 10}-{row:03d}" for row in range(ROWS)]),
+        "x": pa.array([NAN if row == 75 else row / 2 for row in range(ROWS)]),
+        "when": pa.array([DAY + dt.timedelta(hours=row) for row in range(ROWS)], pa.timestamp("ms")),
+        "day": pa.array([DAY.date() + dt.timedelta(days=row) for row in range(ROWS)]),
+        "price": pa.array([Decimal(row) / 4 for row in range(ROWS)], pa.decimal128(9, 2)),
+        "big": pa.array([2**63 + row for row in range(ROWS)], pa.uint64()),
+        "flag": pa.array([row >= 30 for row in range(ROWS)]),
+        "uid": pa.array([uuid.UUID(int=row << 120).bytes for row in range(ROWS)], pa.uuid()),
+        "tags": pa.array([[row] for row in range(ROWS)]),
+        "inner": pa.array([{"leaf": row, "maybe": None if row < 20 else row} for row in range(ROWS)]),
+    }
+)
+FILE = PrunedFile(TABLE, rows_per_page=10)
+GROUPS = PrunedFile(TABLE, rows_per_page=10, rows_per_group=20)
+NAMES = [leaf.dotted for leaf in FILE.metadata.schema.leaves]
+PAGES = FILE.page_zones(0, *NAMES)
+ZONES = GROUPS.row_group_zones(*NAMES)
+ALL = list(range(10))
+
+
+def pages_left(expr: Expression) -> list[int]:
+    left = prune_pages(expr, ROWS, PAGES)
+    pages = [page for page in ALL if left.overlaps(page * 10, page * 10 + 10)]
+    assert left.num_rows == 10 * len(pages)
+    return pages
+
+
+@pytest.mark.parametrize(
+    ("expr", "pages"),
+    [
+        (col("id") == 42, [4]),
+        (col("id") == 1000, []),
+        (col("id") != 42, ALL),
+        (col("id") < 20, [0, 1]),
+        (col("id") <= 20, [0, 1, 2]),
+        (col("id") > 79, [8, 9]),
+        (col("id") >= 79, [7, 8, 9]),
+        (col("id") == 41.5, [4]),
+        (col("id") < 9.5, [0]),
+        (col("id").between(38, 41), [3, 4]),
+        (~(col("id") >= 20), [0, 1]),
+        (col("id").is_in([3, 4, 55]), [0, 5]),
+        (KeyIn("id", (3, 55, None)), [0, 5]),
+        (col("id").is_in([3, None]), [0]),
+        (col("id").is_in([]), []),
+        (col("id") == None, []),  # noqa: E711  # this is how it is written
+        (col("id") == NAN, []),
+        (col("id").is_null(), []),
+        (col("id").is_valid(), ALL),
+        (col("down") == 100, [0]),
+        (col("down") <= 10, [9]),
+        (col("mixed") == 4, [2]),
+        (col("mixed") > 7, [4, 7]),
+        (~(col("mixed") == 4), [0, 1, 3, 4, 5, 6, 7, 8, 9]),
+        (col("holes") == 55, []),
+        (col("holes") < 70, [0, 1, 2, 3, 4, 6]),
+        (col("holes").is_null(), [5]),
+        (col("holes").is_valid(), [0, 1, 2, 3, 4, 6, 7, 8, 9]),
+        (~col("holes").is_in([1]), ALL),
+        (~(col("holes") == 1), [0, 1, 2, 3, 4, 6, 7, 8, 9]),
+        ((col("holes") < 10) | col("holes").is_null(), [0, 5]),
+        (col("name") == "n4-042", [4]),
+        (col("name").starts_with("n4"), [4]),
+        (col("name").starts_with("n"), ALL),
+        (~col("name").starts_with("n"), []),
+        (col("name") > "n8-080", [8, 9]),
+        (col("x") == 21.0, [4]),
+        (col("x").is_in([NAN]), ALL),  # without NaN counts any page may hold some
+        (~(col("x") < 1000), ALL),
+        (col("x") > 44, [8, 9]),
+        (col("when") == DAY + dt.timedelta(hours=42), [4]),
+        (col("when") < dt.date(2024, 1, 2), [0, 1, 2]),
+        (col("when") == DAY + dt.timedelta(microseconds=1), [0]),
+        (col("day") == dt.date(2024, 2, 12), [4]),
+        (col("day") >= dt.datetime(2024, 3, 31), [9]),
+        (col("price") == Decimal("10.5"), [4]),
+        (col("price") == Decimal("10.501"), [4]),
+        (col("price") == 10, [4]),
+        (col("price") < 2.5, ALL),  # pyarrow compares decimals with floats as floats, rounded
+        (col("big") == 2**63 + 42, [4]),
+        (col("big") < 5, []),
+        (col("flag") == True, [3, 4, 5, 6, 7, 8, 9]),  # noqa: E712  # this is how it is written
+        (col("flag") != True, [0, 1, 2]),  # noqa: E712  # this is how it is written
+        (col("uid") == uuid.UUID(int=42 << 120), [4]),
+        (col("inner.leaf") == 42, [4]),
+        (col("inner.maybe") < 30, [2]),
+        (col("inner.maybe").is_null(), ALL),  # nulls of nested leaves are not rows' nulls
+        (col("tags.list.element") == 42, ALL),
+        (col("id") == col("down"), ALL),
+        ((col("id") < 30) & (col("down") <= 80), [2]),
+        ((col("id") < 10) & (col("down") < 10), []),
+        ((col("id") < 10) | (col("down") <= 10), [0, 9]),
+        (~((col("id") >= 10) & (col("down") > 10)), [0, 9]),
+        ((col("id") < 10) | (col("unknown") == 1), ALL),
+        ((col("id") < 10) & (col("unknown") == 1), [0]),
+    ],
+)
+def test_pages_left(expr: Expression, pages: list[int]) -> None:
+    assert pages_left(expr) == pages
+
+
+def test_misaligned_pages() -> None:
+    """Pages of rows 0-1, 2-3, 4 against 0-2, 3-4: rows, not page numbers, are what intersects."""
+    table = pa.table({"a": list(range(5)), "b": list(range(5))})
+    a = PrunedFile(table, rows_per_page=2).page_zones(0, "a")
+    b = PrunedFile(table, rows_per_page=3).page_zones(0, "b")
+    left = prune_pages((col("a") >= 2) & (col("b") < 3), 5, {**a, **b})
+    assert list(left) == [(2, 3)]
+    assert list(prune_pages((col("a") == 4) | (col("b") == 0), 5, {**a, **b})) == [(0, 3), (4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("expr", "kept", "all_match"),
+    [
+        (col("id") == 42, [2], []),
+        (col("id") < 40, [0, 1], [0, 1]),
+        (col("id") < 41, [0, 1, 2], [0, 1]),
+        (col("id") >= 0, [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]),
+        (col("holes") >= 0, [0, 1, 2, 3, 4], [0, 1, 3, 4]),
+        (col("holes").is_valid(), [0, 1, 2, 3, 4], [0, 1, 3, 4]),
+        (col("holes").is_null(), [2], []),
+        (col("x") < 1000, [0, 1, 2, 3, 4], []),  # NaN may be anywhere
+        (col("x") > 1000, [], []),
+        (~(col("x") > 1000), [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]),
+        (col("flag") == True, [1, 2, 3, 4], [2, 3, 4]),  # noqa: E712  # this is how it is written
+        (col("id") < 2.5, [0], []),
+        (col("unknown") == 1, [0, 1, 2, 3, 4], []),
+        (In("id", (45, 99)), [2, 4], []),
+    ],
+)
+def test_row_groups_left(expr: Expression, kept: list[int], all_match: list[int]) -> None:
+    pruned = prune_row_groups(expr, ZONES, GROUPS.num_row_groups)
+    assert list(pruned.kept.rows()) == kept
+    assert list(pruned.all_match.rows()) == all_match
+
+
+def test_report() -> None:
+    expr = (col("id") < 40) & (col("down") <= 60) & (col("price") < 2.5) & (col("tags.list.element") == 1)
+    pruned = prune_row_groups(expr & (col("id") == col("down")) & (col("other") == 1), ZONES, 5)
+    assert pruned.dropped_by == {
+        "id < 40": 3,
+        "down <= 60": 2,
+        "price < 2.5": 0,
+        "tags.list.element == 1": 0,
+        "id == down": 0,
+        "other == 1": 0,
+    }
+    assert pruned.reasons == [
+        "price < 2.5: prunes nothing, a literal of type float is not compared exactly",
+        "tags.list.element == 1: prunes nothing, the column is repeated",
+        "id == down: two columns are compared, which prunes nothing",
+        "column 'other' has no statistics of its own",
+    ]
+
+
+def test_only_the_chunks_of_the_leaf_are_parsed() -> None:
+    file = PrunedFile(TABLE, rows_per_page=10, rows_per_group=20)
+    before = file.metadata.weight
+    file.row_group_zones("id")
+    one_leaf = file.metadata.weight - before
+    file.row_group_zones(*NAMES)
+    assert 0 < one_leaf < (file.metadata.weight - before) / 10
+
+
+def leaf(name: str) -> Leaf:
+    return FILE.leaf(name)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "key", "same_type"),
+    [
+        ("id", 7, 7, True),
+        ("id", 2**70, 2**70, True),
+        ("id", 7.5, 7.5, False),
+        ("id", Decimal("7.5"), 7.5, False),
+        ("x", 7.5, 7.5, True),
+        ("price", Decimal("1.25"), 125, True),
+        ("price", Decimal("1.255"), 125.5, False),
+        ("price", 3, 300, False),
+        ("name", "é", b"\xc3\xa9", True),
+        ("name", b"\xff", b"\xff", True),
+        ("uid", uuid.UUID(int=1), b"\0" * 15 + b"\1", True),
+        ("day", dt.date(1970, 1, 3), 2, True),
+        ("day", dt.datetime(1970, 1, 3, 12), 2.5, False),
+        ("when", dt.datetime(1970, 1, 1, 0, 0, 1), 1000, True),
+        ("when", dt.datetime(1970, 1, 1, 0, 0, 0, 500), 0.5, False),
+        ("when", dt.datetime(1970, 1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1))), 0, True),
+        ("flag", True, True, True),
+    ],
+)
+def test_literals(column: str, value: Any, key: Any, same_type: bool) -> None:
+    orders = FILE.metadata.column_orders
+    assert orders is not None
+    found = comparable(value, leaf(column), order_of(leaf(column), orders[leaf(column).index]))
+    assert found == Comparable(key, same_type)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("id", True),
+        ("id", "7"),
+        ("flag", 1),
+        ("x", Decimal(1)),
+        ("price", 1.5),
+        ("price", Decimal("NaN")),
+        ("name", 1),
+        ("name", "\ud800"),
+        ("day", dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
+        ("when", 1),
+        ("when", "2024-01-01"),
+    ],
+)
+def test_literals_that_are_not_compared(column: str, value: Any) -> None:
+    orders = FILE.metadata.column_orders
+    assert orders is not None
+    order = order_of(leaf(column), orders[leaf(column).index])
+    assert isinstance(comparable(value, leaf(column), order), Incomparable)
+
+
+def test_an_undefined_order_prunes_nothing() -> None:
+    assert isinstance(comparable(1, leaf("id"), Order.UNDEFINED), Incomparable)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "above"), [(b"a", b"b"), (b"a\xff", b"b"), (b"a\xfe\xff", b"a\xff"), (b"\xff", None), (b"", None)]
+)
+def test_successor(prefix: bytes, above: bytes | None) -> None:
+    assert successor(prefix) == above
+
+
+def test_max_that_is_a_bare_prefix() -> None:
+    """Some writers cut a max short without raising it: "abc" may stand for "abcz"."""
+    zones = Zones(
+        leaf("name"), Order.BYTES, [b"a", b"abd"], [b"abc", b"b"], all_null=[False, False], null_counts=[0, 0]
+    )
+    assert list(zones.matching("==", b"abcz").rows()) == [0]
+    assert list(zones.matching("==", b"abcd").rows()) == [0]
+    assert list(zones.matching(">", b"abc").rows()) == [0, 1]
+    assert list(zones.matching("==", b"abda").rows()) == [1]
+
+
+@requires_corpus
+def test_truncated_bounds_of_other_writers() -> None:
+    path = DATA / "binary_truncated_min_max.parquet"
+    file = PrunedFile.of_bytes(path.read_bytes())
+    table = pq.read_table(path)
+    for name in table.column_names:
+        zones = file.row_group_zones(name)
+        for value in table[name].to_pylist():
+            if isinstance(value, (str, bytes)):
+                assert prune_row_groups(col(name) == value, zones, file.num_row_groups).kept

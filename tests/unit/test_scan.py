@@ -1,0 +1,246 @@
+"""Scans own their tasks: bounded read-ahead, and nothing left behind however they end."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col
+from asyncpq.testing import Fault, ObjectServer
+
+URL = "s3://lake/file.parquet"
+ROWS = 20_000
+
+
+def parquet() -> bytes:
+    sink = io.BytesIO()
+    table = pa.table({"id": pa.array(range(ROWS), pa.int64()), "value": pa.array([row * 7 for row in range(ROWS)])})
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=5000,
+        max_rows_per_page=250,
+        write_batch_size=250,
+        data_page_size=1000,
+        write_page_index=True,
+        use_dictionary=False,
+        compression="none",
+    )
+    return sink.getvalue()
+
+
+DATA = parquet()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ObjectServer]:
+    async with ObjectServer() as running:
+        running.put("lake/file.parquet", DATA)
+        yield running
+
+
+def session(server: ObjectServer, **limits: Any) -> asyncpq.Session:
+    return asyncpq.Session(
+        server.storage_options,
+        limits=asyncpq.LimitOptions(**limits),
+        requests=asyncpq.RequestOptions(tail_bytes=20_000, gap_bytes=0),
+    )
+
+
+def tasks() -> set[str]:
+    """Names of coroutines of this package that still run."""
+    return {
+        task.get_coro().__qualname__  # type: ignore[union-attr]
+        for task in asyncio.all_tasks()
+        if "asyncpq" in str(getattr(task.get_coro(), "cr_code", "")) and "testing" not in str(task.get_coro())
+    }
+
+
+async def test_iterating_without_entering_is_an_error(server: ObjectServer) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        with pytest.raises(asyncpq.UsageError, match="async with"):
+            async for _ in file.scan():
+                pass
+
+
+async def test_a_scan_is_entered_once(server: ObjectServer) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        scan = file.scan()
+        async with scan:
+            pass
+        with pytest.raises(asyncpq.UsageError):
+            async with scan:
+                pass
+        with pytest.raises(asyncpq.UsageError):
+            await anext(scan)
+
+
+async def test_leaving_early_leaves_no_task(server: ObjectServer) -> None:
+    async with session(server, unit_bytes=10_000) as s:
+        file = await s.open_file(URL)
+        before = tasks()
+        async with file.scan(batch_size=100) as scan:
+            async for _ in scan:
+                break
+            assert tasks() - before  # read-ahead is running
+        await asyncio.sleep(0)
+        assert tasks() == before
+        assert s._resources.budget.used == 0
+
+
+async def test_an_error_leaves_no_task(server: ObjectServer) -> None:
+    async with session(server, unit_bytes=10_000) as s:
+        file = await s.open_file(URL)
+        before = tasks()
+        server.faults = [Fault(status=403, code="AccessDenied", after=3, times=None)]
+        with pytest.raises(asyncpq.AccessDeniedError):
+            async with file.scan() as scan:
+                async for _ in scan:
+                    pass
+        assert tasks() == before
+        assert s._resources.budget.used == 0
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+async def test_cancellation_at_any_step_leaves_no_task(server: ObjectServer, steps: int) -> None:
+    async with session(server, unit_bytes=5_000) as s:
+        file = await s.open_file(URL)
+        before = tasks()
+
+        async def work() -> int:
+            rows = 0
+            async with file.scan(where=col("value") >= 0) as scan:
+                async for batch in scan:
+                    rows += batch.num_rows
+            return rows
+
+        task = asyncio.ensure_future(work())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert tasks() == before
+        assert s._resources.budget.used == 0
+        assert (await file.lookup({"id": 77})).num_rows == 1  # the next read is right
+
+
+async def test_a_slow_consumer_stops_the_fetching(server: ObjectServer) -> None:
+    async with session(server, unit_bytes=10_000, in_flight_bytes=30_000) as s:
+        file = await s.open_file(URL)
+        server.log.clear()
+        async with file.scan() as scan:
+            await anext(scan)
+            for _ in range(50):
+                await asyncio.sleep(0.005)
+            assert server.bytes_sent < 100_000  # of 320,000
+            rest = [batch.num_rows async for batch in scan]
+        assert sum(rest) > ROWS // 2
+
+
+async def test_closing_the_session_ends_open_scans(server: ObjectServer) -> None:
+    async with session(server, unit_bytes=10_000) as s:
+        file = await s.open_file(URL)
+        before = tasks()
+        scan = file.scan()
+        await scan.__aenter__()
+        await anext(scan)
+    assert tasks() <= before
+    with pytest.raises(asyncpq.UsageError):
+        await anext(scan)
+
+
+async def test_two_scans_zipped_by_one_task_with_a_budget_of_one_unit(server: ObjectServer) -> None:
+    async with session(server, unit_bytes=10_000, in_flight_bytes=10_000) as s:
+        file = await s.open_file(URL)
+        async with file.scan(["id"], batch_size=100) as left, file.scan(["value"], batch_size=100) as right:
+            rows = 0
+            while True:
+                try:
+                    a, b = await anext(left), await anext(right)
+                except StopAsyncIteration:
+                    break
+                assert [7 * row for row in a.column(0).to_pylist()] == b.column(0).to_pylist()
+                rows += a.num_rows
+        assert rows == ROWS
+
+
+async def test_64_reads_with_a_budget_of_one_page(server: ObjectServer) -> None:
+    async with session(server, unit_bytes=1, in_flight_bytes=2_100) as s:
+        file = await s.open_file(URL)
+        tables = await asyncio.gather(
+            *(file.read(["value"], where=col("id").between(n * 100, n * 100 + 999)) for n in range(64))
+        )
+        assert [table.column("value")[0].as_py() for table in tables] == [700 * n for n in range(64)]
+        assert all(table.num_rows == 1000 for table in tables)
+        assert s._resources.budget.used == 0
+
+
+async def test_a_page_larger_than_the_budget(server: ObjectServer) -> None:
+    async with session(server, unit_bytes=1, in_flight_bytes=1) as s:
+        file = await s.open_file(URL)
+        assert (await file.read()).num_rows == ROWS
+
+
+async def test_limit_and_batch_size(server: ObjectServer) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        async with file.scan(["id"], limit=1234, batch_size=500) as scan:
+            sizes = [batch.num_rows async for batch in scan]
+        assert sum(sizes) == 1234
+        assert max(sizes) <= 500
+        assert scan.metrics.rows_returned == 1234
+        async with file.scan(limit=0) as scan:
+            assert [batch async for batch in scan] == []
+
+
+async def test_schema_of_a_scan(server: ObjectServer) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        scan = file.scan(["value"])
+        with pytest.raises(asyncpq.UsageError):
+            _ = scan.schema
+        async with scan:
+            assert scan.schema == pa.schema([("value", pa.int64())])
+
+
+async def test_session_of_another_loop_says_so(server: ObjectServer) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+
+        def elsewhere() -> None:
+            with pytest.raises(asyncpq.UsageError, match="event loop"):
+                asyncio.run(file.count())
+
+        await asyncio.to_thread(elsewhere)
+
+
+async def test_closed_session_says_so(server: ObjectServer) -> None:
+    s = session(server)
+    with pytest.raises(asyncpq.UsageError, match="entered"):
+        await s.open_file(URL)
+    async with s:
+        file = await s.open_file(URL)
+    with pytest.raises(asyncpq.UsageError, match="closed"):
+        await file.count()
+    await s.close()
+
+
+async def test_no_thread_is_left(server: ObjectServer) -> None:
+    before = threading.active_count()
+    async with session(server, unit_bytes=10_000) as s:
+        file = await s.open_file(URL)
+        await file.read()
+    for thread in threading.enumerate():
+        assert "asyncpq" not in thread.name
+    assert threading.active_count() <= before + 1  # the loop's own default executor
