@@ -98,12 +98,14 @@ class ReadMetrics:
 
     def add(self, other: ReadMetrics) -> None:
         """Add another read's counts, without its log."""
-        for item in fields(self):
-            mine, theirs = getattr(self, item.name), getattr(other, item.name)
-            if item.name == "fallbacks":
-                for reason in theirs:
-                    self.fall_back(reason)
-            elif item.name in ("guarantee", "store_path"):
-                setattr(self, item.name, theirs or mine)
-            elif item.name != "log":
-                setattr(self, item.name, mine + theirs)
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.guarantee = other.guarantee or self.guarantee
+        self.store_path = other.store_path or self.store_path
+        for reason in other.fallbacks:
+            self.fall_back(reason)
+
+
+_SUMS = tuple(
+    item.name for item in fields(ReadMetrics) if item.name not in ("guarantee", "store_path", "fallbacks", "log")
+)

@@ -131,11 +131,6 @@ class RowGroupReader:
         except AsyncpqError as error:
             raise error.locate(url=self._version.url, byte_range=(item.start, item.stop)) from error.__cause__
 
-    def has_page(self, item: Item) -> bool:
-        """Whether a page has arrived before."""
-        source = self._sources[item.column]
-        return isinstance(source, PagedSource) and source.has(item.first_row)
-
     # -- what comes out ---------------------------------------------------------------------------
 
     def match(self, positions: range) -> Matched:
@@ -189,17 +184,10 @@ class RowGroupReader:
                 if source.rows_available < plan.num_rows:
                     items.extend(Item(position, chunk.leaf, "part", chunk.start, chunk.stop) for chunk in column.chunks)
                 continue
-            pages = column.page_items(position, column.pages(matched.rows, plan.num_rows), plan.num_rows)
-            pages = [item for item in pages if not self.has_page(item)]
-            if (
-                isinstance(source, PagedSource)
-                and source.dictionary is None
-                and column.dictionary is not None
-                and pages
-            ):
-                span = column.dictionary
-                items.append(Item(position, column.chunks[0].leaf, "dictionary", span.start, span.stop))
-            items.extend(pages)
+            if isinstance(source, PagedSource):
+                first_rows = column.offsets.first_rows
+                pages = [page for page in column.pages_of(matched.rows) if not source.has(first_rows[page])]
+                items.extend(column.items(position, pages, dictionary=source.dictionary is None))
         return items
 
     def emit(self, matched: Matched) -> pa.Table:

@@ -196,6 +196,7 @@ def _plan_row_group(
     first = dict.fromkeys(field.index for field, _ in predicate.values())
     order = (*first, *(field for field in query.output if field not in first))
     plans: list[ColumnPlan] = []
+    num_rows = version.metadata.row_groups[ordinal].num_rows
     for field_index in dict.fromkeys(order):
         field = version.metadata.schema.fields[field_index]
         chunks = [version.chunk(ordinal, leaf) for leaf in range(field.first_leaf, field.leaf_stop)]
@@ -206,9 +207,11 @@ def _plan_row_group(
                 tuple(ChunkSpan(field.first_leaf + at, chunk.start, chunk.stop) for at, chunk in enumerate(chunks)),
                 indexes.offsets.get((ordinal, field.first_leaf)) if flat else None,
                 field_index in first,
+                num_rows,
+                rows,
             )
         )
-    return RowGroupPlan(ordinal, version.metadata.row_groups[ordinal].num_rows, rows, tuple(plans), filtered)
+    return RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered)
 
 
 def _late(
@@ -230,7 +233,7 @@ def _late(
     for group in groups:
         for column in group.columns:
             if not column.predicate:
-                size += column.num_bytes(group.rows, group.num_rows)
+                size += column.num_bytes
         if size > budget:
             return True
     return False
@@ -250,7 +253,7 @@ class _Report:
         for column in plan.columns:
             if column.offsets is not None:
                 self._pages += column.offsets.num_pages
-                self._pages_kept += len(column.pages(plan.rows, plan.num_rows))
+                self._pages_kept += len(column.pages)
 
     def result(self, candidates: list[tuple[int, RowRanges]]) -> PruningReport:
         metadata = self._version.metadata

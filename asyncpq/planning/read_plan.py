@@ -7,9 +7,10 @@ what read-ahead counts: whole pages, or parts of chunks, in row order. Pure: no 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass
+from dataclasses import field as dataclass_field
 from typing import Literal, NamedTuple
 
 from asyncpq.format.page_index import OffsetIndex
@@ -48,7 +49,7 @@ class ChunkSpan(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ColumnPlan:
     """How one top-level field of one row group is read.
 
@@ -57,12 +58,28 @@ class ColumnPlan:
         chunks: the chunks of its leaves.
         offsets: page locations of a flat field that is read page by page; else None.
         predicate: the filter needs it.
+        num_rows: rows of the row group.
+        pages: ordinals of the pages that hold candidate rows; none without ``offsets``.
+        num_bytes: compressed bytes of those pages and the dictionary, or of the chunks.
     """
 
     field: int
     chunks: tuple[ChunkSpan, ...]
     offsets: OffsetIndex | None
     predicate: bool
+    num_rows: int
+    rows: InitVar[RowRanges]
+    pages: list[int] = dataclass_field(init=False)
+    num_bytes: int = dataclass_field(init=False)
+
+    def __post_init__(self, rows: RowRanges) -> None:
+        if self.offsets is None:
+            self.pages = []
+            self.num_bytes = sum(chunk.stop - chunk.start for chunk in self.chunks)
+        else:
+            sizes = self.offsets.sizes
+            self.pages = self.pages_of(rows)
+            self.num_bytes = sum([sizes[page] for page in self.pages], self.offsets.offsets[0] - self.chunks[0].start)
 
     @property
     def dictionary(self) -> ByteRange | None:
@@ -72,44 +89,35 @@ class ColumnPlan:
         start, first = self.chunks[0].start, self.offsets.offsets[0]
         return ByteRange(start, first) if first > start else None
 
-    def pages(self, rows: RowRanges, num_rows: int) -> list[int]:
+    def pages_of(self, rows: RowRanges) -> list[int]:
         """Ordinals of the pages that hold any of ``rows``; only with ``offsets``."""
-        offsets = self.offsets
-        if offsets is None:
+        if self.offsets is None:
             return []
-        first_rows = offsets.first_rows
+        first_rows = self.offsets.first_rows
         found: list[int] = []
         following = 0
         for start, stop in rows:
-            page = max(bisect_right(first_rows, start) - 1, following)
-            while page < len(first_rows) and first_rows[page] < stop:
-                found.append(page)
-                page += 1
-            following = page
+            low = max(bisect_right(first_rows, start) - 1, following)
+            following = max(bisect_left(first_rows, stop), low)
+            found.extend(range(low, following))
         return found
 
-    def page_items(self, column: int, pages: Iterable[int], num_rows: int) -> list[Item]:
-        """The items of ``pages`` (ordinals)."""
+    def items(self, column: int, pages: Iterable[int], *, dictionary: bool) -> list[Item]:
+        """What is fetched for ``pages`` (ordinals), with the dictionary in front where it is wanted."""
         offsets = self.offsets
         if offsets is None:
             return []
-        leaf = self.chunks[0].leaf
+        leaf, starts, sizes, firsts = self.chunks[0].leaf, offsets.offsets, offsets.sizes, offsets.first_rows
+        last = len(firsts) - 1
         items = []
         for page in pages:
-            start = offsets.offsets[page]
-            first, stop = offsets.rows_of_page(page, num_rows)
-            items.append(Item(column, leaf, "page", start, start + offsets.sizes[page], first, stop - first))
+            start, first = starts[page], firsts[page]
+            count = (firsts[page + 1] if page < last else self.num_rows) - first
+            items.append(Item(column, leaf, "page", start, start + sizes[page], first, count))
+        span = self.dictionary if dictionary and items else None
+        if span is not None:
+            items.insert(0, Item(column, leaf, "dictionary", span.start, span.stop))
         return items
-
-    def num_bytes(self, rows: RowRanges, num_rows: int) -> int:
-        """Compressed bytes that ``rows`` cost, the dictionary included."""
-        if self.offsets is None:
-            return sum(chunk.stop - chunk.start for chunk in self.chunks)
-        dictionary = self.dictionary
-        sizes = self.offsets.sizes
-        return sum(sizes[page] for page in self.pages(rows, num_rows)) + (
-            dictionary.stop - dictionary.start if dictionary else 0
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +197,7 @@ class ReadPlan:
 
     row_groups: tuple[RowGroupPlan, ...]
     late: bool
-    report: PruningReport = field(default_factory=PruningReport)
+    report: PruningReport = dataclass_field(default_factory=PruningReport)
     statistics: RowGroupPruning | None = None
 
     def first_columns(self, row_group: RowGroupPlan) -> range:
@@ -201,9 +209,11 @@ class ReadPlan:
     def num_bytes(self) -> int:
         """Compressed bytes of the first step, before coalescing and caches."""
         return sum(
-            group.columns[position].num_bytes(group.rows, group.num_rows)
-            for group in self.row_groups
-            for position in self.first_columns(group)
+            [
+                group.columns[position].num_bytes
+                for group in self.row_groups
+                for position in self.first_columns(group)
+            ]
         )
 
     def units(self, unit_bytes: int) -> list[Unit]:
@@ -232,12 +242,8 @@ def _split(group: RowGroupPlan, positions: range, unit_bytes: int) -> list[tuple
     for position in positions:
         column = group.columns[position]
         if column.offsets is not None:
-            items = column.page_items(position, column.pages(group.rows, group.num_rows), group.num_rows)
-            dictionary = column.dictionary
-            if dictionary is not None and items:
-                items.insert(0, Item(position, items[0].leaf, "dictionary", dictionary.start, dictionary.stop))
-            paged.append(items)
-            total += sum(item.stop - item.start for item in items)
+            paged.append(column.items(position, column.pages, dictionary=True))
+            total += column.num_bytes
         else:
             for chunk in column.chunks:
                 total += chunk.stop - chunk.start

@@ -43,12 +43,15 @@ class LoggedRequest:
 
 @dataclass(slots=True)
 class Answer:
+    """What is to be sent; Content-Length and Date are added by the connection."""
+
     status: int
     headers: dict[str, str]
     body: bytes = b""
 
 
-def error(status: int, code: str) -> Answer:
+def error_answer(status: int, code: str) -> Answer:
+    """S3's error document, or no body for an empty ``code``."""
     if not code:
         return Answer(status, {})
     body = (
@@ -60,12 +63,12 @@ def error(status: int, code: str) -> Answer:
 def refusal(request: LoggedRequest, fault: Fault) -> Answer | None:
     """The answer of a fault that does not depend on the object."""
     if fault.status is not None:
-        answer = error(fault.status, fault.code)
+        answer = error_answer(fault.status, fault.code)
         if fault.retry_after_s is not None:
             answer.headers["Retry-After"] = f"{fault.retry_after_s:g}"
         return answer
     if fault.slow_down_200:
-        answer = error(200, "SlowDown")
+        answer = error_answer(200, "SlowDown")
         return answer
     if fault.html_200:
         return Answer(200, {"Content-Type": "text/html"}, b"<html><body>Please sign in</body></html>")
@@ -74,7 +77,7 @@ def refusal(request: LoggedRequest, fault: Fault) -> Answer | None:
     if fault.region is not None:
         scope = re.search(r"Credential=[^/]*/\d+/([^/]*)/", request.headers.get("authorization", ""))
         if scope is not None and scope[1] != fault.region:
-            answer = error(400, "AuthorizationHeaderMalformed")
+            answer = error_answer(400, "AuthorizationHeaderMalformed")
             answer.headers["x-amz-bucket-region"] = fault.region
             return answer
     if fault.skew_s:
@@ -82,20 +85,21 @@ def refusal(request: LoggedRequest, fault: Fault) -> Answer | None:
         stamp = request.headers.get("x-amz-date", "")
         sent = time.strptime(stamp, "%Y%m%dT%H%M%SZ") if stamp else None
         if sent is not None and abs(now - (time.mktime(sent) - time.timezone)) > 900:
-            answer = error(403, "RequestTimeTooSkewed")
+            answer = error_answer(403, "RequestTimeTooSkewed")
             answer.headers["Date"] = formatdate(now, usegmt=True)
             return answer
     return None
 
 
 def answer_get(request: LoggedRequest, served: ServedObject, fault: Fault) -> Answer:
+    """The answer to a GET or HEAD of an object; the body is left out of a HEAD's later."""
     etag = {"none": "", "weak": f"W/{served.etag}", "other": '"another"'}.get(fault.etag or "", served.etag)
     headers = {"Last-Modified": formatdate(served.modified, usegmt=True), "Accept-Ranges": "bytes"}
     if etag:
         headers["ETag"] = etag
     wanted = request.headers.get("if-match")
     if wanted not in (None, "*", served.etag) and not fault.ignore_if_match:
-        return error(412, "PreconditionFailed")
+        return error_answer(412, "PreconditionFailed")
     if request.headers.get("if-none-match") == served.etag:
         return Answer(304, headers)
     size = len(served.data)
@@ -107,7 +111,7 @@ def answer_get(request: LoggedRequest, served: ServedObject, fault: Fault) -> An
     else:
         start, stop = int(spec[1]), min(size, int(spec[2]) + 1 if spec[2] else size)
     if start >= stop or (fault.no_suffix and not spec[1]):
-        answer = error(416, "InvalidRange")
+        answer = error_answer(416, "InvalidRange")
         answer.headers["Content-Range"] = f"bytes */{size}"
         return answer
     total = "*" if fault.unknown_size else size

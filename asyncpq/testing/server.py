@@ -20,7 +20,7 @@ from email.utils import formatdate
 from types import TracebackType
 from urllib.parse import unquote
 
-from asyncpq.testing.answers import Answer, LoggedRequest, ServedObject, answer_get, error, refusal
+from asyncpq.testing.answers import Answer, LoggedRequest, ServedObject, answer_get, error_answer, refusal
 from asyncpq.testing.faults import Fault
 
 FaultHook = Callable[["LoggedRequest"], Fault | None]
@@ -178,16 +178,16 @@ class ObjectServer:
             self.delete(path)
             return Answer(204, {})
         if request.method not in ("GET", "HEAD"):
-            return error(405, "MethodNotAllowed")
+            return error_answer(405, "MethodNotAllowed")
         served = self.objects.get(path)
         if served is None:
             known = path.partition("/")[0] in self.buckets
-            return error(404, "NoSuchKey" if known else "NoSuchBucket")
+            return error_answer(404, "NoSuchKey" if known else "NoSuchBucket")
         return answer_get(request, served, fault or Fault())
 
     def _answer_put(self, request: LoggedRequest, path: str) -> Answer:
         if request.headers.get("if-none-match") == "*" and path in self.objects:
-            return error(412, "PreconditionFailed")
+            return error_answer(412, "PreconditionFailed")
         return Answer(200, {"ETag": self.put(path, request.body).etag})
 
 
