@@ -285,9 +285,11 @@ class File:
         size = prepared.plan.num_bytes()
         if size <= ROUND_BYTES:
             units = read.units(1 << 62)
-            return await read.run(units[0]) if units else []
+            tables = await read.run(units[0]) if units else []
+            read.check_complete()
+            return tables
         pipeline = Pipeline(read, read.units(resources.options.limits.unit_bytes), self._source)
-        tables: list[pa.Table] = []
+        tables = []
         try:
             pipeline.start()
             while (some := await pipeline.next()) is not None:
@@ -295,6 +297,7 @@ class File:
                 pipeline.done_with_head()
         finally:
             await pipeline.close()
+        read.check_complete()
         return tables
 
 

@@ -122,8 +122,9 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
     cached = 0
     for item, name in items:
         key = version.key(item.kind, item.start, item.stop)
-        held = memory.get(("decoded", key)) if item.kind == "dictionary" else memory.get(key)
-        if held is not None or (tail is not None and item.start >= tail.start):
+        if any(value is not None for value in memory.get_many([("decoded", key), key])) or (
+            tail is not None and item.start >= tail.start
+        ):
             cached += item.stop - item.start
         else:
             missing.append((item, name))

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from asyncpq.caching.keys import ContentKey
-from asyncpq.decoding.leaf import Dictionary
+from asyncpq.decoding.leaf import Dictionary, LeafArray
 from asyncpq.decoding.row_group import Matched, QueryShape, RowGroupReader
-from asyncpq.errors import UsageError
+from asyncpq.errors import CorruptFileError, UsageError
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.read_plan import Item, Piece, ReadPlan, RowGroupPlan, Unit
@@ -28,10 +28,10 @@ DECODED_AHEAD = 2  # units that may lie decoded before their consumer comes
 
 
 class Fetched(NamedTuple):
-    """The bytes of items, and dictionaries that were decoded before."""
+    """The bytes of items, and what the cache had decoded of them."""
 
     data: dict[ContentKey, bytes]
-    dictionaries: dict[ContentKey, Dictionary]
+    decoded: dict[ContentKey, Dictionary | LeafArray]
 
 
 class Read:
@@ -66,12 +66,14 @@ class Read:
         self.context = context
         self.asked_store = False
         self.rows_matched = 0
+        self._rows_seen = 0
         self._source = source
         self._shape = shape
         self._admit = admit
         self._rows_only = rows_only
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
+        self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
 
     def units(self, unit_bytes: int) -> list[Unit]:
         """The plan's units; tells the readers which pages they are to wait for."""
@@ -88,23 +90,23 @@ class Read:
         """Bytes of ``items``, all misses of all caches in one round."""
         memory = self._source.resources.memory
         metrics = self.context.metrics
-        dictionaries: dict[ContentKey, Dictionary] = {}
+        wanted = [self._key(item) for item in items]
+        decoded: dict[ContentKey, Dictionary | LeafArray] = {}
         keys: list[ContentKey] = []
-        for item in items:
-            key = self._key(item)
-            if item.kind == "dictionary":
-                decoded = memory.get(("decoded", key))
-                if decoded is not None:
-                    dictionaries[key] = decoded
-                    metrics.cache_hits += 1
-                    continue
-            keys.append(key)
+        for key, value in zip(wanted, memory.get_many([("decoded", key) for key in wanted]), strict=True):
+            if value is None:
+                keys.append(key)
+            else:
+                decoded[key] = value
+        metrics.cache_hits += len(decoded)
+        if not keys:
+            return Fetched({}, decoded)
         context = self.context.step("data", round_)
         started = time.perf_counter()
         data, asked = await self._source.fetch_parts(self.version, keys, context, admit=self._admit)
         metrics.wait_s += time.perf_counter() - started
         self.asked_store |= asked
-        return Fetched(data, dictionaries)
+        return Fetched(data, decoded)
 
     async def run(self, unit: Unit) -> list[pa.Table]:
         """Fetch and decode one unit; units of one row group in order."""
@@ -133,6 +135,19 @@ class Read:
         finally:
             self.context.metrics.decode_s += time.perf_counter() - started
 
+    def check_complete(self) -> None:
+        """Hold what was read to what was planned, once every unit has been decoded.
+
+        Raises:
+            CorruptFileError: rows are missing, which no check before this one noticed.
+        """
+        self.context.metrics.rows_scanned = self._rows_seen
+        planned = sum([group.rows.num_rows for group in self.plan.row_groups])
+        if self._rows_seen != planned:
+            raise CorruptFileError(
+                f"{self._rows_seen} rows were read where {planned} were planned", url=self.version.url
+            )
+
     # -- in a thread ------------------------------------------------------------------------------
 
     def _decode_all(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
@@ -145,7 +160,7 @@ class Read:
             reader = self._reader(piece.row_group)
             self._add(reader, piece.items, fetched)
             matched = reader.match(self.plan.first_columns(piece.row_group))
-            self.context.metrics.rows_scanned += matched.seen
+            self._rows_seen += matched.seen
             matches.append((piece, reader, matched))
         return matches
 
@@ -168,21 +183,32 @@ class Read:
     def _reader(self, plan: RowGroupPlan) -> RowGroupReader:
         reader = self._readers.get(plan.ordinal)
         if reader is None:
-            reader = self._readers[plan.ordinal] = RowGroupReader(self.version, plan, self._shape)
+            keep = self._keep if self._admit else None
+            reader = self._readers[plan.ordinal] = RowGroupReader(self.version, plan, self._shape, keep=keep)
             reader.expect(self._future_items.pop(plan.ordinal, ()))
         return reader
+
+    def _keep(self, row_group: int, leaf: int, array: LeafArray) -> None:
+        """Cache a decoded page."""
+        key = self._page_keys.get((row_group, leaf, array.first_row))
+        if key is not None:
+            self._source.resources.memory.put(("decoded", key), array, array.weight)
 
     def _add(self, reader: RowGroupReader, items: Sequence[Item], fetched: Fetched) -> None:
         memory = self._source.resources.memory
         for item in items:
             key = self._key(item)
+            decoded = fetched.decoded.get(key)
             if item.kind == "dictionary":
-                dictionary = fetched.dictionaries.get(key)
-                if dictionary is None:
-                    dictionary = reader.decode_dictionary(item, fetched.data[key])
-                    memory.put(("decoded", key), dictionary, dictionary.weight)
-                reader.set_dictionary(item, dictionary)
+                if not isinstance(decoded, Dictionary):
+                    decoded = reader.decode_dictionary(item, fetched.data[key])
+                    memory.put(("decoded", key), decoded, decoded.weight)
+                reader.set_dictionary(item, decoded)
+            elif isinstance(decoded, LeafArray):
+                reader.add_decoded(item, decoded)
             else:
+                if self._admit and item.kind == "page":
+                    self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
                 reader.add(item, fetched.data[key])
 
 

@@ -134,6 +134,7 @@ class Scan:
                 tables = await pipeline.next()
                 if tables is None:
                     if self._prepared is not None:
+                        self._prepared.read.check_complete()
                         await self._preparation.ensure_fresh(self._prepared)
                     raise StopAsyncIteration
             except ObjectChangedError as error:

@@ -7,9 +7,9 @@ columns have different page boundaries; rows are what they agree on.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -51,13 +51,22 @@ class PagedSource:
         decoder: of the leaf.
         chunk: the column chunk.
         num_rows: rows of the row group.
+        keep: pages are decoded one by one and handed to ``keep``, for a cache of decoded pages.
     """
 
-    def __init__(self, decoder: LeafDecoder, chunk: ColumnChunk, num_rows: int) -> None:
+    def __init__(
+        self,
+        decoder: LeafDecoder,
+        chunk: ColumnChunk,
+        num_rows: int,
+        *,
+        keep: Callable[[LeafArray], None] | None = None,
+    ) -> None:
         self._decoder = decoder
         self._chunk = chunk
         self._num_rows = num_rows
-        self._pages: list[Page] = []
+        self._keep = keep
+        self._pages: list[Page | LeafArray] = []
         self._first_rows: list[int] = []
         self._arrived: set[int] = set()
         self._expected: deque[int] = deque()  # first rows of pages that will come, ascending
@@ -77,12 +86,13 @@ class PagedSource:
         """Whether the page that begins at ``first_row`` has come."""
         return first_row in self._arrived
 
-    def add(self, page: Page) -> None:
-        """A page has come; pages come in row order."""
+    def add(self, page: Page | LeafArray) -> None:
+        """A page has come, or was decoded before; pages come in row order."""
+        first_row = page.first_row
         self._pages.append(page)
-        self._first_rows.append(page.first_row)
-        self._arrived.add(page.first_row)
-        if self._expected and self._expected[0] == page.first_row:
+        self._first_rows.append(first_row)
+        self._arrived.add(first_row)
+        if self._expected and self._expected[0] == first_row:
             self._expected.popleft()
 
     def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
@@ -95,53 +105,68 @@ class PagedSource:
                 pieces.append(self._pick(last, here, limits))
                 need = rows.clip(last.stop_row, rows.stop)
         for run in self._runs(need):
-            for array in self._decoder.decode_pages(self._chunk, self.dictionary, run, limits):
+            for array in self._decode(run, limits):
                 self._last = array
                 here = need.clip(array.first_row, array.stop_row)
                 if here:
                     pieces.append(self._pick(array, here, limits))
-            self.pages_decoded += len(run)
-        return self._join(pieces, rows.num_rows)
+        result = join(pieces, self._decoder.arrow_type)
+        if len(result) != rows.num_rows:
+            raise CorruptFileError(
+                f"{len(result)} rows where {rows.num_rows} were planned", column=self._decoder.leaf.dotted
+            )
+        return result
 
-    def _runs(self, rows: RowRanges) -> list[list[Page]]:
-        """Pages that hold any of ``rows``, in runs of pages whose rows follow one another."""
-        runs: list[list[Page]] = []
+    def _decode(self, run: list[Page] | LeafArray, limits: DecodeLimits) -> list[LeafArray]:
+        if isinstance(run, LeafArray):
+            return [run]
+        self.pages_decoded += len(run)
+        if self._keep is None:
+            return self._decoder.decode_pages(self._chunk, self.dictionary, run, limits)
+        arrays: list[LeafArray] = []
+        for page in run:
+            (array,) = self._decoder.decode_pages(self._chunk, self.dictionary, (page,), limits)
+            self._keep(array)
+            arrays.append(array)
+        return arrays
+
+    def _runs(self, rows: RowRanges) -> list[list[Page] | LeafArray]:
+        """Pages that hold any of ``rows``: runs of pages whose rows follow one another, and decoded ones."""
+        runs: list[list[Page] | LeafArray] = []
+        run: list[Page] = []
         size = 0
-        previous = -1
-        stop = -1
+        following = 0
         for start, end in rows:
-            position = max(bisect_right(self._first_rows, start) - 1, previous + 1, 0)
-            while position < len(self._pages) and self._pages[position].first_row < end:
-                page = self._pages[position]
-                if page.stop_row > start:
-                    if runs and page.first_row == stop and size + len(page.data) <= _RUN_BYTES:
-                        runs[-1].append(page)
-                        size += len(page.data)
-                    else:
-                        runs.append([page])
-                        size = len(page.data)
-                    stop = page.stop_row
-                    previous = position
-                position += 1
+            position = max(bisect_right(self._first_rows, start) - 1, following)
+            stop = max(bisect_left(self._first_rows, end), position)
+            following = stop
+            for page in self._pages[position:stop]:
+                if page.stop_row <= start:
+                    continue
+                if isinstance(page, LeafArray):
+                    runs.append(page)
+                    run = []
+                elif run and page.first_row == run[-1].stop_row and size + len(page.data) <= _RUN_BYTES:
+                    run.append(page)
+                    size += len(page.data)
+                else:
+                    run = [page]
+                    runs.append(run)
+                    size = len(page.data)
         return runs
 
     def _pick(self, array: LeafArray, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
         values = take_rows(array.values, rows, array.first_row)
+        if array.dictionary is None:
+            return values
         return self._decoder.dense(array._replace(values=values), limits)
 
-    def _join(self, pieces: Sequence[pa.Array], expected: int) -> pa.Array:
-        result = join(pieces, self._decoder.arrow_type)
-        if len(result) != expected:
-            raise CorruptFileError(
-                f"{len(result)} rows where {expected} were planned", column=self._decoder.leaf.dotted
-            )
-        return result
-
     def discard_before(self, row: int) -> None:
-        position = max(0, bisect_right(self._first_rows, row) - 1)
-        if position and position < len(self._pages) and self._pages[position].stop_row <= row:
-            position += 1
-        del self._pages[:position], self._first_rows[:position]
+        position = bisect_right(self._first_rows, row)
+        while position and self._pages[position - 1].stop_row > row:
+            position -= 1
+        if position:
+            del self._pages[:position], self._first_rows[:position]
         if self._last is not None and self._last.stop_row <= row:
             self._last = None
 

@@ -275,3 +275,8 @@ class LeafArray(NamedTuple):
     @property
     def stop_row(self) -> int:
         return self.first_row + len(self.values)
+
+    @property
+    def weight(self) -> int:
+        """Bytes held in memory; the dictionary is accounted for by its own entry."""
+        return int(self.values.nbytes)

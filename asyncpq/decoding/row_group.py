@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.assemble import ColumnSource, FieldSource, PagedSource, StreamedSource
 from asyncpq.decoding.filter import Filter
-from asyncpq.decoding.leaf import DecodeLimits, Dictionary, Page
+from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafArray, Page
 from asyncpq.decoding.types import field_types, leaf_decoder
 from asyncpq.errors import AsyncpqError
 from asyncpq.fetching.version import FileVersion
@@ -20,6 +21,9 @@ from asyncpq.planning.read_plan import Item, RowGroupPlan
 from asyncpq.pruning.row_ranges import RowRanges
 
 _EXACT_ROWS = 65_536  # with more matching rows, and not few of those seen, columns are filtered by mask
+
+
+KeepDecoded: TypeAlias = Callable[[int, int, LeafArray], None]
 
 
 class QueryShape(NamedTuple):
@@ -63,11 +67,16 @@ class Matched(NamedTuple):
 class RowGroupReader:
     """Takes what was fetched of a row group and gives its matching rows, piece by piece.
 
+    ``keep`` is called with (row group, leaf, decoded page) for every page that is decoded alone.
+
     Synchronous, and not safe for two threads at once; pieces of a row group follow one another.
     """
 
-    def __init__(self, version: FileVersion, plan: RowGroupPlan, shape: QueryShape) -> None:
+    def __init__(
+        self, version: FileVersion, plan: RowGroupPlan, shape: QueryShape, *, keep: KeepDecoded | None = None
+    ) -> None:
         self.plan = plan
+        self._keep = keep
         self._shape = shape
         self._version = version
         self._sources: list[ColumnSource] = [self._source(position) for position in range(len(plan.columns))]
@@ -81,7 +90,8 @@ class RowGroupReader:
         if leaf.is_flat:
             decoder = leaf_decoder(version, field, self._shape.extensions)
             if column.offsets is not None:
-                return PagedSource(decoder, chunks[0], plan.num_rows)
+                keep = None if self._keep is None else partial(self._keep, plan.ordinal, field.first_leaf)
+                return PagedSource(decoder, chunks[0], plan.num_rows, keep=keep)
             return StreamedSource(decoder, chunks[0], plan.num_rows, self._shape.limits, padded=version.padded_chunks)
         (kind,) = field_types(version, [column.field], self._shape.extensions)
         return FieldSource(
@@ -114,6 +124,12 @@ class RowGroupReader:
             source.feed(
                 item.leaf - self._version.metadata.schema.fields[self.plan.columns[item.column].field].first_leaf, data
             )
+
+    def add_decoded(self, item: Item, array: LeafArray) -> None:
+        """A page that was decoded before; in row order within each column."""
+        source = self._sources[item.column]
+        if isinstance(source, PagedSource):
+            source.add(array)
 
     def set_dictionary(self, item: Item, dictionary: Dictionary) -> None:
         source = self._sources[item.column]

@@ -17,8 +17,8 @@ from asyncpq.decoding.arrow import compress
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata
 from asyncpq.format.schema import Field, Leaf, PhysicalType, Repetition
-from asyncpq.format.writer_version import omits_dictionary_header
 from asyncpq.format.thrift import BINARY, I32, STRUCT, CompactWriter, varint, zigzag_varint
+from asyncpq.format.writer_version import omits_dictionary_header
 
 MAGIC = b"PAR1"
 ENCODING_PLAIN = 0

@@ -209,11 +209,7 @@ class ReadPlan:
     def num_bytes(self) -> int:
         """Compressed bytes of the first step, before coalescing and caches."""
         return sum(
-            [
-                group.columns[position].num_bytes
-                for group in self.row_groups
-                for position in self.first_columns(group)
-            ]
+            [group.columns[position].num_bytes for group in self.row_groups for position in self.first_columns(group)]
         )
 
     def units(self, unit_bytes: int) -> list[Unit]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from asyncpq.errors import CorruptIndexError
 from asyncpq.expressions import Atom, ColumnComparison, Expression
 from asyncpq.format.page_index import OffsetIndex
-from asyncpq.format.schema import Leaf, PhysicalType
+from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import Order, PageBounds
 from asyncpq.pruning.bounds import Truth, rows_where, zones_where
 from asyncpq.pruning.row_ranges import RowRanges
@@ -47,8 +47,6 @@ class PageZones:
         if not all(start < stop for start, stop in zip(self._starts, self._stops, strict=True)):
             raise CorruptIndexError("the OffsetIndex's rows do not ascend", column=leaf.dotted)
         self.num_rows = num_rows
-        # The spec has no exactness flag for pages; only byte arrays may be cut short.
-        may_be_cut = leaf.element.physical_type in (PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY)
         self.zones = Zones(
             leaf,
             order,
@@ -57,7 +55,6 @@ class PageZones:
             all_null=bounds.null_pages,
             null_counts=bounds.null_counts,
             nan_counts=bounds.nan_counts,
-            exact=None if may_be_cut else [True] * len(firsts),
         )
         self.weight = 600 + 100 * len(firsts) + bounds.weight
 

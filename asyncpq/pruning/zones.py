@@ -81,7 +81,7 @@ class Zones:
                 prefix of the true one, unless ``exact``.
             all_null: whether all of the zone's values are null.
             null_counts, nan_counts: None, as a whole or singly, where unknown.
-            exact: whether both bounds occur as values; None for never.
+            exact: in byte order, whether both bounds occur as values, not cut short; None for never.
         """
         self.leaf = leaf
         self.to_key = to_key(leaf, order)
@@ -131,8 +131,10 @@ class Zones:
             self._maxs.reverse()
         self._positions = positions
         self._mapped = positions != list(range(len(positions)))
-        self._exact = None if exact is None else [exact[i] for i in positions]
-        self._open_max = order is Order.BYTES and (self._exact is None or not all(self._exact))
+        # Bounds of other orders may be wide, but where they are equal they are the value.
+        cut = order is Order.BYTES
+        self._exact = [not cut or (exact is not None and exact[i]) for i in positions]
+        self._open_max = not all(self._exact)
         self._max_lengths = sorted({len(high) for high in self._maxs if high}) if self._open_max else []
 
     # -- searching; indexes and runs are into the bounds kept --------------------------------------
@@ -145,10 +147,7 @@ class Zones:
 
     def other_than(self, key: Any) -> RowRanges:
         """Zones with bounds that may hold another value than ``key``."""
-        exact = self._exact
-        if exact is None:
-            return self.present
-        mins, maxs = self._mins, self._maxs
+        mins, maxs, exact = self._mins, self._maxs, self._exact
         only = [
             (i, i + 1)
             for start, stop in self._runs("==", key)

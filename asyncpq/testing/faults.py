@@ -29,6 +29,8 @@ class Fault:
         drip_s: send the body one byte at a time, with this pause between bytes.
         shift_range: added to both ends of Content-Range.
         length_delta: added to Content-Length (the body stays as it is).
+        surplus: this many bytes more in the body than the range has (fewer, if negative);
+            Content-Length goes along.
         ignore_range: answer 200 with the whole object.
         ignore_if_match: answer as if there were no If-Match.
         no_suffix: answer 416 to a suffix range.
@@ -63,6 +65,7 @@ class Fault:
     drip_s: float | None = None
     shift_range: int = 0
     length_delta: int = 0
+    surplus: int = 0
     ignore_range: bool = False
     ignore_if_match: bool = False
     no_suffix: bool = False

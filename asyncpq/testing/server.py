@@ -270,6 +270,8 @@ class _Connection(asyncio.Protocol):
     def _send(self, request: LoggedRequest, answer: Answer, fault: Fault | None) -> bytes:
         """Send the head, and the body unless the fault wants it sent otherwise: then return it."""
         body, headers = answer.body, answer.headers
+        if fault is not None and fault.surplus:
+            body = body[: fault.surplus] if fault.surplus < 0 else body + b"?" * fault.surplus
         if fault is not None and fault.gzip:
             body = gzip.compress(body)
             headers["Content-Encoding"] = "gzip"

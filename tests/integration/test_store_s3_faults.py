@@ -67,6 +67,7 @@ ONCE = [
     Fault(stall_body=True),
     Fault(stall_body=True, truncate=500),
     Fault(drip_s=0.001),
+    Fault(chunked=True, surplus=-1),  # ends well, too early
 ]
 
 
@@ -124,6 +125,10 @@ REFUSED: list[tuple[Fault, type[AsyncpqError]]] = [
     (Fault(shift_range=-1), InvalidResponseError),
     (Fault(length_delta=1, truncate=2000), InvalidResponseError),
     (Fault(length_delta=-1), InvalidResponseError),
+    (Fault(surplus=1), InvalidResponseError),
+    (Fault(surplus=-1), InvalidResponseError),
+    (Fault(surplus=1, chunked=True), InvalidResponseError),
+    (Fault(surplus=1500, chunked=True), InvalidResponseError),
     (Fault(ignore_range=True), InvalidResponseError),
     (Fault(gzip=True), InvalidResponseError),
     (Fault(html_200=True), InvalidResponseError),

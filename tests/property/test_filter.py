@@ -6,6 +6,7 @@ both values are of one kind, the filter may answer, and then as plain Python doe
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +17,8 @@ from hypothesis import strategies as st
 from asyncpq.decoding.expression_engine import to_pyarrow
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
-from asyncpq.expressions import Comparison, Expression, In, KeyIn, Not, columns, simplify
-from tests.predicates import COLUMNS, EVERY_LITERAL, KINDS, OPS, array, arrays, atoms, expressions, model, oracle
+from asyncpq.expressions import CompareOp, Comparison, Expression, In, KeyIn, Not, columns, simplify
+from tests.predicates import COLUMNS, EVERY_LITERAL, KINDS, array, arrays, atoms, expressions, model, oracle
 
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 ROW = "row number"
@@ -74,7 +75,7 @@ def compare(expr: Expression, kinds: dict[str, str], values: dict[str, list[Any]
         assert ours == [at for at, row in enumerate(rows) if model(expr, row)]
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(st.data())
 def test_one_atom(data: st.DataObject) -> None:
     kind = data.draw(KINDS)
@@ -84,7 +85,7 @@ def test_one_atom(data: st.DataObject) -> None:
     compare(Not(expr), {"c0": kind}, {"c0": values})
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(st.data())
 def test_trees(data: st.DataObject) -> None:
     kinds, values = data.draw(tables())
@@ -92,7 +93,7 @@ def test_trees(data: st.DataObject) -> None:
     compare(expr, kinds, values)
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(st.data())
 def test_own_literals_are_never_refused(data: st.DataObject) -> None:
     kind = data.draw(KINDS)
@@ -103,17 +104,18 @@ def test_own_literals_are_never_refused(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("kind", COLUMNS)
-@pytest.mark.parametrize("op", OPS)
-def test_every_literal_on_every_column(kind: str, op: str) -> None:
+@pytest.mark.parametrize("op", ["==", "<"])  # the others are cast alike
+def test_every_literal_on_every_column(kind: str, op: CompareOp) -> None:
     values = [None, *_examples(kind)]
     for literal in EVERY_LITERAL:
-        compare(Comparison("c0", op, literal), {"c0": kind}, {"c0": values})  # type: ignore[arg-type]  # from OPS
+        compare(Comparison("c0", op, literal), {"c0": kind}, {"c0": values})
         if op == "==":
             compare(In("c0", (literal,)), {"c0": kind}, {"c0": values})
             compare(Not(In("c0", (literal, None))), {"c0": kind}, {"c0": values})
             compare(KeyIn("c0", (literal, *values[:2])), {"c0": kind}, {"c0": values})
 
 
+@functools.cache
 def _examples(kind: str) -> list[Any]:
     found: list[Any] = []
 

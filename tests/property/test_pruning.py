@@ -216,9 +216,10 @@ _STRING_ATOMS = st.one_of(
 
 
 @settings(max_examples=500)
-@given(string_zones(), _STRING_ATOMS)
-def test_bounds_cut_short(zones: tuple[list[list[bytes]], list[tuple[bytes, bytes]]], atom: Any) -> None:
+@given(string_zones(), _STRING_ATOMS, st.booleans())
+def test_bounds_cut_short(zones: tuple[list[list[bytes]], list[tuple[bytes, bytes]]], atom: Any, flagged: bool) -> None:
     values, bounds = zones
+    exact = [low == min(zone) and high == max(zone) for zone, (low, high) in zip(values, bounds, strict=True)]
     known = Zones(
         leaf_of("binary"),
         Order.BYTES,
@@ -226,6 +227,7 @@ def test_bounds_cut_short(zones: tuple[list[list[bytes]], list[tuple[bytes, byte
         [high for _, high in bounds],
         all_null=[False] * len(bounds),
         null_counts=[0] * len(bounds),
+        exact=[is_exact and flagged for is_exact in exact],
     )
     for expr in (atom, Not(atom)):
         for truth, result in _RESULTS.items():

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.expressions import Expression, In, KeyIn, col
+from asyncpq.expressions import Comparison, Expression, In, KeyIn, col
 from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import Order, order_of
+from asyncpq.pruning.bounds import Truth, zones_where
 from asyncpq.pruning.literals import Comparable, Incomparable, comparable
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
@@ -76,6 +77,8 @@ def pages_left(expr: Expression) -> list[int]:
         (KeyIn("id", (3, 55, None)), [0, 5]),
         (col("id").is_in([3, None]), [0]),
         (col("id").is_in([]), []),
+        (col("id").is_in([3.0]), ALL),  # pyarrow casts such a list; what comes out is not compared here
+        (col("price").is_in([10]), ALL),
         (col("id") == None, []),  # noqa: E711  # this is how it is written
         (col("id") == NAN, []),
         (col("id").is_null(), []),
@@ -98,6 +101,7 @@ def pages_left(expr: Expression) -> list[int]:
         (~col("name").starts_with("n"), []),
         (col("name") > "n8-080", [8, 9]),
         (col("x") == 21.0, [4]),
+        (col("x").is_null(nan_is_null=True), ALL),
         (col("x").is_in([NAN]), ALL),  # without NaN counts any page may hold some
         (~(col("x") < 1000), ALL),
         (col("x") > 44, [8, 9]),
@@ -271,6 +275,14 @@ def test_max_that_is_a_bare_prefix() -> None:
     assert list(zones.matching("==", b"abcd").rows()) == [0]
     assert list(zones.matching(">", b"abc").rows()) == [0, 1]
     assert list(zones.matching("==", b"abda").rows()) == [1]
+
+
+def test_zero_has_a_sign_for_is_in_only() -> None:
+    """A zone of -0.0 alone: all of it equals 0.0, none of it is in [0.0]."""
+    zones = Zones(leaf("x"), Order.FLOAT, [-0.0], [0.0], all_null=[False], null_counts=[0], nan_counts=[0])
+    assert not zones_where(Comparison("x", "==", 0.0), Truth.FALSE, zones)
+    assert zones_where(In("x", (0.0,)), Truth.FALSE, zones)
+    assert not zones_where(Comparison("x", "!=", 0.0), Truth.TRUE, zones)
 
 
 @requires_corpus

@@ -1,0 +1,320 @@
+"""pyarrow compute expressions as asyncpq expressions.
+
+A ``pyarrow.compute.Expression`` has no public tree; its Substrait form (an ExtendedExpression protobuf message,
+substrait.io) has. pyarrow binds the expression to the schema before it writes that form, so literals come cast
+to their columns' types. What has no Substrait form, or no asyncpq form, is an error that says so.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.errors import ExpressionError
+from asyncpq.expressions import (
+    And,
+    ColumnComparison,
+    CompareOp,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    Not,
+    Or,
+    StartsWith,
+)
+from asyncpq.scalars import Scalar
+
+_OPS: Final[dict[str, CompareOp]] = {
+    "equal": "==",
+    "not_equal": "!=",
+    "lt": "<",
+    "lte": "<=",
+    "gt": ">",
+    "gte": ">=",
+}
+_MIRRORED: Final[dict[CompareOp, CompareOp]] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_UNSIGNED: Final = ("u8", "u16", "u32", "u64")
+_EPOCH: Final = dt.datetime(1970, 1, 1)
+_MAX_DEPTH: Final = 200
+_SHOWN: Final = 200  # characters of the expression in messages
+_HINT: Final = "Write it with asyncpq.col(), or with literals of the columns' own types."
+
+Message = dict[int, list["int | bytes"]]
+
+
+def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
+    """Translate a pyarrow compute expression.
+
+    Args:
+        expression: comparisons with literals and between columns, ``&``, ``|``, ``~``, ``is_null()``,
+            ``is_valid()``, ``isin()``, ``pc.starts_with``, ``pc.is_nan``; fields by name, path or position.
+        schema: of the columns it is asked of.
+
+    Raises:
+        ExpressionError: it has another form, or names no column of ``schema``.
+    """
+    text = str(expression)
+    short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    if "null_matching_behavior=" in text.replace("null_matching_behavior=MATCH", ""):
+        raise ExpressionError(f"{short}: isin with another treatment of nulls than the default", hint=_HINT)
+    try:
+        data = bytes(expression.to_substrait(_plain(schema)))
+    except (pa.ArrowException, ImportError) as error:
+        raise ExpressionError(f"{short}: pyarrow has no Substrait form of it: {error}", hint=_HINT) from error
+    try:
+        return _Reader(short, schema, _fields(data)).expression()
+    except (IndexError, KeyError, struct.error, UnicodeDecodeError, OverflowError, RecursionError) as error:
+        raise ExpressionError(f"{short}: its Substrait form cannot be read: {error!r}", hint=_HINT) from error
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """``schema`` with types whose literals Substrait has; the others become one that nothing is compared with."""
+    fields = []
+    for field in schema:
+        type_ = _plain_type(field.type)
+        try:
+            pc.field("x").is_valid().to_substrait(pa.schema([pa.field("x", type_)]))
+        except pa.ArrowException:
+            type_ = pa.struct([])
+        fields.append(pa.field(field.name, type_))
+    return pa.schema(fields)
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    if isinstance(type_, pa.DictionaryType):
+        return _plain_type(type_.value_type)
+    if isinstance(type_, pa.TimestampType):
+        return pa.timestamp("us", type_.tz)
+    if pa.types.is_time(type_):
+        return pa.time64("us")
+    if pa.types.is_large_string(type_):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(type_) else type_
+
+
+def _fields(data: bytes) -> Message:
+    """The fields of a protobuf message by number; nested messages stay bytes."""
+    fields: Message = {}
+    pos = 0
+    while pos < len(data):
+        tag, pos = _varint(data, pos)
+        value: int | bytes
+        match tag & 7:
+            case 0:
+                value, pos = _varint(data, pos)
+            case 1:
+                value, pos = data[pos : pos + 8], pos + 8
+            case 2:
+                size, pos = _varint(data, pos)
+                value, pos = data[pos : pos + size], pos + size
+            case 5:
+                value, pos = data[pos : pos + 4], pos + 4
+            case _:
+                raise IndexError("unknown protobuf wire type")
+        if pos > len(data):
+            raise IndexError("protobuf message cut short")
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
+
+
+def _varint(data: bytes, pos: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos
+        shift += 7
+
+
+def _message(fields: Message, number: int) -> Message:
+    value = fields[number][0]
+    if not isinstance(value, bytes):
+        raise KeyError(number)
+    return _fields(value)
+
+
+def _messages(fields: Message, number: int) -> list[Message]:
+    return [_fields(value) for value in fields.get(number, ()) if isinstance(value, bytes)]
+
+
+def _integer(fields: Message, number: int) -> int:
+    """A varint field, as a signed 64-bit integer; 0 where absent, as protobuf has it."""
+    value = fields.get(number, [0])[0]
+    if not isinstance(value, int):
+        raise KeyError(number)
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _bytes(fields: Message, number: int) -> bytes:
+    value = fields.get(number, [b""])[0]
+    if not isinstance(value, bytes):
+        raise KeyError(number)
+    return value
+
+
+class _Reader:
+    """Reads the one expression of an ExtendedExpression (substrait/extended_expression.proto)."""
+
+    def __init__(self, text: str, schema: pa.Schema, extended: Message) -> None:
+        self._text = text
+        self._schema = schema
+        self._extended = extended
+        self._functions: dict[int, str] = {}
+        self._types: dict[int, str] = {}
+        for declaration in _messages(extended, 2):
+            for number, names in ((1, self._types), (3, self._functions)):
+                for entry in _messages(declaration, number):
+                    names[_integer(entry, 2)] = _bytes(entry, 3).decode()
+        self._depth = 0
+
+    def expression(self) -> Expression:
+        (referred,) = _messages(self._extended, 3)
+        return self._predicate(_message(referred, 1))
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise ExpressionError(f"{self._text}: {what} is not understood", hint=_HINT)
+
+    def _predicate(self, node: Message) -> Expression:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            self._refuse("so deep a nesting")
+        try:
+            if 1 in node:
+                value = self._literal(_message(node, 1))
+                return Constant(value) if value is None or isinstance(value, bool) else self._refuse("a plain value")
+            if 2 in node:
+                name, type_ = self._column(_message(node, 2))
+                return Comparison(name, "==", True) if type_ == pa.bool_() else self._refuse("a column of no truth")
+            if 3 in node:
+                return self._call(_message(node, 3))
+            if 8 in node:
+                return self._in(_message(node, 8))
+            self._refuse("a part of it")
+        finally:
+            self._depth -= 1
+
+    def _call(self, call: Message) -> Expression:
+        name = self._functions[_integer(call, 1)]
+        args = [_message(argument, 3) for argument in _messages(call, 4)]
+        if name in _OPS:
+            return self._compare(_OPS[name], args)
+        if name == "and":
+            return And(tuple(self._predicate(arg) for arg in args))
+        if name == "or":
+            return Or(tuple(self._predicate(arg) for arg in args))
+        if name == "not":
+            return Not(self._predicate(args[0]))
+        if name in ("is_null", "is_not_null", "is_nan"):
+            column = self._column_of(args[0])
+            if name == "is_nan":
+                return ColumnComparison(column, "!=", column)  # NaN is the one value that differs from itself
+            return IsNull(column) if name == "is_null" else Not(IsNull(column))
+        if name == "starts_with":
+            return self._starts_with(call, args)
+        self._refuse(f"the function {name}")
+
+    def _compare(self, op: CompareOp, args: list[Message]) -> Expression:
+        left, right = args
+        if 1 in left and 2 in right:
+            left, right, op = right, left, _MIRRORED[op]
+        column = self._column_of(left)
+        if 1 in right:
+            return Comparison(column, op, self._literal(_message(right, 1)))
+        return ColumnComparison(column, op, self._column_of(right))
+
+    def _starts_with(self, call: Message, args: list[Message]) -> Expression:
+        for option in _messages(call, 5):
+            if _bytes(option, 1) == b"case_sensitivity" and option.get(2) != [b"CASE_SENSITIVE"]:
+                self._refuse("starts_with that ignores case")
+        prefix = self._literal(_message(args[1], 1))
+        if not isinstance(prefix, (str, bytes)):
+            self._refuse("starts_with another thing than a string")
+        return StartsWith(self._column_of(args[0]), prefix)
+
+    def _in(self, node: Message) -> Expression:
+        values = tuple(self._literal(_message(option, 1)) for option in _messages(node, 2))
+        return In(self._column_of(_message(node, 1)), values)
+
+    # -- columns and literals ---------------------------------------------------------------------
+
+    def _column_of(self, node: Message) -> str:
+        if 2 not in node:
+            self._refuse("anything but a column in this place (a cast, a calculation, a value)")
+        return self._column(_message(node, 2))[0]
+
+    def _column(self, reference: Message) -> tuple[str, pa.DataType]:
+        """The dotted name and the type that a FieldReference, a path of ordinals from the root, leads to."""
+        if 4 not in reference or 1 not in reference:
+            self._refuse("a reference that is no column")
+        segment = _message(reference, 1)
+        names: list[str] = []
+        children: Sequence[pa.Field] = list(self._schema)
+        while True:
+            if 2 not in segment:
+                self._refuse("an item of a list or map")
+            step = _message(segment, 2)
+            field = children[_integer(step, 1)]
+            names.append(field.name)
+            if 2 not in step:
+                return ".".join(names), field.type
+            segment = _message(step, 2)
+            children = [field.type.field(at) for at in range(field.type.num_fields)]
+
+    def _literal(self, literal: Message) -> Scalar:
+        for number, read in _LITERALS.items():
+            if number in literal:
+                return read(literal)
+        if 33 in literal:
+            return self._unsigned(_message(literal, 33))
+        self._refuse(f"a literal of Substrait kind {min(literal, default=0)}")
+
+    def _unsigned(self, literal: Message) -> int:
+        """Arrow's unsigned integers are user-defined types to Substrait, in google.protobuf wrappers."""
+        if self._types.get(_integer(literal, 1)) not in _UNSIGNED:
+            self._refuse("a literal of a type that Substrait lacks")
+        wrapper = _fields(_bytes(_message(literal, 2), 2))
+        value = wrapper.get(1, [0])[0]
+        return value if isinstance(value, int) else self._refuse("an unsigned literal")
+
+
+def _moment(literal: Message, number: int, zone: dt.tzinfo | None) -> dt.datetime:
+    return (_EPOCH + dt.timedelta(microseconds=_integer(literal, number))).replace(tzinfo=zone)
+
+
+def _decimal(literal: Message) -> Decimal:
+    fields = _message(literal, 24)
+    unscaled = int.from_bytes(_bytes(fields, 1), "little", signed=True)
+    digits = tuple(map(int, str(abs(unscaled))))
+    return Decimal((int(unscaled < 0), digits, -_integer(fields, 3)))
+
+
+# Expression.Literal (substrait/algebra.proto), by field number.
+_LITERALS: Final[dict[int, Callable[[Message], Scalar]]] = {
+    29: lambda literal: None,
+    1: lambda literal: bool(_integer(literal, 1)),
+    2: lambda literal: _integer(literal, 2),
+    3: lambda literal: _integer(literal, 3),
+    5: lambda literal: _integer(literal, 5),
+    7: lambda literal: _integer(literal, 7),
+    10: lambda literal: float(struct.unpack("<f", _bytes(literal, 10))[0]),
+    11: lambda literal: float(struct.unpack("<d", _bytes(literal, 11))[0]),
+    12: lambda literal: _bytes(literal, 12).decode(),
+    13: lambda literal: _bytes(literal, 13),
+    14: lambda literal: _moment(literal, 14, None),
+    16: lambda literal: (_EPOCH + dt.timedelta(days=_integer(literal, 16))).date(),
+    17: lambda literal: (_EPOCH + dt.timedelta(microseconds=_integer(literal, 17))).time(),
+    22: lambda literal: _bytes(_message(literal, 22), 1).decode(),
+    23: lambda literal: _bytes(literal, 23),
+    24: _decimal,
+    27: lambda literal: _moment(literal, 27, dt.UTC),
+}
