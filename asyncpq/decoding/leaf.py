@@ -236,7 +236,7 @@ class LeafDecoder:
             raise error.locate(column=self.leaf.dotted) from error.__cause__
         if len(column) != num_rows:
             raise CorruptFileError(
-                f"pages planned to hold {num_rows} rows hold {len(column)}{' or more' if len(column) > num_rows else ''}",
+                f"pages planned to hold {num_rows} rows hold {'more' if len(column) > num_rows else len(column)}",
                 column=self.leaf.dotted,
             )
         if column.num_chunks == 1:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError
+from asyncpq.errors import ColumnNotFoundError
 from asyncpq.expressions import Constant, Expression, columns, simplify
 from asyncpq.fetching.indexes import IndexRequest, PageIndexes, fetch_page_indexes
 from asyncpq.fetching.source import ObjectSource
@@ -89,14 +89,7 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
 
 
 def _predicate_columns(schema: ParquetSchema, where: Expression | None) -> dict[str, tuple[Field, Leaf | None]]:
-    names = columns(where) if where is not None else ()
-    resolved = {name: resolve_field(schema, name) for name in names}
-    by_name = {field.name for field in schema.fields}
-    if len(by_name) < len(schema.fields):
-        for field, _ in resolved.values():
-            if sum(other.name == field.name for other in schema.fields) > 1:
-                raise AmbiguousColumnError("several columns have this name", column=field.name)
-    return resolved
+    return {name: resolve_field(schema, name) for name in columns(where)} if where is not None else {}
 
 
 def _row_groups(
@@ -112,15 +105,10 @@ def _row_groups(
     """Row groups that may hold wanted rows, with their candidate rows; and what statistics said."""
     groups = version.metadata.row_groups
     context.metrics.row_groups_total = len(groups)
-    wanted = {
-        group.ordinal: RowRanges.all(group.num_rows) if query.rows is None else query.rows.get(group.ordinal)
-        for group in groups
-    }
-    candidates = [(ordinal, rows) for ordinal, rows in wanted.items() if rows]
     if isinstance(where, Constant):  # false or null: no row matches
         return [], None
-    if prune is None or not candidates:
-        return candidates, None
+    if prune is None:
+        return _candidates(version, query, range(len(groups))), None
     zones: dict[str, RowGroupZones] = {}
     if trust:
         for name, (_, leaf) in predicate.items():
@@ -132,7 +120,15 @@ def _row_groups(
     if verdict.kept.num_rows == len(groups):
         for reason in verdict.reasons:
             context.metrics.fall_back(reason)
-    return [(ordinal, rows) for ordinal, rows in candidates if ordinal in verdict.kept], verdict
+    return _candidates(version, query, verdict.kept.rows()), verdict
+
+
+def _candidates(version: FileVersion, query: Query, kept: Iterable[int]) -> list[tuple[int, RowRanges]]:
+    """Rows of interest in the row groups ``kept``."""
+    groups = version.metadata.row_groups
+    if query.rows is None:
+        return [(ordinal, RowRanges.all(groups[ordinal].num_rows)) for ordinal in kept if groups[ordinal].num_rows]
+    return [(ordinal, query.rows[ordinal]) for ordinal in kept if ordinal in query.rows]
 
 
 def _first_rows(candidates: list[tuple[int, RowRanges]], limit: int | None) -> list[tuple[int, RowRanges]]:

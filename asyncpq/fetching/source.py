@@ -120,6 +120,7 @@ class ObjectSource:
             raise error.locate(url=self.handle.url) from None
         resources.tail_sizes.learn(self.handle.url, _needed_tail(version))
         pointer = Pointer(tail.validator, sent)
+        version.kept_weight = version.weight
         resources.memory.put(self._version_key(pointer), version, version.weight)
         resources.memory.put(self._pointer_key, pointer, 300)
         resources.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
@@ -138,7 +139,10 @@ class ObjectSource:
         )
 
     def keep(self, version: FileVersion) -> None:
-        """Put ``version`` back with its present weight, after more of it was parsed."""
+        """Put ``version`` back with its present weight, if more of it was parsed since."""
+        if version.kept_weight == version.weight:
+            return
+        version.kept_weight = version.weight
         key = ("version", self._pointer_key, version.validator.digest())
         self.resources.memory.put(key, version, version.weight)
 

@@ -24,6 +24,7 @@ class FileVersion:
         footer_start: where the footer begins.
         metadata: the footer, parsed as far as queries needed.
         digest: names this version in cache keys.
+        kept_weight: what the memory cache was told that it weighs.
         padded_chunks: chunks are longer than the footer says, by up to a dictionary page's header.
     """
 
@@ -43,6 +44,7 @@ class FileVersion:
         self.footer_start = footer_start
         self.metadata = metadata
         self.digest = version_digest(namespace, identity, validator)
+        self.kept_weight = 0
         self.padded_chunks = omits_dictionary_header(metadata.created_by)
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0

@@ -25,7 +25,7 @@ from asyncpq.expressions import (
     Or,
     StartsWith,
 )
-from asyncpq.pruning.literals import Incomparable
+from asyncpq.pruning.literals import Incomparable, plain_keys
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import Zones
 
@@ -165,8 +165,12 @@ def _in(atom: In, truth: Truth, zones: Zones) -> RowRanges:
 
 
 def _sorted_keys(values: Sequence[Any], zones: Zones) -> tuple[list[Any], bool, bool]:
-    """The keys without None and NaN; whether all are comparable; whether all are of the column's type."""
+    """The keys without None and NaN, sorted; whether all are comparable; whether all are of the column's type."""
     to_key = zones.to_key
+    plain = plain_keys(values, to_key)
+    if plain is not None:
+        plain.sort()
+        return plain, True, True
     literals = [to_key(value) for value in values if value is not None]
     comparable = [literal for literal in literals if not isinstance(literal, Incomparable)]
     complete = len(comparable) == len(literals)

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType
 from asyncpq.format.statistics import Order
@@ -86,6 +86,19 @@ def to_key(leaf: Leaf, order: Order) -> ToKey:
     if order is Order.BYTES:
         return _fixed if leaf.element.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY else _bytes
     return _never(f"literals are not compared with {_describe(leaf)}")
+
+
+def plain_keys(values: Sequence[Scalar], to_key: ToKey) -> list[Any] | None:
+    """The keys of many literals, where all are of the one type that needs little or no conversion; else None."""
+    kinds = set(map(type, values))
+    if (to_key is _integer and kinds == {int}) or (to_key is _bytes and kinds == {bytes}):
+        return list(values)
+    if to_key is _bytes and kinds == {str}:
+        try:
+            return [str(value).encode() for value in values]
+        except UnicodeEncodeError:
+            return None
+    return None
 
 
 def _describe(leaf: Leaf) -> str:

@@ -277,6 +277,13 @@ def test_max_that_is_a_bare_prefix() -> None:
     assert list(zones.matching("==", b"abda").rows()) == [1]
 
 
+def test_bounds_cut_to_one_string_prove_nothing() -> None:
+    """ "ab" and "abc", cut to two bytes, have the bounds "ab" and "ab"."""
+    for exact, left in (([True], []), ([False], [0]), (None, [0])):
+        zones = Zones(leaf("name"), Order.BYTES, [b"ab"], [b"ab"], all_null=[False], null_counts=[0], exact=exact)
+        assert list(zones.other_than(b"ab").rows()) == left
+
+
 def test_zero_has_a_sign_for_is_in_only() -> None:
     """A zone of -0.0 alone: all of it equals 0.0, none of it is in [0.0]."""
     zones = Zones(leaf("x"), Order.FLOAT, [-0.0], [0.0], all_null=[False], null_counts=[0], nan_counts=[0])
