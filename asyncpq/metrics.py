@@ -61,6 +61,8 @@ class ReadMetrics:
         guarantee: how the store pins the version ("pinned", "compared", "bracketed", "none").
         store_path: which client served it, e.g. "aiohttp" or "s3fs".
         log: every request, in the order they ended.
+        total: the session's counts, once this read was added to them: a fetch that outlives the read
+            which began it, since others wait for it, is counted there.
     """
 
     requests: int = 0
@@ -82,14 +84,20 @@ class ReadMetrics:
     store_path: str = ""
     fallbacks: list[str] = field(default_factory=list)
     log: list[RequestRecord] = field(default_factory=list)
+    total: ReadMetrics | None = field(default=None, repr=False)
 
     def record(self, request: RequestRecord) -> None:
         """Count one request that has ended."""
+        self._count(request)
+        self.log.append(request)
+        if self.total is not None:
+            self.total._count(request)
+
+    def _count(self, request: RequestRecord) -> None:
         self.requests += 1
         self.retries += request.attempt > 1
         self.bytes_fetched += request.bytes
         self.rounds = max(self.rounds, request.round)
-        self.log.append(request)
 
     def fall_back(self, reason: str) -> None:
         """Note that something was done in a slower way, once for each reason."""
@@ -97,7 +105,8 @@ class ReadMetrics:
             self.fallbacks.append(reason)
 
     def add(self, other: ReadMetrics) -> None:
-        """Add another read's counts, without its log."""
+        """Add the counts of a read that has ended, without its log."""
+        other.total = self
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.guarantee = other.guarantee or self.guarantee
@@ -107,5 +116,7 @@ class ReadMetrics:
 
 
 _SUMS = tuple(
-    item.name for item in fields(ReadMetrics) if item.name not in ("guarantee", "store_path", "fallbacks", "log")
+    item.name
+    for item in fields(ReadMetrics)
+    if item.name not in ("guarantee", "store_path", "fallbacks", "log", "total")
 )

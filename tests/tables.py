@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from tests.predicates import COLUMNS, array
 
-
-
 CODECS = ["none", "snappy", "zstd", "gzip", "lz4", "brotli"]
 
 
@@ -76,7 +74,10 @@ NESTED: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
         pa.struct([("x", pa.int64()), ("y", pa.string())]),
         st.fixed_dictionaries({"x": st.none() | st.integers(0, 9), "y": st.none() | st.sampled_from(["a", "b"])}),
     ),
-    "map": (pa.map_(pa.string(), pa.int32()), st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)).map(lambda d: list(d.items()))),
+    "map": (
+        pa.map_(pa.string(), pa.int32()),
+        st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)).map(lambda d: list(d.items())),
+    ),
     "lists": (pa.list_(pa.list_(pa.string())), st.lists(st.lists(st.sampled_from(["p", "q"]), max_size=2), max_size=3)),
     "list_of_struct": (
         pa.list_(pa.struct([("k", pa.int32())])),

@@ -35,9 +35,7 @@ REQUESTS = st.builds(
 )
 
 
-def ask(
-    data: bytes, question: Callable[[asyncpq.File], Awaitable[T]], **options: Any
-) -> T:
+def ask(data: bytes, question: Callable[[asyncpq.File], Awaitable[T]], **options: Any) -> T:
     """Put a file into fsspec's memory filesystem and ask it something."""
     import fsspec
 

@@ -64,6 +64,12 @@ def tasks() -> set[str]:
     }
 
 
+async def drain(scan: asyncpq.Scan) -> None:
+    async with scan:
+        async for _ in scan:
+            pass
+
+
 async def test_iterating_without_entering_is_an_error(server: ObjectServer) -> None:
     async with session(server) as s:
         file = await s.open_file(URL)
@@ -104,9 +110,7 @@ async def test_an_error_leaves_no_task(server: ObjectServer) -> None:
         before = tasks()
         server.faults = [Fault(status=403, code="AccessDenied", after=3, times=None)]
         with pytest.raises(asyncpq.AccessDeniedError):
-            async with file.scan() as scan:
-                async for _ in scan:
-                    pass
+            await drain(file.scan())
         assert tasks() == before
         assert s._resources.budget.used == 0
 
