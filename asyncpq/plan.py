@@ -122,7 +122,7 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
     cached = 0
     for item, name in items:
         key = version.key(item.kind, item.start, item.stop)
-        if any(value is not None for value in memory.get_many([("decoded", key), key])) or (
+        if any(value is not None for value in memory.get_many([key.decoded, key])) or (
             tail is not None and item.start >= tail.start
         ):
             cached += item.stop - item.start

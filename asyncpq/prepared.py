@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 ColumnNames = Sequence[str | int]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """What a caller asks of a file, in the caller's terms.
 
     Attributes:
@@ -91,7 +90,7 @@ class Preparation:
         self.question = question
         self.version = version
         self.metrics = ReadMetrics()
-        self._types: dict[str, pa.DataType] | None = None
+        self._schema: pa.Schema | None = None
         self._finished = False
         timeout = source.resources.options.retry.read_timeout_s
         self._timeout_s = timeout
@@ -170,14 +169,13 @@ class Preparation:
 
     def _check_types(self, schema: pa.Schema) -> None:
         """A read that starts again must still give the columns that were asked for."""
-        types = {field.name: field.type for field in schema}
-        if self._types is not None and self._types != types:
+        if self._schema is not None and (self._schema.names, self._schema.types) != (schema.names, schema.types):
             raise ObjectChangedError(
                 "the object was replaced during the read, and its columns have other types now",
                 url=self.source.handle.url,
                 hint="Call await file.refresh() and ask again.",
             )
-        self._types = types
+        self._schema = schema
 
     async def changed(self, error: ObjectChangedError, *, restartable: bool) -> None:
         """The object is another version now: forget it, and raise unless the read may start again."""

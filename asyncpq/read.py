@@ -93,7 +93,7 @@ class Read:
         wanted = [self._key(item) for item in items]
         decoded: dict[ContentKey, Dictionary | LeafArray] = {}
         keys: list[ContentKey] = []
-        for key, value in zip(wanted, memory.get_many([("decoded", key) for key in wanted]), strict=True):
+        for key, value in zip(wanted, memory.get_many([key.decoded for key in wanted]), strict=True):
             if value is None:
                 keys.append(key)
             else:
@@ -192,7 +192,7 @@ class Read:
         """Cache a decoded page."""
         key = self._page_keys.get((row_group, leaf, array.first_row))
         if key is not None:
-            self._source.resources.memory.put(("decoded", key), array, array.weight)
+            self._source.resources.memory.put(key.decoded, array, array.weight)
 
     def _add(self, reader: RowGroupReader, items: Sequence[Item], fetched: Fetched) -> None:
         memory = self._source.resources.memory
@@ -202,7 +202,7 @@ class Read:
             if item.kind == "dictionary":
                 if not isinstance(decoded, Dictionary):
                     decoded = reader.decode_dictionary(item, fetched.data[key])
-                    memory.put(("decoded", key), decoded, decoded.weight)
+                    memory.put(key.decoded, decoded, decoded.weight)
                 reader.set_dictionary(item, decoded)
             elif isinstance(decoded, LeafArray):
                 reader.add_decoded(item, decoded)

@@ -217,7 +217,7 @@ class Asyncpq:
         return outcome
 
     def _forget_pages(self) -> None:
-        self._session.memory_cache.discard_if(lambda key: getattr(key, "kind", None) == "page")
+        self._session.memory_cache.discard_if(lambda key: getattr(key, "kind", None) in ("page", "decoded_page"))
 
     def close(self) -> None:
         self._runner.run(self._session.__aexit__(None, None, None))

@@ -13,7 +13,9 @@ from typing import Literal, NamedTuple
 from asyncpq.storage.base import Validator
 
 # "part" is a piece of a column chunk whose pages are not known: it is shared in flight, never kept
-PartKind = Literal["footer", "tail", "column_index", "offset_index", "dictionary", "page", "part"]
+PartKind = Literal[
+    "tail", "column_index", "offset_index", "dictionary", "page", "part", "decoded_dictionary", "decoded_page"
+]
 
 
 class ContentKey(NamedTuple):
@@ -29,6 +31,12 @@ class ContentKey(NamedTuple):
     kind: PartKind
     start: int
     stop: int
+
+    @property
+    def decoded(self) -> ContentKey:
+        """Under which memory keeps a page or dictionary once it is decoded."""
+        kind: PartKind = "decoded_dictionary" if self.kind == "dictionary" else "decoded_page"
+        return ContentKey(self.version, kind, self.start, self.stop)
 
     def encode(self) -> bytes:
         """32 bytes for tiers outside this process."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from asyncpq.errors import ColumnNotFoundError
 from asyncpq.expressions import Constant, Expression, columns, simplify
@@ -19,8 +19,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """What is asked of one file.
 
     Attributes:
@@ -194,20 +193,17 @@ def _plan_row_group(
     plans: list[ColumnPlan] = []
     num_rows = version.metadata.row_groups[ordinal].num_rows
     for field_index in dict.fromkeys(order):
-        field = version.metadata.schema.fields[field_index]
-        chunks = [version.chunk(ordinal, leaf) for leaf in range(field.first_leaf, field.leaf_stop)]
-        flat = len(chunks) == 1 and version.metadata.schema.leaves[field.first_leaf].is_flat
-        plans.append(
-            ColumnPlan(
-                field_index,
-                tuple(ChunkSpan(field.first_leaf + at, chunk.start, chunk.stop) for at, chunk in enumerate(chunks)),
-                indexes.offsets.get((ordinal, field.first_leaf)) if flat else None,
-                field_index in first,
-                num_rows,
-                rows,
-            )
-        )
+        chunks = version.derived(("chunks", ordinal, field_index), partial(_chunks, version, ordinal, field_index), 300)
+        offsets = indexes.offsets.get((ordinal, chunks[0].leaf)) if len(chunks) == 1 else None
+        plans.append(ColumnPlan(field_index, chunks, offsets, field_index in first, num_rows, rows))
     return RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered)
+
+
+def _chunks(version: FileVersion, ordinal: int, field_index: int) -> tuple[ChunkSpan, ...]:
+    """Where the chunks of a field's leaves are."""
+    field = version.metadata.schema.fields[field_index]
+    chunks = ((leaf, version.chunk(ordinal, leaf)) for leaf in range(field.first_leaf, field.leaf_stop))
+    return tuple(ChunkSpan(leaf, chunk.start, chunk.stop) for leaf, chunk in chunks)
 
 
 def _late(

@@ -120,8 +120,7 @@ class ColumnPlan:
         return items
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroupPlan:
+class RowGroupPlan(NamedTuple):
     """What is read of one row group.
 
     Attributes:
@@ -139,8 +138,7 @@ class RowGroupPlan:
     filtered: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """One unit's share of one row group.
 
     Attributes:
@@ -154,16 +152,14 @@ class Piece:
     last: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """What is fetched and accounted for at once. Units are delivered in order."""
 
     pieces: tuple[Piece, ...]
     num_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class PruningReport:
+class PruningReport(NamedTuple):
     """What pruning left.
 
     Attributes:
