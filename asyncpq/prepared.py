@@ -94,7 +94,6 @@ class Preparation:
         self._finished = False
         timeout = source.resources.options.retry.read_timeout_s
         self._timeout_s = timeout
-        source.resources.active_reads += 1
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
@@ -197,7 +196,6 @@ class Preparation:
         """Add the read's metrics to the session's; once."""
         if not self._finished:
             self._finished = True
-            self.source.resources.active_reads -= 1
             self.source.resources.metrics.add(self.metrics)
 
 

@@ -23,7 +23,7 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.read_plan import Item, Piece, ReadPlan, RowGroupPlan, Unit
 from asyncpq.storage.base import RequestContext
 
-INLINE_BYTES = 512 * 1024  # less than this is decoded on the loop when nothing else is running
+INLINE_BYTES = 512 * 1024  # less than this is decoded on the loop: handing it to a thread costs more
 DECODED_AHEAD = 2  # units that may lie decoded before their consumer comes
 
 
@@ -71,6 +71,8 @@ class Read:
         self._shape = shape
         self._admit = admit
         self._rows_only = rows_only
+        # decoded pages are several times larger: reads of many of them would push out all others
+        self._keep_decoded = admit and plan.num_bytes() * 64 < source.resources.memory.max_bytes
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
         self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
@@ -117,7 +119,7 @@ class Read:
         """The matching rows of a unit, one table for each of its row groups."""
         resources = self._source.resources
         size = sum(map(len, fetched.data.values()))
-        inline = size < INLINE_BYTES and resources.active_reads <= 1 and not self.plan.late
+        inline = size < INLINE_BYTES and not self.plan.late
         started = time.perf_counter()
         try:
             if not self.plan.late:
@@ -183,7 +185,7 @@ class Read:
     def _reader(self, plan: RowGroupPlan) -> RowGroupReader:
         reader = self._readers.get(plan.ordinal)
         if reader is None:
-            keep = self._keep if self._admit else None
+            keep = self._keep if self._keep_decoded else None
             reader = self._readers[plan.ordinal] = RowGroupReader(self.version, plan, self._shape, keep=keep)
             reader.expect(self._future_items.pop(plan.ordinal, ()))
         return reader
@@ -207,7 +209,7 @@ class Read:
             elif isinstance(decoded, LeafArray):
                 reader.add_decoded(item, decoded)
             else:
-                if self._admit and item.kind == "page":
+                if self._keep_decoded and item.kind == "page":
                     self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
                 reader.add(item, fetched.data[key])
 

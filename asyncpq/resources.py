@@ -130,7 +130,6 @@ class Resources:
         self.tail_sizes = TailSizes(options.requests.tail_bytes)
         self.budget = ByteBudget(options.limits.in_flight_bytes)
         self.flights = SingleFlight()
-        self.active_reads = 0
         self._stores: dict[str, Store] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._closers: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {}

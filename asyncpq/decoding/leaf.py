@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import read_table
+from asyncpq.decoding.plain import decode_plain, plain_width
 from asyncpq.decoding.splice import (
     DICTIONARY_ENCODINGS,
     FooterTemplate,
@@ -83,6 +84,7 @@ class LeafDecoder:
         self._metadata = metadata
         self._arrow_schema = arrow_schema
         self._templates: dict[tuple[object, ...], FooterTemplate] = {}
+        self._plain_width = plain_width(leaf, arrow_type)
         self._gives_dictionary = pa.types.is_dictionary(arrow_type)
 
     # -- dictionaries -----------------------------------------------------------------------------
@@ -130,6 +132,19 @@ class LeafDecoder:
                 raise CorruptFileError(
                     f"the page of rows {page.first_row}-{page.stop_row - 1} holds {rows} rows", column=self.leaf.dotted
                 )
+        if len(pages) == 1 and self._plain_width:
+            page = pages[0]
+            values = decode_plain(
+                page.data,
+                headers[0],
+                self.leaf,
+                chunk.codec,
+                self.arrow_type,
+                self._plain_width,
+                verify_crc=limits.verify_crc,
+            )
+            if values is not None:
+                return [LeafArray(page.first_row, values, None)]
         arrays: list[LeafArray] = []
         start = 0
         while start < len(pages):
@@ -215,6 +230,12 @@ class LeafDecoder:
         if isinstance(header, NeedMore):
             raise CorruptFileError("a page ends inside its header", column=self.leaf.dotted)
         check_page_header(header, expected_size=len(page), chunk=chunk)
+        if header.uncompressed_size > limits.max_page_bytes:
+            raise ResourceLimitError(
+                f"a page claims {header.uncompressed_size} bytes, allowed are {limits.max_page_bytes}",
+                column=self.leaf.dotted,
+                hint="Raise LimitOptions.max_page_bytes if the file is to be trusted.",
+            )
         return header
 
     def _read(

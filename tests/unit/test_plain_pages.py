@@ -1,0 +1,135 @@
+"""Pages that are taken as Arrow buffers without a decoder: which ones, and never a wrong value."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from asyncpq.decoding.plain import decode_plain, plain_width
+from asyncpq.errors import CorruptFileError
+from asyncpq.format.footer import FooterDecoder, FooterFound
+from asyncpq.format.metadata import ColumnChunk, decode_file_metadata
+from asyncpq.format.page_header import PageHeader, decode_page_header
+from asyncpq.format.schema import Leaf
+
+VALUES = list(range(1000))
+
+
+def first_page(values: pa.Array, **options: Any) -> tuple[bytes, PageHeader, Leaf, ColumnChunk]:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"x": values}), sink, use_dictionary=False, **options)
+    data = sink.getvalue()
+    found = FooterDecoder(max_footer_bytes=1 << 20).next(data, 0, len(data))
+    assert isinstance(found, FooterFound)
+    metadata = decode_file_metadata(found.metadata_bytes)
+    chunk = metadata.row_groups[0].chunk(0)
+    header = decode_page_header(data, chunk.start, complete=True)
+    assert isinstance(header, PageHeader)
+    return data[chunk.start : chunk.start + header.page_size], header, metadata.schema.leaves[0], chunk
+
+
+def decode(values: pa.Array, *, tamper: Any = None, **options: Any) -> pa.Array | None:
+    page, header, leaf, chunk = first_page(values, **options)
+    if tamper is not None:
+        page, header = tamper(page, header)
+    width = plain_width(leaf, values.type)
+    return decode_plain(page, header, leaf, chunk.codec, values.type, width, verify_crc=True) if width else None
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.int32(),
+        pa.uint32(),
+        pa.int64(),
+        pa.uint64(),
+        pa.float32(),
+        pa.float64(),
+        pa.date32(),
+        pa.time32("ms"),
+        pa.time64("us"),
+        pa.timestamp("ms"),
+        pa.timestamp("us", "UTC"),
+        pa.timestamp("ns"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("checksum", [False, True])
+def test_taken_and_equal(kind: pa.DataType, codec: str, version: str, checksum: bool) -> None:
+    values = (
+        pa.array(VALUES, pa.int64()).cast(pa.int32()).cast(kind)
+        if kind.bit_width == 32
+        else (pa.array(VALUES, pa.int64()).cast(kind))
+    )
+    options = {"compression": codec, "data_page_version": version, "write_page_checksum": checksum}
+    found = decode(values, **options)
+    assert found is not None
+    assert found.equals(values)
+    found.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        (pa.array([1, None, 3], pa.int64()), {}),
+        (pa.array([1, None, 3], pa.int64()), {"data_page_version": "2.0"}),
+        (pa.array([1, 2], pa.int8()), {}),
+        (pa.array(["a"]), {}),
+        (pa.array([True]), {}),
+        (pa.array(VALUES, pa.int64()), {"compression": "gzip"}),
+        (pa.array(VALUES, pa.int64()), {"compression": "lz4"}),
+        (pa.array(VALUES, pa.int64()), {"column_encoding": "DELTA_BINARY_PACKED"}),
+        (pa.array(VALUES, pa.float64()), {"column_encoding": "BYTE_STREAM_SPLIT"}),
+        (pa.array(VALUES, pa.timestamp("s")), {}),
+        (pa.array([], pa.int64()), {}),
+    ],
+)
+def test_all_else_goes_the_usual_way(values: pa.Array, options: dict[str, Any]) -> None:
+    try:
+        assert decode(values, **options) is None
+    except CorruptFileError:
+        assert len(values) == 0  # a column without values has no page to look at
+
+
+def test_flipped_bit_is_noticed_by_the_crc() -> None:
+    def flip(page: bytes, header: PageHeader) -> tuple[bytes, PageHeader]:
+        return page[:-5] + bytes([page[-5] ^ 1]) + page[-4:], header
+
+    with pytest.raises(CorruptFileError, match="CRC"):
+        decode(pa.array(VALUES, pa.int64()), tamper=flip, compression="none", write_page_checksum=True)
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+@pytest.mark.parametrize("delta", [-8, 8, 800])
+def test_a_size_that_lies_is_never_believed(codec: str, delta: int) -> None:
+    """Memory that the decompressor did not fill must not become values."""
+
+    def lie(page: bytes, header: PageHeader) -> tuple[bytes, PageHeader]:
+        return page, header._replace(
+            uncompressed_size=header.uncompressed_size + delta, num_values=header.num_values + delta // 8
+        )
+
+    assert decode(pa.array(VALUES, pa.int64()), tamper=lie, compression=codec) is None
+
+
+def test_required_columns_have_no_levels() -> None:
+    table = pa.table([pa.array(VALUES, pa.int64())], schema=pa.schema([pa.field("x", pa.int64(), nullable=False)]))
+    sink = io.BytesIO()
+    pq.write_table(table, sink, use_dictionary=False)
+    data = sink.getvalue()
+    found = FooterDecoder(max_footer_bytes=1 << 20).next(data, 0, len(data))
+    assert isinstance(found, FooterFound)
+    metadata = decode_file_metadata(found.metadata_bytes)
+    chunk, leaf = metadata.row_groups[0].chunk(0), metadata.schema.leaves[0]
+    header = decode_page_header(data, chunk.start, complete=True)
+    assert isinstance(header, PageHeader)
+    page = data[chunk.start : chunk.start + header.page_size]
+    found_values = decode_plain(page, header, leaf, chunk.codec, pa.int64(), 8, verify_crc=True)
+    assert found_values is not None
+    assert found_values.to_pylist() == VALUES
