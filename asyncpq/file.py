@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.decoding.types import file_schema
 from asyncpq.errors import InvalidOptionError, ObjectChangedError, RowIndexError
 from asyncpq.expressions import Expression, parse_filters
@@ -30,7 +32,8 @@ class File:
 
     Every method that reads may be called concurrently. ``columns`` are names of top-level columns, or
     their ordinals where names occur twice; None means all. ``where`` is an expression of
-    :func:`asyncpq.col` or a list as in pyarrow's ``filters=``; what it means is in docs/filter.md.
+    :func:`asyncpq.col`, a list as in pyarrow's ``filters=``, or a ``pyarrow.compute`` expression; what it
+    means is in docs/filter.md.
 
     Attributes:
         metrics: of the last call of this handle that returned; take it right after the call, or pass
@@ -126,7 +129,7 @@ class File:
         Raises:
             ColumnNotFoundError, PredicateTypeError, ...: when the scan is entered.
         """
-        question = Question(columns=_names(columns), where=_where(where), limit=_limit(limit))
+        question = Question(columns=_names(columns), where=self._where(where), limit=_limit(limit))
         return Scan(self._prepare(question), batch_size=batch_size, limit=limit)
 
     async def read(
@@ -190,7 +193,7 @@ class File:
 
     async def count(self, where: object = None) -> int:
         """How many rows match; without a predicate, from the footer."""
-        expression = _where(where)
+        expression = self._where(where)
         if expression is None:
             self._source.resources.check()
             preparation = self._prepare(Question(rows_only=True))
@@ -231,7 +234,7 @@ class File:
             wanted = Keys(lookup)
             question = Question(columns=names, where=wanted.where, prune=wanted.prune)
         else:
-            question = Question(columns=names, where=_where(where), limit=_limit(limit))
+            question = Question(columns=names, where=self._where(where), limit=_limit(limit))
         self._source.resources.check()
         preparation = self._prepare(question)
         try:
@@ -241,6 +244,14 @@ class File:
             preparation.finished()
         self._adopt(prepared.version, preparation.metrics)
         return describe(self._source, prepared, preparation.metrics, question)
+
+    def _where(self, where: object) -> Expression | None:
+        """The predicate in whichever form it was given."""
+        if where is None:
+            return None
+        if isinstance(where, pc.Expression):
+            return from_pyarrow(where, self.schema)
+        return parse_filters(where)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -299,10 +310,6 @@ class File:
             await pipeline.close()
         read.check_complete()
         return tables
-
-
-def _where(where: object) -> Expression | None:
-    return None if where is None else parse_filters(where)
 
 
 def _names(columns: Sequence[str | int] | None) -> list[str | int] | None:

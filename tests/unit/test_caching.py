@@ -1,0 +1,215 @@
+"""The memory cache, the chain of tiers, single flight and the budget of bytes in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from asyncpq.caching.keys import ContentKey, Pointer, PointerKey, version_digest
+from asyncpq.caching.memory import ENTRY_OVERHEAD_BYTES, MemoryCache
+from asyncpq.caching.single_flight import SingleFlight
+from asyncpq.caching.tiers import look_up
+from asyncpq.resources import ByteBudget, TailSizes
+from asyncpq.storage.base import Validator
+
+
+def test_memory_keeps_within_its_budget_and_drops_the_oldest() -> None:
+    cache = MemoryCache(3 * (100 + ENTRY_OVERHEAD_BYTES))
+    for name in "abc":
+        cache.put(name, name.upper(), 100)
+    assert cache.get("a") == "A"  # now the youngest
+    cache.put("d", "D", 100)
+    assert [cache.get(name) for name in "abcd"] == ["A", None, "C", "D"]
+    assert cache.current_bytes == cache.max_bytes
+
+
+def test_memory_weighs_again_what_is_put_again() -> None:
+    cache = MemoryCache(2000)
+    cache.put("a", 1, 100)
+    cache.put("b", 2, 100)
+    cache.put("a", 1, 1700)
+    assert cache.get("b") is None
+    assert cache.current_bytes == 1700 + ENTRY_OVERHEAD_BYTES
+
+
+def test_memory_refuses_what_is_larger_than_itself() -> None:
+    cache = MemoryCache(1000)
+    cache.put("a", 1, 100)
+    cache.put("b", 2, 1001)
+    cache.put("a", 3, 1001)
+    assert cache.get("b") is None
+    assert cache.get("a") is None  # the old value would be stale
+    nothing = MemoryCache(0)
+    nothing.put("a", 1, 0)
+    assert len(nothing) == 0
+
+
+def test_memory_is_safe_in_threads() -> None:
+    cache = MemoryCache(50_000)
+
+    def work(seed: int) -> None:
+        for number in range(2000):
+            key = (seed * number) % 300
+            cache.put(key, key, key)
+            assert cache.get(key) in (None, key)
+            cache.get_many([1, 2, key])
+            if number % 100 == 0:
+                cache.discard_if(lambda one, doomed=key: one == doomed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 7, 11, 13)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0 <= cache.current_bytes <= 50_000
+    cache.clear()
+    assert cache.current_bytes == 0
+
+
+def test_keys_differ_by_everything_that_matters() -> None:
+    base = ("namespace", "s3|endpoint|bucket|key", Validator(10, '"etag"'))
+    digests = {
+        version_digest(*base),
+        version_digest("other", *base[1:]),
+        version_digest(base[0], "s3|endpoint|bucket|other", base[2]),
+        version_digest(*base[:2], Validator(11, '"etag"')),
+        version_digest(*base[:2], Validator(10, '"other"')),
+        version_digest(*base[:2], Validator(10, 'W/"etag"')),
+        version_digest(*base[:2], Validator(10, version="1")),
+        version_digest("names", "pace" + base[1], base[2]),
+    }
+    assert len(digests) == 8
+    assert version_digest(*base) == version_digest(*base)
+    key = ContentKey(b"v" * 16, "page", 1, 2)
+    assert len({key.encode(), key._replace(kind="dictionary").encode(), key._replace(stop=3).encode()}) == 3
+
+
+class Tier:
+    """A tier that counts what it is asked."""
+
+    def __init__(self, entries: Mapping[ContentKey, bytes]) -> None:
+        self.entries = dict(entries)
+        self.asked: list[list[ContentKey]] = []
+
+    async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
+        self.asked.append(list(keys))
+        return [self.entries.get(key) for key in keys]
+
+    async def put_many(self, entries: Mapping[ContentKey, bytes]) -> None:
+        self.entries.update(entries)
+
+    async def get_pointer(self, key: PointerKey) -> Pointer | None:
+        return None
+
+    async def put_pointer(self, key: PointerKey, pointer: Pointer) -> None: ...
+
+    async def drop_pointer(self, key: PointerKey) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def test_tiers_are_asked_in_order_and_filled_upwards() -> None:
+    keys = [ContentKey(b"v", "page", start, start + 1) for start in range(3)]
+    near, far = Tier({keys[0]: b"0"}), Tier({keys[1]: b"1"})
+    assert await look_up([near, far], keys) == {keys[0]: b"0", keys[1]: b"1"}
+    assert near.asked == [keys]
+    assert far.asked == [keys[1:]]
+    assert near.entries[keys[1]] == b"1"
+
+
+async def test_one_flight_for_all_and_a_cancelled_leader_harms_nobody() -> None:
+    flights = SingleFlight()
+    started = 0
+    landed = asyncio.Event()
+
+    async def fetch() -> str:
+        nonlocal started
+        started += 1
+        await landed.wait()
+        return "rows"
+
+    leader = asyncio.ensure_future(flights.run("key", fetch))
+    others = [asyncio.ensure_future(flights.run("key", fetch)) for _ in range(50)]
+    await asyncio.sleep(0)
+    leader.cancel()
+    await asyncio.sleep(0)
+    landed.set()
+    assert await asyncio.gather(*others) == ["rows"] * 50
+    assert started == 1
+    with pytest.raises(asyncio.CancelledError):
+        await leader
+    assert flights.get("key") is None
+
+
+async def test_a_flight_that_nobody_waits_for_is_cancelled() -> None:
+    flights = SingleFlight()
+    cancelled = asyncio.Event()
+
+    async def fetch() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    waiters = [asyncio.ensure_future(flights.run("key", fetch)) for _ in range(3)]
+    await asyncio.sleep(0)
+    for waiter in waiters:
+        waiter.cancel()
+    await asyncio.gather(*waiters, return_exceptions=True)
+    await asyncio.wait_for(cancelled.wait(), 1)
+
+
+async def test_a_failure_reaches_all_waiters_and_is_not_kept() -> None:
+    flights = SingleFlight()
+    failing = True
+
+    async def fetch() -> str:
+        await asyncio.sleep(0)
+        if failing:
+            raise OSError("no")
+        return "rows"
+
+    outcomes = await asyncio.gather(*(flights.run("key", fetch) for _ in range(3)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [OSError] * 3
+    failing = False
+    assert await flights.run("key", fetch) == "rows"
+
+
+async def test_closing_ends_what_flies() -> None:
+    flights = SingleFlight()
+    waiter = asyncio.ensure_future(flights.run("key", lambda: asyncio.sleep(60)))
+    await asyncio.sleep(0)
+    await flights.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+
+
+async def test_budget_is_first_come_first_served() -> None:
+    budget = ByteBudget(100)
+    budget.take(80)
+    large, small = budget.request(50), budget.request(10)
+    assert not large.done()
+    assert not small.done()  # does not overtake
+    budget.release(80)
+    assert large.done()
+    assert small.done()
+    assert budget.used == 60
+    waiting = budget.request(90)
+    assert budget.withdraw(waiting) is False
+    assert budget.withdraw(large) is True
+    budget.release(60)
+    assert budget.used == 0
+
+
+def test_tail_sizes_are_learnt_by_folder() -> None:
+    sizes = TailSizes(640 * 1024)
+    assert sizes.guess("s3://b/lake/one") == 640 * 1024
+    sizes.learn("s3://b/lake/one", 20_000)
+    assert 20_000 <= sizes.guess("s3://b/lake/two") <= 30_000
+    assert sizes.guess("s3://b/other/two") == 640 * 1024
+    sizes.learn("s3://b/lake/two", 5_000_000)
+    assert sizes.guess("s3://b/lake/three") >= 5_000_000
