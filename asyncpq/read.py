@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -28,10 +28,18 @@ DECODED_AHEAD = 2  # units that may lie decoded before their consumer comes
 
 
 class Fetched(NamedTuple):
-    """The bytes of items, and what the cache had decoded of them."""
+    """What was fetched for a list of items, in its order.
 
-    data: dict[ContentKey, bytes]
-    decoded: dict[ContentKey, Dictionary | LeafArray]
+    Attributes:
+        keys: of the items.
+        values: bytes, or what the cache had decoded already.
+    """
+
+    keys: list[ContentKey]
+    values: list[bytes | Dictionary | LeafArray]
+
+
+NOTHING = Fetched([], [])
 
 
 class Read:
@@ -85,30 +93,22 @@ class Read:
                 self._future_items.setdefault(piece.row_group.ordinal, []).extend(piece.items)
         return units
 
-    def _key(self, item: Item) -> ContentKey:
-        return self.version.key(item.kind, item.start, item.stop)
-
     async def fetch(self, items: Sequence[Item], round_: int) -> Fetched:
         """Bytes of ``items``, all misses of all caches in one round."""
-        memory = self._source.resources.memory
         metrics = self.context.metrics
-        wanted = [self._key(item) for item in items]
-        decoded: dict[ContentKey, Dictionary | LeafArray] = {}
-        keys: list[ContentKey] = []
-        for key, value in zip(wanted, memory.get_many([key.decoded for key in wanted]), strict=True):
-            if value is None:
-                keys.append(key)
-            else:
-                decoded[key] = value
-        metrics.cache_hits += len(decoded)
-        if not keys:
-            return Fetched({}, decoded)
-        context = self.context.step("data", round_)
-        started = time.perf_counter()
-        data, asked = await self._source.fetch_parts(self.version, keys, context, admit=self._admit)
-        metrics.wait_s += time.perf_counter() - started
-        self.asked_store |= asked
-        return Fetched(data, decoded)
+        keys = [self.version.key(item.kind, item.start, item.stop) for item in items]
+        values = self._source.resources.memory.get_many([key.decoded for key in keys])
+        missing = [key for key, value in zip(keys, values, strict=True) if value is None]
+        metrics.cache_hits += len(keys) - len(missing)
+        if missing:
+            started = time.perf_counter()
+            data, asked = await self._source.fetch_parts(
+                self.version, missing, self.context.step("data", round_), admit=self._admit
+            )
+            metrics.wait_s += time.perf_counter() - started
+            self.asked_store |= asked
+            values = [data[key] if value is None else value for key, value in zip(keys, values, strict=True)]
+        return Fetched(keys, values)
 
     async def run(self, unit: Unit) -> list[pa.Table]:
         """Fetch and decode one unit; units of one row group in order."""
@@ -118,7 +118,7 @@ class Read:
     async def decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
         """The matching rows of a unit, one table for each of its row groups."""
         resources = self._source.resources
-        size = sum(map(len, fetched.data.values()))
+        size = sum([len(value) for value in fetched.values if isinstance(value, bytes)])
         inline = size < INLINE_BYTES and not self.plan.late
         started = time.perf_counter()
         try:
@@ -132,7 +132,7 @@ class Read:
                 for piece, reader, matched in matches
             ]
             items = [item for some in late for item in some]
-            rest = await self.fetch(items, self.context.round + 1) if items else Fetched({}, {})
+            rest = await self.fetch(items, self.context.round + 1) if items else NOTHING
             return await resources.in_thread(lambda: self._emit_all(matches, late, rest))
         finally:
             self.context.metrics.decode_s += time.perf_counter() - started
@@ -154,13 +154,14 @@ class Read:
 
     def _decode_all(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
         matches = self._match_all(unit, fetched)
-        return self._emit_all(matches, [[] for _ in matches], Fetched({}, {}))
+        return self._emit_all(matches, [()] * len(matches), NOTHING)
 
     def _match_all(self, unit: Unit, fetched: Fetched) -> list[tuple[Piece, RowGroupReader, Matched]]:
         matches: list[tuple[Piece, RowGroupReader, Matched]] = []
+        arrived = zip(*fetched, strict=True)
         for piece in unit.pieces:
             reader = self._reader(piece.row_group)
-            self._add(reader, piece.items, fetched)
+            self._add(reader, piece.items, arrived)
             matched = reader.match(self.plan.first_columns(piece.row_group))
             self._rows_seen += matched.seen
             matches.append((piece, reader, matched))
@@ -170,8 +171,9 @@ class Read:
         self, matches: Sequence[tuple[Piece, RowGroupReader, Matched]], late: Sequence[Sequence[Item]], rest: Fetched
     ) -> list[pa.Table]:
         tables: list[pa.Table] = []
+        arrived = zip(*rest, strict=True)
         for (piece, reader, matched), items in zip(matches, late, strict=True):
-            self._add(reader, items, rest)
+            self._add(reader, items, arrived)
             self.rows_matched += matched.num_rows
             if matched.num_rows and not self._rows_only:
                 tables.append(reader.emit(matched))
@@ -196,22 +198,21 @@ class Read:
         if key is not None:
             self._source.resources.memory.put(key.decoded, array, array.weight)
 
-    def _add(self, reader: RowGroupReader, items: Sequence[Item], fetched: Fetched) -> None:
-        memory = self._source.resources.memory
-        for item in items:
-            key = self._key(item)
-            decoded = fetched.decoded.get(key)
+    def _add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterator[tuple[ContentKey, object]]) -> None:
+        """Hand the next fetched values to the reader whose items they are."""
+        for item, (key, value) in zip(items, arrived, strict=False):
             if item.kind == "dictionary":
-                if not isinstance(decoded, Dictionary):
-                    decoded = reader.decode_dictionary(item, fetched.data[key])
-                    memory.put(key.decoded, decoded, decoded.weight)
-                reader.set_dictionary(item, decoded)
-            elif isinstance(decoded, LeafArray):
-                reader.add_decoded(item, decoded)
-            else:
+                if isinstance(value, bytes):
+                    value = reader.decode_dictionary(item, value)
+                    self._source.resources.memory.put(key.decoded, value, value.weight)
+                if isinstance(value, Dictionary):
+                    reader.set_dictionary(item, value)
+            elif isinstance(value, LeafArray):
+                reader.add_decoded(item, value)
+            elif isinstance(value, bytes):
                 if self._keep_decoded and item.kind == "page":
                     self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
-                reader.add(item, fetched.data[key])
+                reader.add(item, value)
 
 
 class _Running:

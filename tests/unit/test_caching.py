@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pytest
 
@@ -57,7 +59,7 @@ def test_memory_is_safe_in_threads() -> None:
             assert cache.get(key) in (None, key)
             cache.get_many([1, 2, key])
             if number % 100 == 0:
-                cache.discard_if(lambda one, doomed=key: one == doomed)
+                cache.discard_if(partial(operator.eq, key))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 7, 11, 13)]
     for thread in threads:
