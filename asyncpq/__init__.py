@@ -46,6 +46,9 @@ from asyncpq.options import (
 from asyncpq.plan import Plan
 from asyncpq.scan import Scan
 from asyncpq.session import Session, open_file
+from asyncpq.storage.base import Validator
+
+__version__ = "0.1.0"
 
 __all__ = [
     "AccessDeniedError",
@@ -86,6 +89,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "UnsupportedStoreError",
     "UsageError",
+    "Validator",
     "blocking",
     "col",
     "etag",

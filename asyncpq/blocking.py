@@ -108,7 +108,12 @@ class Scan(_Bridge[async_scan.Scan]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._portal.call(self._inner.close())
+        self.close()
+
+    def close(self) -> None:
+        """End the scan; nothing is left to end once the session is closed. Idempotent."""
+        if not self._portal.closed:
+            self._portal.call(self._inner.close())
 
     @property
     def schema(self) -> pa.Schema:
@@ -126,7 +131,7 @@ class Scan(_Bridge[async_scan.Scan]):
                     return
         finally:
             if not entered:
-                self._portal.call(self._inner.close())
+                self.close()
 
 
 class File(_Bridge[async_file.File]):

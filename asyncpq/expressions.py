@@ -16,6 +16,7 @@ are known.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias, TypeVar
@@ -263,7 +264,10 @@ class Column:
         return Not(IsNull(self.name))
 
     def between(self, low: object, high: object) -> Expression:
-        """``low <= column <= high``."""
+        """``low <= column <= high``, both ends included.
+
+        A bound of None is null, not an open end: it matches no row. Write ``col(...) <= high`` for one bound.
+        """
         return (self >= low) & (self <= high)
 
     def starts_with(self, prefix: str | bytes) -> Expression:
@@ -273,7 +277,7 @@ class Column:
         return StartsWith(self.name, prefix)
 
     def _no_logic(self, other: object = None) -> NoReturn:
-        raise ExpressionError(f"col({self.name!r}) is a column, not a predicate", hint="Compare it: col(...) == True.")
+        raise _bare_column(self)
 
     __and__ = __rand__ = __or__ = __ror__ = __invert__ = __bool__ = _no_logic
 
@@ -300,10 +304,26 @@ def _operand(value: object, operator: str) -> Expression:
         return value
     if isinstance(value, bool):
         return Constant(value)
+    if isinstance(value, Column):
+        raise _bare_column(value)
     raise ExpressionError(
         f"{operator} joins predicates, not {value!r}",
         hint="Put each comparison in parentheses: (col('a') == 1) & (col('b') < 2).",
     )
+
+
+def _bare_column(column: Column) -> ExpressionError:
+    return ExpressionError(
+        f"{column!r} is a column, not a predicate",
+        column=column.name,
+        hint=f"Compare it, such as {column!r} == 1, or {column!r} == True for a column of booleans.",
+    )
+
+
+_ACCEPTED = (
+    'Give an expression of asyncpq.col, such as col("id") == 1, a list as in pyarrow\'s filters=, such as '
+    '[("id", "==", 1)], or a pyarrow.compute expression; None for all rows.'
+)
 
 
 def parse_filters(filters: object) -> Expression:
@@ -318,8 +338,14 @@ def parse_filters(filters: object) -> Expression:
     """
     if isinstance(filters, Expression):
         return filters
-    if not isinstance(filters, (list, tuple)) or not filters:
-        raise ExpressionError(f"filters must be a non-empty list of (column, op, value) tuples, not {filters!r}")
+    if isinstance(filters, Column):
+        raise _bare_column(filters)
+    if not isinstance(filters, (list, tuple)):
+        raise ExpressionError(f"{reprlib.repr(filters)} is not a predicate", hint=_ACCEPTED)
+    if not filters:
+        raise ExpressionError("[] is not a predicate: a list of filters holds at least one", hint=_ACCEPTED)
+    if len(filters) == 3 and all(isinstance(part, str) for part in filters[:2]):
+        raise ExpressionError(f"{reprlib.repr(filters)} is one filter, not a list", hint="Put it in a list: [(...)].")
     if isinstance(filters[0], (list, tuple)) and filters[0] and isinstance(filters[0][0], str):
         return _conjunction(filters)
     return _join(Or, [_conjunction(group) for group in filters])

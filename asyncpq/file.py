@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,13 +19,12 @@ from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.lookup import Keys
 from asyncpq.metrics import ReadMetrics
+from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.plan import Plan, describe
 from asyncpq.prepared import Preparation, Prepared, Question
 from asyncpq.read import Pipeline
-from asyncpq.scan import DEFAULT_BATCH_SIZE, Scan
+from asyncpq.scan import Scan
 from asyncpq.storage.base import RequestContext, Validator
-
-ROUND_BYTES = 64 << 20  # a lookup of at most this size is fetched in one round, outside the read-ahead
 
 
 class File:
@@ -36,8 +36,8 @@ class File:
     means is in docs/filter.md.
 
     Attributes:
-        metrics: of the last call of this handle that returned; take it right after the call, or pass
-            ``metrics=`` to have counts of one call alone.
+        metrics: of the call of this handle that ended last, whether it returned or raised; of a scan
+            see :attr:`asyncpq.Scan.metrics`. With concurrent calls, take it before the next await.
     """
 
     def __init__(self, source: ObjectSource, version: FileVersion) -> None:
@@ -95,15 +95,19 @@ class File:
         """
         self._source.resources.check()
         metrics = ReadMetrics()
-        context = RequestContext(metrics, round=1)
+        context = RequestContext(metrics)
+        version = self._version
         try:
-            try:
-                await self._source.validate(self._version, context)
-            except ObjectChangedError:
-                await self._source.forget()
-                self._version = await self._source.version(context)
+            async with self._source.resources.deadline(self.url):
+                try:
+                    await self._source.validate(version, context)
+                except ObjectChangedError:
+                    await self._source.forget(version)
+                    version = await self._source.version(context)
         finally:
-            self._settle(metrics)
+            self.metrics = metrics
+            self._source.resources.metrics.add(metrics)
+        self._adopt(version)
         return self._version.validator
 
     # -- rows -------------------------------------------------------------------------------------
@@ -129,8 +133,9 @@ class File:
         Raises:
             ColumnNotFoundError, PredicateTypeError, ...: when the scan is entered.
         """
-        question = Question(columns=_names(columns), where=self._where(where), limit=_limit(limit))
-        return Scan(self._prepare(question), batch_size=batch_size, limit=limit)
+        question = Question(columns=_names(columns), where=self._where(where), limit=_count("limit", limit, 0))
+        size = _count("batch_size", batch_size, 1)
+        return Scan(self._prepare(question), batch_size=size or DEFAULT_BATCH_SIZE, limit=question.limit)
 
     async def read(
         self, columns: Sequence[str | int] | None = None, where: object = None, *, limit: int | None = None
@@ -138,9 +143,8 @@ class File:
         """All matching rows in one table, in file order."""
         async with self.scan(columns, where, limit=limit) as scan:
             batches = [batch async for batch in scan]
-            table = pa.Table.from_batches(batches, schema=scan.schema)
-        self.metrics = scan.metrics
-        return table
+            self.metrics = scan.metrics
+            return _table(batches, scan.schema)
 
     async def lookup(
         self,
@@ -162,14 +166,12 @@ class File:
             The rows in file order, duplicates in the file included; keys without rows give none.
 
         Raises:
-            QueryError: no keys, lists of unequal lengths, or unknown columns.
+            QueryError: no key columns, lists of unequal lengths, or unknown columns.
         """
-        wanted = Keys(keys)
-        question = Question(columns=wanted.columns(_names(columns), with_keys), where=wanted.where, prune=wanted.prune)
-        prepared, table = await self._collect(question)
-        return wanted.finish(
-            table, _names(columns), with_keys, [field.name for field in prepared.version.metadata.schema.fields]
-        )
+        wanted, names = Keys(keys), _names(columns)
+        read = wanted.columns(names, with_keys, self._version.metadata.schema)
+        _, table = await self._collect(Question(columns=read, where=wanted.where, prune=wanted.prune))
+        return wanted.finish(table, names, with_keys)
 
     async def take(self, rows: Sequence[int], columns: Sequence[str | int] | None = None) -> pa.Table:
         """Rows by their numbers in the file, in the order asked, duplicates included.
@@ -181,6 +183,7 @@ class File:
             ObjectChangedError: the object is another version now.
         """
         total = self.num_rows
+        rows = _row_numbers(rows)
         for row in rows:
             if not 0 <= row < total:
                 raise RowIndexError(f"row {row} is not in a file of {total} rows", url=self.url)
@@ -188,27 +191,14 @@ class File:
         _, table = await self._collect(Question(columns=_names(columns), rows=distinct, positional=True))
         if len(distinct) == len(rows) and all(left < right for left, right in itertools.pairwise(rows)):
             return table
+        if not table.num_columns:
+            return _counted(len(rows))
         position = {row: at for at, row in enumerate(distinct)}
         return table.take(pa.array([position[row] for row in rows], pa.int64()))
 
     async def count(self, where: object = None) -> int:
         """How many rows match; without a predicate, from the footer."""
-        expression = self._where(where)
-        if expression is None:
-            self._source.resources.check()
-            preparation = self._prepare(Question(rows_only=True))
-            try:
-                async with preparation.deadline():
-                    prepared = await preparation.prepare(scan=False)
-                    await preparation.ensure_fresh(prepared)
-            except ObjectChangedError as error:
-                await preparation.changed(error, restartable=True)
-                prepared = await preparation.prepare(scan=False)
-            finally:
-                preparation.finished()
-            self._adopt(prepared.version, preparation.metrics)
-            return prepared.version.metadata.num_rows
-        prepared, _ = await self._collect(Question(where=expression, rows_only=True))
+        prepared, _ = await self._collect(Question(where=self._where(where), rows_only=True))
         return prepared.read.rows_matched
 
     async def plan(
@@ -234,7 +224,7 @@ class File:
             wanted = Keys(lookup)
             question = Question(columns=names, where=wanted.where, prune=wanted.prune)
         else:
-            question = Question(columns=names, where=self._where(where), limit=_limit(limit))
+            question = Question(columns=names, where=self._where(where), limit=_count("limit", limit, 0))
         self._source.resources.check()
         preparation = self._prepare(question)
         try:
@@ -242,8 +232,8 @@ class File:
                 prepared = await preparation.prepare(scan=lookup is None)
         finally:
             preparation.finished()
-        self._adopt(prepared.version, preparation.metrics)
-        return describe(self._source, prepared, preparation.metrics, question)
+        self.metrics = preparation.metrics
+        return describe(self._source, prepared, preparation.metrics, question, scan=lookup is None)
 
     def _where(self, where: object) -> Expression | None:
         """The predicate in whichever form it was given."""
@@ -256,15 +246,12 @@ class File:
     # -- inside -----------------------------------------------------------------------------------
 
     def _prepare(self, question: Question) -> Preparation:
-        return Preparation(self._source, question, self._version)
+        return Preparation(self._source, question, self._version, self._adopt)
 
-    def _adopt(self, version: FileVersion, metrics: ReadMetrics) -> None:
-        self._version = version
-        self.metrics = metrics
-
-    def _settle(self, metrics: ReadMetrics) -> None:
-        self.metrics = metrics
-        self._source.resources.metrics.add(metrics)
+    def _adopt(self, version: FileVersion) -> None:
+        """The version that was read last, unless a newer one was seen meanwhile."""
+        if version.observed_at >= self._version.observed_at:
+            self._version = version
 
     async def _collect(self, question: Question) -> tuple[Prepared, pa.Table]:
         """Run a read to its end; over again while the object changes, where that is allowed."""
@@ -273,19 +260,20 @@ class File:
         try:
             async with preparation.deadline():
                 prepared, tables = await self._attempts(preparation)
+            preparation.metrics.rows_returned = prepared.read.rows_matched
         finally:
             preparation.finished()
-        table = pa.concat_tables(tables) if tables else prepared.shape.schema.empty_table()
-        preparation.metrics.rows_returned = prepared.read.rows_matched
-        self._adopt(prepared.version, preparation.metrics)
-        return prepared, table
+            self.metrics = preparation.metrics
+        if len(tables) == 1:
+            return prepared, tables[0]
+        return prepared, _table([batch for table in tables for batch in table.to_batches()], prepared.shape.schema)
 
     async def _attempts(self, preparation: Preparation) -> tuple[Prepared, list[pa.Table]]:
         while True:
             prepared = await preparation.prepare(scan=False)
             try:
                 tables = await self._run(prepared)
-                await preparation.ensure_fresh(prepared)
+                await prepared.read.ensure_current()
             except ObjectChangedError as error:
                 await preparation.changed(error, restartable=True)
             else:
@@ -294,9 +282,13 @@ class File:
     async def _run(self, prepared: Prepared) -> list[pa.Table]:
         read, resources = prepared.read, self._source.resources
         size = prepared.plan.num_bytes()
-        if size <= ROUND_BYTES:
+        if size <= resources.options.limits.round_bytes:
             units = read.units(1 << 62)
-            tables = await read.run(units[0]) if units else []
+            resources.budget.take(size)  # it waits for nobody, and others wait for it
+            try:
+                tables = await read.run(units[0]) if units else []
+            finally:
+                resources.budget.release(size)
             read.check_complete()
             return tables
         pipeline = Pipeline(read, read.units(resources.options.limits.unit_bytes), self._source)
@@ -312,15 +304,45 @@ class File:
         return tables
 
 
-def _names(columns: Sequence[str | int] | None) -> list[str | int] | None:
+def _names(columns: Any) -> list[str | int] | None:
     if columns is None:
         return None
-    if isinstance(columns, str):
-        raise InvalidOptionError(f"columns={columns!r}: must be a list of names", hint=f"Write [{columns!r}].")
-    return list(columns)
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise InvalidOptionError(f"columns={columns!r}: must be a list of names", hint="Write [...] around the name.")
+    names = list(columns)
+    for name in names:
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            raise InvalidOptionError(f"columns: {name!r} is neither a name nor an ordinal")
+    return names
 
 
-def _limit(limit: int | None) -> int | None:
-    if limit is not None and limit < 0:
-        raise InvalidOptionError(f"limit={limit}: must be 0 or more rows")
-    return limit
+def _count(name: str, value: Any, least: int) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
+    return value
+
+
+def _row_numbers(rows: Any) -> list[int]:
+    """Row numbers as ints; Arrow and numpy arrays are taken as lists."""
+    if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+        raise InvalidOptionError(f"rows={rows!r}: must be a list of row numbers")
+    values = rows.to_pylist() if isinstance(rows, (pa.Array, pa.ChunkedArray)) else list(rows)
+    if any(isinstance(row, bool) for row in values):
+        raise InvalidOptionError("rows must be whole numbers, not True or False")
+    try:
+        return [operator.index(row) for row in values]
+    except TypeError as error:
+        raise InvalidOptionError(f"rows must be whole numbers: {error}") from error
+
+
+def _table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """One table; a table without columns keeps its number of rows, which needs a schema of its own."""
+    if len(schema) or not batches:
+        return pa.Table.from_batches(batches, schema=schema)
+    return _counted(sum(batch.num_rows for batch in batches))
+
+
+def _counted(num_rows: int) -> pa.Table:
+    """Rows without columns."""
+    rows = pa.StructArray.from_buffers(pa.struct([]), num_rows, [None])
+    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import AmbiguousColumnError, QueryError
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or
+from asyncpq.fetching.planner import resolve_field
+from asyncpq.format.schema import ParquetSchema
 from asyncpq.scalars import as_scalar
 
 KEY_POSITION = "key_position"
@@ -29,9 +31,12 @@ class Keys:
         prune: a sharper predicate to prune by, or None.
     """
 
-    def __init__(self, keys: Mapping[str, Any]) -> None:
-        if not keys:
-            raise QueryError("a lookup needs at least one key column")
+    def __init__(self, keys: Any) -> None:
+        if not isinstance(keys, Mapping) or not keys:
+            raise QueryError(
+                "a lookup needs at least one key column",
+                hint='Pass a mapping of column to value or list of values, such as {"id": 42}.',
+            )
         self.names = tuple(keys)
         lists = {name: _values(value) for name, value in keys.items()}
         lengths = {len(values) for values in lists.values()}
@@ -62,42 +67,45 @@ class Keys:
         """Whether ``where`` alone says which rows match."""
         return len(self.names) == 1 or self._count <= 1
 
-    def columns(self, columns: list[str | int] | None, with_keys: bool) -> list[str | int] | None:
-        """The columns to read: those asked for, and the keys where they are needed to pair rows with keys."""
+    def columns(
+        self, columns: list[str | int] | None, with_keys: bool, schema: ParquetSchema
+    ) -> list[str | int] | None:
+        """The columns to read: those asked for, and the keys' where they are needed to pair rows with keys.
+
+        Args:
+            columns: names and ordinals, as the caller asked.
+            schema: of the file, whose top-level fields hold the keys.
+        """
         if columns is None or (self._exact and not with_keys):
             return columns
-        return [*columns, *(name for name in self.names if name not in columns)]
+        fields = dict.fromkeys(resolve_field(schema, name)[0] for name in self.names)
+        asked = {name if isinstance(name, int) else schema.field(name).index for name in columns}
+        return [*columns, *(field.name for field in fields if field.index not in asked)]
 
-    def finish(
-        self, table: pa.Table, columns: list[str | int] | None, with_keys: bool, names: Sequence[str]
-    ) -> pa.Table:
+    def finish(self, table: pa.Table, columns: list[str | int] | None, with_keys: bool) -> pa.Table:
         """From the rows of ``where`` to the rows of the lookup.
 
         Args:
             table: rows that satisfy ``where``, with the columns of :meth:`columns`.
             columns: as the caller asked.
             with_keys: add the position of the key.
-            names: all columns of the file, in order, for ``columns=None``.
         """
-        if with_keys and KEY_POSITION in table.column_names:
-            raise AmbiguousColumnError(f"the file has a column {KEY_POSITION!r} of its own", column=KEY_POSITION)
         if self._exact and not with_keys:
             return table
+        if with_keys and KEY_POSITION in table.column_names:
+            raise AmbiguousColumnError(f"the file has a column {KEY_POSITION!r} of its own", column=KEY_POSITION)
         rows, positions = self._pairs(table)
-        if with_keys:
-            table = table.take(pa.array(rows, pa.int64()))
-        else:
-            table = table.take(pa.array(sorted(set(rows)), pa.int64()))
-        width = len(names) if columns is None else len(columns)
-        table = table.select(list(range(width)))
+        table = table.take(pa.array(rows if with_keys else sorted(set(rows)), pa.int64()))
+        if columns is not None:
+            table = table.select(list(range(len(columns))))
         if with_keys:
             table = table.append_column(KEY_POSITION, pa.array(positions, pa.int64()))
         return table
 
     def _pairs(self, table: pa.Table) -> tuple[list[int], list[int]]:
         """Pairs of (row in ``table``, position of key), by row, then by position."""
-        columns = [table.column(name) for name in self.names]
-        pairs = self._hashed(columns) if self._hashable(columns) else self._compared(table)
+        columns = [_column(table, name) for name in self.names]
+        pairs = self._hashed(columns) if self._hashable(columns) else self._compared(columns, table.num_rows)
         return [row for row, _ in pairs], [position for _, position in pairs]
 
     def _hashable(self, columns: Sequence[pa.ChunkedArray]) -> bool:
@@ -114,16 +122,27 @@ class Keys:
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
         return [(row, position) for row, key in enumerate(rows) for position in by_key.get(key, ())]
 
-    def _compared(self, table: pa.Table) -> list[tuple[int, int]]:
+    def _compared(self, columns: Sequence[pa.ChunkedArray], num_rows: int) -> list[tuple[int, int]]:
         """Key by key, by the filter itself: for types whose Python values compare otherwise."""
-        arrays = {name: table.column(name) for name in self.names}
+        names = [f"key{number}" for number in range(len(columns))]
+        arrays = dict(zip(names, columns, strict=True))
         types = {name: column.type for name, column in arrays.items()}
         pairs: list[tuple[int, int]] = []
         for position, values in enumerate(self._tuples):
-            expression = _and([_equals(name, value) for name, value in zip(self.names, values, strict=True)])
-            mask = compile_filter(expression, types).mask(arrays, table.num_rows)
+            expression = _and([_equals(name, value) for name, value in zip(names, values, strict=True)])
+            mask = compile_filter(expression, types).mask(arrays, num_rows)
             pairs.extend((row, position) for row in pc.indices_nonzero(mask).to_pylist())
         return sorted(pairs)
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column, or a leaf of a struct column by its dotted path."""
+    field = name
+    while field not in table.column_names and "." in field:
+        field = field.rpartition(".")[0]
+    column = table.column(field)
+    path = name[len(field) + 1 :]
+    return pc.struct_field(column, path.split(".")) if path else column
 
 
 def _values(value: Any) -> list[Any]:

@@ -53,8 +53,8 @@ class ReadMetrics:
         rounds: longest chain of requests that had to wait for one another.
         cache_hits, cache_misses: footers, indexes, dictionaries and pages looked up in caches.
         row_groups_total, row_groups_read: of the file; after pruning.
-        pages_total, pages_read: data pages of the touched columns in all row groups that have an
-            OffsetIndex; pages decoded.
+        pages_total: data pages, known by OffsetIndex, of the touched columns in the row groups read.
+        pages_read: data pages decoded, those of columns without an OffsetIndex included.
         rows_scanned: rows that the filter saw. rows_returned: rows that came out.
         restarts: how often the read began again because the object had changed.
         fallbacks: what could not be done the best way, and why.
@@ -85,6 +85,15 @@ class ReadMetrics:
     fallbacks: list[str] = field(default_factory=list)
     log: list[RequestRecord] = field(default_factory=list)
     total: ReadMetrics | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.requests} requests in {self.rounds} rounds, {self.bytes_fetched} bytes; "
+            f"row groups {self.row_groups_read} of {self.row_groups_total}, pages {self.pages_read} of "
+            f"{self.pages_total}, rows {self.rows_scanned} seen and {self.rows_returned} returned; "
+            f"cache hits {self.cache_hits}, misses {self.cache_misses}"
+        )
+        return f"{text}; fallbacks: {'; '.join(self.fallbacks)}" if self.fallbacks else text
 
     def record(self, request: RequestRecord) -> None:
         """Count one request that has ended."""

@@ -14,7 +14,31 @@ from asyncpq.errors import InvalidOptionError
 KIB = 1024
 MIB = 1024 * KIB
 
+DEFAULT_BATCH_SIZE = 65_536
+"""Rows of a scan's batch, at most, where the caller does not say."""
+
 LateMaterialization = Literal["auto", "always", "never"]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _require_numbers(options: object, at_least: float, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        _require(_is_number(value) and value >= at_least, name, value, f"must be a number of at least {at_least}")
+
+
+def _require_positive(options: object, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        _require(_is_number(value) and value > 0, name, value, "must be a positive number")
+
+
+def _require_flags(options: object, *names: str) -> None:
+    for name in names:
+        _require(isinstance(getattr(options, name), bool), name, getattr(options, name), "must be True or False")
 
 
 def _require(condition: bool, name: str, value: object, rule: str) -> None:
@@ -33,7 +57,10 @@ class CachePolicy:
     max_age_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(self.max_age_s >= 0, "max_age_s", self.max_age_s, "must be 0 or more seconds")
+        _require(self.kind in ("etag", "immutable"), "kind", self.kind, 'must be "etag" or "immutable"')
+        _require(
+            _is_number(self.max_age_s) and self.max_age_s >= 0, "max_age_s", self.max_age_s, "must be 0 or more seconds"
+        )
 
 
 def etag(max_age_s: float = 5.0) -> CachePolicy:
@@ -59,8 +86,8 @@ class RequestOptions:
             footer and page indexes. A session learns from the tails it has seen.
         gap_bytes: two ranges closer than this are fetched as one.
         part_bytes: merged ranges larger than this are cut into parts of this size.
-        max_requests: at most this many GETs in one round of a lookup (ranges are merged until they
-            fit); None for no bound.
+        max_requests: ranges are merged until one round has at most this many; None for no bound.
+            Merged ranges larger than ``part_bytes`` are still cut into parts.
         latency_s: assumed time to first byte of a GET, for deciding on a second round.
         bandwidth_bytes_s: assumed bytes per second of a read, for the same.
         late_materialization: "always" fetches predicate columns first and the others only for
@@ -76,14 +103,12 @@ class RequestOptions:
     late_materialization: LateMaterialization = "auto"
 
     def __post_init__(self) -> None:
-        _require(self.tail_bytes >= 8, "tail_bytes", self.tail_bytes, "must be at least 8 bytes")
-        _require(self.gap_bytes >= 0, "gap_bytes", self.gap_bytes, "must be 0 or more")
-        _require(self.part_bytes >= 64 * KIB, "part_bytes", self.part_bytes, "must be at least 64 KiB")
-        _require(
-            self.max_requests is None or self.max_requests >= 1, "max_requests", self.max_requests, "must be 1 or more"
-        )
-        _require(self.latency_s >= 0, "latency_s", self.latency_s, "must be 0 or more")
-        _require(self.bandwidth_bytes_s > 0, "bandwidth_bytes_s", self.bandwidth_bytes_s, "must be positive")
+        _require_numbers(self, 8, "tail_bytes")
+        _require_numbers(self, 0, "gap_bytes", "latency_s")
+        _require_numbers(self, 64 * KIB, "part_bytes")
+        if self.max_requests is not None:
+            _require_numbers(self, 1, "max_requests")
+        _require_positive(self, "bandwidth_bytes_s")
         _require(
             self.late_materialization in ("auto", "always", "never"),
             "late_materialization",
@@ -105,7 +130,8 @@ class RetryOptions:
         stall_timeout_s: longest silence inside a response body.
         min_throughput_bytes_s: a body slower than this, averaged, is given up after
             ``stall_timeout_s`` and sent again.
-        read_timeout_s: time for one whole lookup, take, count, plan or scan step; None for no bound.
+        read_timeout_s: time for opening a file, for one whole lookup, take, count or plan, and for
+            each batch of a scan; None for no bound.
     """
 
     max_attempts: int = 6
@@ -118,17 +144,11 @@ class RetryOptions:
     read_timeout_s: float | None = 120.0
 
     def __post_init__(self) -> None:
-        _require(self.max_attempts >= 1, "max_attempts", self.max_attempts, "must be 1 or more")
-        for name in ("backoff_base_s", "backoff_max_s", "min_throughput_bytes_s"):
-            _require(getattr(self, name) >= 0, name, getattr(self, name), "must be 0 or more")
-        for name in ("connect_timeout_s", "first_byte_timeout_s", "stall_timeout_s"):
-            _require(getattr(self, name) > 0, name, getattr(self, name), "must be positive")
-        _require(
-            self.read_timeout_s is None or self.read_timeout_s > 0,
-            "read_timeout_s",
-            self.read_timeout_s,
-            "must be positive or None",
-        )
+        _require_numbers(self, 1, "max_attempts")
+        _require_numbers(self, 0, "backoff_base_s", "backoff_max_s", "min_throughput_bytes_s")
+        _require_positive(self, "connect_timeout_s", "first_byte_timeout_s", "stall_timeout_s")
+        if self.read_timeout_s is not None:
+            _require_positive(self, "read_timeout_s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,12 +156,16 @@ class LimitOptions:
     """Bounds on what one session uses, and on what one file may make it use.
 
     Attributes:
-        max_connections: open connections, all hosts together.
+        max_connections: open connections of one protocol's store, all hosts together.
         lookup_connections: how many of them scans leave free for lookups.
         in_flight_bytes: bytes that all reads together may have fetched or be fetching, ahead of
             their consumers. Every read may always have its next unit.
         unit_bytes: target of the compressed bytes of one unit of read-ahead.
+        round_bytes: lookups and takes up to this size are fetched in one round; larger ones unit by
+            unit, as scans are.
         decode_threads: threads that decode pages; 0 decodes on the event loop.
+        inline_decode_bytes: less than this is decoded on the event loop: handing it to a thread costs
+            more than decoding it.
         max_footer_bytes: a larger footer is a ResourceLimitError.
         max_page_bytes: a page or dictionary that claims more, uncompressed, is a ResourceLimitError.
         max_decoded_bytes: decoded bytes of one unit; more is a ResourceLimitError.
@@ -152,17 +176,28 @@ class LimitOptions:
     lookup_connections: int = 16
     in_flight_bytes: int = 128 * MIB
     unit_bytes: int = 8 * MIB
+    round_bytes: int = 64 * MIB
     decode_threads: int = 2
+    inline_decode_bytes: int = 512 * KIB
     max_footer_bytes: int = 256 * MIB
     max_page_bytes: int = 256 * MIB
     max_decoded_bytes: int = 2048 * MIB
     max_restarts: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("max_connections", "in_flight_bytes", "unit_bytes", "max_footer_bytes", "max_page_bytes"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "must be 1 or more")
-        for name in ("decode_threads", "max_restarts", "lookup_connections"):
-            _require(getattr(self, name) >= 0, name, getattr(self, name), "must be 0 or more")
+        _require_numbers(
+            self,
+            1,
+            "max_connections",
+            "in_flight_bytes",
+            "unit_bytes",
+            "max_footer_bytes",
+            "max_page_bytes",
+            "max_decoded_bytes",
+        )
+        _require_numbers(
+            self, 0, "decode_threads", "max_restarts", "lookup_connections", "round_bytes", "inline_decode_bytes"
+        )
         _require(
             self.lookup_connections < self.max_connections,
             "lookup_connections",
@@ -188,6 +223,15 @@ class ReadOptions:
     require_pinning: bool = False
     extension_types: frozenset[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        _require_flags(self, "verify_crc", "trust_statistics", "require_pinning")
+        _require(
+            type(self.extension_types) is frozenset,
+            "extension_types",
+            self.extension_types,
+            "must be a frozenset of names",
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionOptions:
@@ -202,4 +246,19 @@ class SessionOptions:
     read: ReadOptions = field(default_factory=ReadOptions)
 
     def __post_init__(self) -> None:
-        _require(self.memory_cache_bytes >= 0, "memory_cache_bytes", self.memory_cache_bytes, "must be 0 or more")
+        _require_numbers(self, 0, "memory_cache_bytes")
+        for name, kind in (
+            ("cache_policy", CachePolicy),
+            ("requests", RequestOptions),
+            ("retry", RetryOptions),
+            ("limits", LimitOptions),
+            ("read", ReadOptions),
+        ):
+            value = getattr(self, name)
+            _require(isinstance(value, kind), name, value, f"must be a {kind.__name__}")
+        _require(
+            self.cache_namespace is None or isinstance(self.cache_namespace, str),
+            "cache_namespace",
+            self.cache_namespace,
+            "must be a str or None",
+        )

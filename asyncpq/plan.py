@@ -39,6 +39,7 @@ class Plan:
         guarantee: how surely it would be one version.
         columns: names that would be returned.
         where: the predicate, as text; None without one.
+        limit: rows wanted, or None.
         pruning: what row groups and pages were ruled out.
         by_statistics: for each condition, how many row groups its statistics alone rule out.
         requests: range GETs of the first round, after caches and coalescing.
@@ -54,6 +55,7 @@ class Plan:
     guarantee: str
     columns: tuple[str, ...]
     where: str | None
+    limit: int | None
     pruning: PruningReport
     by_statistics: tuple[tuple[str, int], ...]
     requests: tuple[PlannedRequest, ...]
@@ -80,17 +82,23 @@ class Plan:
             f"  columns: {', '.join(map(printable, self.columns)) or '(none: rows are counted)'}",
             f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
             f"  row groups: {pruning.row_groups_kept} of {pruning.row_groups} "
-            f"({pruning.row_groups - pruning.row_groups_after_statistics} ruled out by statistics, "
-            f"{pruning.row_groups_after_statistics - pruning.row_groups_kept} by page indexes)",
+            + (
+                "(the first rows are enough)"
+                if self.where is None and self.limit is not None
+                else f"({pruning.row_groups - pruning.row_groups_after_statistics} ruled out by statistics, "
+                f"{pruning.row_groups_after_statistics - pruning.row_groups_kept} by page indexes)"
+            ),
+            *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
             f"  rows that may match: {pruning.rows_kept} of {pruning.rows}",
         ]
         lines.extend(f"    {printable(text)}: {count} ruled out by statistics" for text, count in self.by_statistics)
         if pruning.pages:
             lines.append(f"  pages in those row groups: {pruning.pages_kept} of {pruning.pages} by page indexes")
-        lines.append(
-            f"  round {'1 of 2' if self.late else '1 of 1' if self.requests else '0'}: "
-            f"{self.num_requests} requests, {self.num_bytes} bytes; {self.cached_bytes} bytes from caches"
-        )
+        if self.requests or self.late:
+            asked = f"{self.num_requests} request{'' if self.num_requests == 1 else 's'}, {self.num_bytes} bytes"
+            lines.append(f"  round 1 of {1 + self.late}: {asked}; {self.cached_bytes} bytes from caches")
+        else:
+            lines.append(f"  no requests: {self.cached_bytes} bytes from caches")
         for request in self.requests[:_SHOWN]:
             gap = request.stop - request.start - request.useful_bytes
             lines.append(
@@ -108,37 +116,42 @@ class Plan:
     __str__ = explain
 
 
-def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, question: Question) -> Plan:
-    """What ``prepared`` would fetch now, given what the caches hold."""
+def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, question: Question, *, scan: bool) -> Plan:
+    """What ``prepared`` would fetch now, given what the caches hold.
+
+    Args:
+        scan: it would be read unit by unit, as scans are; else in one round where it is small enough.
+    """
     version, plan = prepared.version, prepared.plan
     names = [field.name for field in version.metadata.schema.fields]
-    items: list[tuple[Item, str]] = []
-    for unit in plan.units(1 << 62):
-        for piece in unit.pieces:
-            items.extend((item, names[piece.row_group.columns[item.column].field]) for item in piece.items)
+    options = source.resources.options
     memory = source.resources.memory
     tail: Tail | None = memory.get(version.key("tail", 0, 0))
-    missing: list[tuple[Item, str]] = []
+    whole = not scan and plan.num_bytes() <= options.limits.round_bytes
+    requests: list[PlannedRequest] = []
     cached = 0
-    for item, name in items:
-        key = version.key(item.kind, item.start, item.stop)
-        if any(value is not None for value in memory.get_many([key.decoded, key])) or (
-            tail is not None and item.start >= tail.start
-        ):
-            cached += item.stop - item.start
-        else:
-            missing.append((item, name))
-    options = source.resources.options
+    for unit in plan.units(1 << 62 if whole else options.limits.unit_bytes):
+        missing: list[tuple[Item, str]] = []
+        for piece in unit.pieces:
+            for item in piece.items:
+                key = version.key(item.kind, item.start, item.stop)
+                if any(value is not None for value in memory.get_many([key.decoded, key])) or (
+                    tail is not None and item.start >= tail.start
+                ):
+                    cached += item.stop - item.start
+                else:
+                    missing.append((item, names[piece.row_group.columns[item.column].field]))
+        ranges = coalesce(
+            [(item.start, item.stop) for item, _ in missing],
+            gap_bytes=options.requests.gap_bytes,
+            part_bytes=options.requests.part_bytes,
+            wave=options.limits.max_connections,
+            max_requests=options.requests.max_requests,
+        )
+        requests.extend(_request(span, missing) for span in ranges)
     late_columns = {
         names[column.field]: None for group in plan.row_groups for column in group.columns if not column.predicate
     }
-    ranges = coalesce(
-        [(item.start, item.stop) for item, _ in missing],
-        gap_bytes=options.requests.gap_bytes,
-        part_bytes=options.requests.part_bytes,
-        wave=options.limits.max_connections,
-        max_requests=options.requests.max_requests,
-    )
     validator = version.validator
     return Plan(
         url=version.url,
@@ -146,9 +159,10 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
         guarantee=str(source.handle.guarantee),
         columns=tuple(prepared.shape.schema.names),
         where=None if question.where is None else str(question.where),
+        limit=question.limit,
         pruning=plan.report,
         by_statistics=tuple(plan.statistics.dropped_by.items()) if plan.statistics is not None else (),
-        requests=tuple(_request(item, missing) for item in ranges),
+        requests=tuple(requests),
         cached_bytes=cached,
         late=plan.late,
         late_columns=tuple(late_columns) if plan.late else (),

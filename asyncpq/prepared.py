@@ -3,9 +3,8 @@ object changes underneath."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +17,7 @@ from asyncpq.decoding.types import field_types, file_schema
 from asyncpq.errors import (
     AmbiguousColumnError,
     AsyncpqError,
-    DeadlineExceededError,
+    ColumnNotFoundError,
     ObjectChangedError,
     UnsupportedFeatureError,
 )
@@ -82,37 +81,24 @@ class Preparation:
     Args:
         source: the object.
         question: what is asked.
-        version: the version that the file handle knows; None to look it up.
+        version: the version that the file handle knows.
+        adopt: told which version is read, whenever that is decided.
     """
 
-    def __init__(self, source: ObjectSource, question: Question, version: FileVersion | None) -> None:
+    def __init__(
+        self, source: ObjectSource, question: Question, version: FileVersion, adopt: Callable[[FileVersion], None]
+    ) -> None:
         self.source = source
         self.question = question
-        self.version = version
+        self.version: FileVersion | None = version
+        self._adopt = adopt
         self.metrics = ReadMetrics()
         self._schema: pa.Schema | None = None
         self._finished = False
-        timeout = source.resources.options.retry.read_timeout_s
-        self._timeout_s = timeout
 
-    @asynccontextmanager
-    async def deadline(self) -> AsyncIterator[None]:
-        """Bounds one step of the read by ``read_timeout_s``.
-
-        Raises:
-            DeadlineExceededError: the time is over.
-        """
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                yield
-        except TimeoutError as error:
-            if isinstance(error, AsyncpqError):
-                raise
-            raise DeadlineExceededError(
-                f"not done after {self._timeout_s} s",
-                url=self.source.handle.url,
-                hint="Raise RetryOptions.read_timeout_s if the store is slow.",
-            ) from error
+    def deadline(self) -> AbstractAsyncContextManager[None]:
+        """Bounds one step of the read (see :meth:`asyncpq.resources.Resources.deadline`)."""
+        return self.source.resources.deadline(self.source.handle.url)
 
     async def prepare(self, *, scan: bool) -> Prepared:
         """Resolve and plan, with the metadata and index requests that this takes."""
@@ -124,7 +110,7 @@ class Preparation:
 
     async def _prepare(self, *, scan: bool) -> Prepared:
         source, question, metrics = self.source, self.question, self.metrics
-        context = RequestContext(metrics, None, scan)
+        context = RequestContext(metrics, scan=scan)
         if self.version is None:
             self.version = await source.version(context)
         version = self.version
@@ -136,7 +122,8 @@ class Preparation:
             plan = await plan_read(source, version, query, context.step("index", metrics.rounds + 1))
         except AsyncpqError as error:
             raise error.locate(url=version.url) from error.__cause__
-        memory = source.resources.options.memory_cache_bytes
+        self._adopt(version)
+        memory = source.resources.memory.max_bytes
         data_context = context.step("data", metrics.rounds + 1)
         read = Read(
             source,
@@ -178,19 +165,14 @@ class Preparation:
 
     async def changed(self, error: ObjectChangedError, *, restartable: bool) -> None:
         """The object is another version now: forget it, and raise unless the read may start again."""
-        await self.source.forget()
+        if self.version is not None:
+            await self.source.forget(self.version)
         self.version = None
         limit = self.source.resources.options.limits.max_restarts
         if self.question.positional or not restartable or self.metrics.restarts >= limit:
             error.hint = "Call await file.refresh() to read the new version."
             raise error
         self.metrics.restarts += 1
-
-    async def ensure_fresh(self, prepared: Prepared) -> None:
-        """If the read asked the store for nothing, and the policy wants it asked: ask."""
-        if not prepared.read.asked_store and not self.source.is_fresh(prepared.version):
-            context = RequestContext(self.metrics, None, round=self.metrics.rounds + 1)
-            await self.source.validate(prepared.version, context)
 
     def finished(self) -> None:
         """Add the read's metrics to the session's; once."""
@@ -211,7 +193,9 @@ def resolve_output(version: FileVersion, names: ColumnNames | None) -> tuple[int
     output: list[int] = []
     for name in names:
         if isinstance(name, int):
-            output.append(schema.field(name).index)
+            if not 0 <= name < len(schema.fields):
+                raise ColumnNotFoundError(f"no column {name} in a file of {len(schema.fields)} columns")
+            output.append(name)
             continue
         field, _ = resolve_field(schema, name)
         if field.name != name:

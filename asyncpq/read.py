@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from asyncpq.caching.keys import ContentKey
+from asyncpq.caching.single_flight import Flight
 from asyncpq.decoding.leaf import Dictionary, LeafArray
 from asyncpq.decoding.row_group import Matched, QueryShape, RowGroupReader
 from asyncpq.errors import CorruptFileError, UsageError
@@ -23,7 +24,6 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.read_plan import Item, Piece, ReadPlan, RowGroupPlan, Unit
 from asyncpq.storage.base import RequestContext
 
-INLINE_BYTES = 512 * 1024  # less than this is decoded on the loop: handing it to a thread costs more
 DECODED_AHEAD = 2  # units that may lie decoded before their consumer comes
 
 
@@ -54,7 +54,7 @@ class Read:
         rows_only: count matching rows, decode no output.
 
     Attributes:
-        asked_store: some request was sent, so the version is known to be current.
+        current: the version is known to be the object's, as far as the cache policy asks.
         rows_matched: rows that came out so far.
     """
 
@@ -72,15 +72,22 @@ class Read:
         self.plan = plan
         self.version = version
         self.context = context
-        self.asked_store = False
+        self.current = False
         self.rows_matched = 0
         self._rows_seen = 0
         self._source = source
         self._shape = shape
         self._admit = admit
         self._rows_only = rows_only
-        # decoded pages are several times larger: reads of many of them would push out all others
-        self._keep_decoded = admit and plan.num_bytes() * 64 < source.resources.memory.max_bytes
+        # Decoded pages are shared with sessions that check CRCs and that allow no extension types; and
+        # they are several times larger: reads of many of them would push out all others.
+        self._use_decoded = not shape.extensions
+        self._keep_decoded = (
+            admit
+            and shape.limits.verify_crc
+            and not shape.extensions
+            and plan.num_bytes() * 64 < source.resources.memory.max_bytes
+        )
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
         self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
@@ -97,7 +104,11 @@ class Read:
         """Bytes of ``items``, all misses of all caches in one round."""
         metrics = self.context.metrics
         keys = [self.version.key(item.kind, item.start, item.stop) for item in items]
-        values = self._source.resources.memory.get_many([key.decoded for key in keys])
+        values: list[bytes | Dictionary | LeafArray | None] = (
+            self._source.resources.memory.get_many([key.decoded for key in keys])
+            if self._use_decoded
+            else [None] * len(keys)
+        )
         missing = [key for key, value in zip(keys, values, strict=True) if value is None]
         metrics.cache_hits += len(keys) - len(missing)
         if missing:
@@ -106,9 +117,11 @@ class Read:
                 self.version, missing, self.context.step("data", round_), admit=self._admit
             )
             metrics.wait_s += time.perf_counter() - started
-            self.asked_store |= asked
-            values = [data[key] if value is None else value for key, value in zip(keys, values, strict=True)]
-        return Fetched(keys, values)
+            self.current |= asked
+            return Fetched(
+                keys, [data[key] if value is None else value for key, value in zip(keys, values, strict=True)]
+            )
+        return Fetched(keys, [value for value in values if value is not None])
 
     async def run(self, unit: Unit) -> list[pa.Table]:
         """Fetch and decode one unit; units of one row group in order."""
@@ -116,26 +129,60 @@ class Read:
         return await self.decode(unit, fetched)
 
     async def decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
-        """The matching rows of a unit, one table for each of its row groups."""
-        resources = self._source.resources
-        size = sum([len(value) for value in fetched.values if isinstance(value, bytes)])
-        inline = size < INLINE_BYTES and not self.plan.late
+        """The matching rows of a unit, one table for each of its row groups.
+
+        Where nothing of the read came from the store and the cache policy wants the store asked, it is
+        asked beside the decoding, and nothing is given out before it has answered.
+
+        Raises:
+            ObjectChangedError: the object has another version now.
+        """
+        validation = self._start_validation()
         started = time.perf_counter()
         try:
-            if not self.plan.late:
-                if inline:
-                    return self._decode_all(unit, fetched)
-                return await resources.in_thread(lambda: self._decode_all(unit, fetched))
-            matches = await resources.in_thread(lambda: self._match_all(unit, fetched))
-            late = [
-                reader.late_items(matched, self.plan.first_columns(piece.row_group))
-                for piece, reader, matched in matches
-            ]
-            items = [item for some in late for item in some]
-            rest = await self.fetch(items, self.context.round + 1) if items else NOTHING
-            return await resources.in_thread(lambda: self._emit_all(matches, late, rest))
+            tables = await self._decode(unit, fetched)
         finally:
             self.context.metrics.decode_s += time.perf_counter() - started
+            if validation is not None:
+                try:
+                    await validation.wait()
+                finally:
+                    validation.leave()
+        self.current = True
+        return tables
+
+    def _start_validation(self) -> Flight[None] | None:
+        if self.current or self._source.is_fresh(self.version):
+            return None
+        context = RequestContext(self.context.metrics, round=self.context.round)
+        flight = self._source.start_validation(self.version, context)
+        flight.join()
+        return flight
+
+    async def ensure_current(self) -> None:
+        """For reads that have no unit: ask the store if the cache policy wants it asked."""
+        validation = self._start_validation()
+        if validation is not None:
+            try:
+                await validation.wait()
+            finally:
+                validation.leave()
+        self.current = True
+
+    async def _decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
+        resources = self._source.resources
+        if not self.plan.late:
+            size = sum([len(value) for value in fetched.values if isinstance(value, bytes)])
+            if size < resources.options.limits.inline_decode_bytes:
+                return self._decode_all(unit, fetched)
+            return await resources.in_thread(lambda: self._decode_all(unit, fetched))
+        matches = await resources.in_thread(lambda: self._match_all(unit, fetched))
+        late = [
+            reader.late_items(matched, self.plan.first_columns(piece.row_group)) for piece, reader, matched in matches
+        ]
+        items = [item for some in late for item in some]
+        rest = await self.fetch(items, self.context.round + 1) if items else NOTHING
+        return await resources.in_thread(lambda: self._emit_all(matches, late, rest))
 
     def check_complete(self) -> None:
         """Hold what was read to what was planned, once every unit has been decoded.
@@ -143,7 +190,6 @@ class Read:
         Raises:
             CorruptFileError: rows are missing, which no check before this one noticed.
         """
-        self.context.metrics.rows_scanned = self._rows_seen
         planned = sum([group.rows.num_rows for group in self.plan.row_groups])
         if self._rows_seen != planned:
             raise CorruptFileError(
@@ -164,6 +210,7 @@ class Read:
             self._add(reader, piece.items, arrived)
             matched = reader.match(self.plan.first_columns(piece.row_group))
             self._rows_seen += matched.seen
+            self.context.metrics.rows_scanned += matched.seen
             matches.append((piece, reader, matched))
         return matches
 
@@ -179,8 +226,8 @@ class Read:
                 tables.append(reader.emit(matched))
             else:
                 reader.skip(matched)
+            self.context.metrics.pages_read += reader.take_pages_decoded()
             if piece.last:
-                self.context.metrics.pages_read += reader.pages_decoded
                 self._readers.pop(piece.row_group.ordinal, None)
         return tables
 
@@ -204,7 +251,8 @@ class Read:
             if item.kind == "dictionary":
                 if isinstance(value, bytes):
                     value = reader.decode_dictionary(item, value)
-                    self._source.resources.memory.put(key.decoded, value, value.weight)
+                    if self._shape.limits.verify_crc and self._use_decoded:
+                        self._source.resources.memory.put(key.decoded, value, value.weight)
                 if isinstance(value, Dictionary):
                     reader.set_dictionary(item, value)
             elif isinstance(value, LeafArray):
@@ -312,6 +360,8 @@ class Pipeline:
         if task is None:
             raise UsageError("the scan is closed")
         await asyncio.wait((task,))
+        if task.cancelled():  # not by the consumer, who would not be here
+            raise UsageError("the session was closed while this read was under way")
         return task.result()
 
     def done_with_head(self) -> None:
@@ -324,8 +374,6 @@ class Pipeline:
 
     async def close(self) -> None:
         """Cancel what runs, wait until it has ended, give the budget back. Idempotent."""
-        if self._closed:
-            return
         self._closed = True
         tasks: list[asyncio.Task[Any]] = [running.task for running in self._running if running.task is not None]
         if self._pump is not None:

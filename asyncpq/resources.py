@@ -6,14 +6,15 @@ import asyncio
 import hashlib
 import os
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import CacheTier
-from asyncpq.errors import UsageError
+from asyncpq.errors import AsyncpqError, DeadlineExceededError, UsageError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import SessionOptions
 from asyncpq.storage.base import Store, StoreLimits
@@ -77,6 +78,7 @@ class TailSizes:
     and a quarter more, is a good guess; without one the option's default is used.
     """
 
+    MAX_LEARNT_BYTES = 8 << 20  # no file decides that more of its neighbours is fetched
     _MAX_FOLDERS = 1024
     _RECENT = 16
 
@@ -88,7 +90,7 @@ class TailSizes:
         seen = self._seen.get(_folder(url))
         if not seen:
             return self._default
-        return -(-max(seen) * 5 // 4 // 4096) * 4096
+        return min(-(-max(seen) * 5 // 4 // 4096) * 4096, max(self._default, self.MAX_LEARNT_BYTES))
 
     def learn(self, url: str, needed: int) -> None:
         """``needed`` bytes from the end of the object at ``url`` would have been enough."""
@@ -145,6 +147,8 @@ class Resources:
         if self._closed:
             raise UsageError("the session is closed", hint="Make a new Session.")
         loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._process = os.getpid()
         if self._loop is not None and self._loop is not loop:
             raise UsageError(
                 "a Session belongs to the event loop it was entered in", hint="Make one Session for each event loop."
@@ -164,25 +168,32 @@ class Resources:
             )
 
     async def close(self) -> None:
-        """End every scan, fetch, thread and connection. Idempotent."""
-        if self._closed:
-            return
+        """End every scan, fetch, thread and connection. Idempotent; every step is taken whatever the
+        others do, and a cancelled close can be called again."""
         self._closed = True
-        for closer in list(self._closers.values()):
-            await closer()
+        async with AsyncExitStack() as stack:  # in reverse order, each whatever the others raise
+            stack.push_async_callback(self._close_pool)
+            for tier in self.tiers:
+                stack.push_async_callback(tier.close)
+            for store in self._stores.values():
+                stack.push_async_callback(store.close)
+            stack.push_async_callback(self.flights.close)
+            stack.push_async_callback(self._close_tasks)
+            for close_owner in list(self._closers.values()):
+                stack.push_async_callback(close_owner)
+
+    async def _close_tasks(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await self.flights.close()
-        for store in self._stores.values():
-            await store.close()
-        for tier in self.tiers:
-            await tier.close()
+
+    async def _close_pool(self) -> None:
         if self._pool is not None:
             # threads end by themselves once their page is decoded; do not block the loop for them
             await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+            self._pool = None
 
     def register(self, owner: object, closer: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """``closer`` ends what ``owner`` has running, when the session closes first."""
@@ -197,6 +208,26 @@ class Resources:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    @asynccontextmanager
+    async def deadline(self, url: str) -> AsyncIterator[None]:
+        """Bounds what is done inside by ``read_timeout_s``.
+
+        Raises:
+            DeadlineExceededError: the time is over.
+        """
+        timeout_s = self.options.retry.read_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError as error:
+            if isinstance(error, AsyncpqError):
+                raise
+            raise DeadlineExceededError(
+                f"not done after {timeout_s} s",
+                url=url,
+                hint="Raise RetryOptions.read_timeout_s if the store is slow.",
+            ) from error
 
     # -- what is shared ---------------------------------------------------------------------------
 
@@ -221,6 +252,8 @@ class Resources:
         threads = self.options.limits.decode_threads
         if threads == 0:
             return work()
+        if self._closed:
+            raise UsageError("the session was closed while this read was under way")
         if self._pool is None:
             self._pool = ThreadPoolExecutor(threads, thread_name_prefix="asyncpq-decode")
         running = self._pool.submit(work)

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from asyncpq.errors import InvalidOptionError, ObjectChangedError, UsageError
+from asyncpq.errors import ObjectChangedError, UsageError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.read import Pipeline
 
 if TYPE_CHECKING:
     from asyncpq.prepared import Preparation, Prepared
-
-DEFAULT_BATCH_SIZE = 65_536
 
 
 class Scan:
@@ -30,13 +28,10 @@ class Scan:
     """
 
     def __init__(self, preparation: Preparation, *, batch_size: int, limit: int | None) -> None:
-        if batch_size < 1:
-            raise InvalidOptionError(f"batch_size={batch_size}: must be 1 or more rows")
         self.metrics: ReadMetrics = preparation.metrics
         self._preparation = preparation
         self._resources = preparation.source.resources
         self._batch_size = batch_size
-        self._limit = limit
         self._left = limit
         self._prepared: Prepared | None = None
         self._pipeline: Pipeline | None = None
@@ -44,6 +39,9 @@ class Scan:
         self._holds_unit = False
         self._delivered = False
         self._state = "new"
+
+    def __repr__(self) -> str:
+        return f"Scan({self._preparation.source.handle.url!r}, {self._state})"
 
     @property
     def entered(self) -> bool:
@@ -135,7 +133,7 @@ class Scan:
                 if tables is None:
                     if self._prepared is not None:
                         self._prepared.read.check_complete()
-                        await self._preparation.ensure_fresh(self._prepared)
+                        await self._prepared.read.ensure_current()
                     raise StopAsyncIteration
             except ObjectChangedError as error:
                 await pipeline.close()
@@ -154,11 +152,11 @@ class Scan:
 
     async def close(self) -> None:
         """End the scan and everything it runs. Idempotent."""
-        first = self._state != "closed"
         self._state = "closed"
         self._batches.clear()
-        if self._pipeline is not None:
-            await self._pipeline.close()
-        if first:
+        try:
+            if self._pipeline is not None:
+                await self._pipeline.close()
+        finally:
             self._resources.unregister(self)
             self._preparation.finished()

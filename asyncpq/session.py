@@ -16,6 +16,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.options import CachePolicy, LimitOptions, ReadOptions, RequestOptions, RetryOptions, SessionOptions
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext
+from asyncpq.storage.urls import safe_url
 
 _DEFAULTS = SessionOptions()
 
@@ -63,6 +64,14 @@ class Session:
             limits=limits,
             read=read,
         )
+        if storage_options is not None and not isinstance(storage_options, Mapping):
+            raise InvalidOptionError(f"storage_options: must be a mapping, not a {type(storage_options).__name__}")
+        if memory_cache is not None and not isinstance(memory_cache, MemoryCache):
+            raise InvalidOptionError(f"memory_cache: must be a MemoryCache, not a {type(memory_cache).__name__}")
+        if memory_cache is not None and memory_cache_bytes != _DEFAULTS.memory_cache_bytes:
+            raise InvalidOptionError(
+                "memory_cache_bytes: a cache that is shared has its own budget; give one of the two"
+            )
         self._resources = Resources(options, storage_options or {}, memory=memory_cache)
 
     def __repr__(self) -> str:
@@ -106,17 +115,19 @@ class Session:
         if not isinstance(url, (str, os.PathLike)):
             raise InvalidOptionError(f"url={url!r}: must be a str or a path")
         text = os.fspath(url)
-        store, namespace = resources.store(text)
-        handle = await store.open_object(text)
         metrics = ReadMetrics()
-        try:
-            source = ObjectSource(resources, handle, namespace)
-            version = await source.version(RequestContext(metrics))
-        except BaseException:
-            await handle.close()
-            raise
-        finally:
-            resources.metrics.add(metrics)
+        async with resources.deadline(safe_url(text)):
+            store, namespace = resources.store(text)
+            handle = await store.open_object(text)
+            try:
+                reader = await store.credential_identity(text)
+                source = ObjectSource(resources, handle, f"{namespace}:{reader}")
+                version = await source.version(RequestContext(metrics))
+            except BaseException:
+                await handle.close()
+                raise
+            finally:
+                resources.metrics.add(metrics)
         metrics.guarantee, metrics.store_path = str(handle.guarantee), handle.client
         file = File(source, version)
         file.metrics = metrics

@@ -128,9 +128,9 @@ def main() -> None:
                     print(f"run {repeat + 1} of {args.repeats}: {workload} {peer}", file=sys.stderr, flush=True)
                     runs.append(measure(peer, workload, args, endpoint))
 
-    print(f"{args.rows:,} rows, {dataset.file.stat().st_size / 1e6:.0f} MB; {args.first_byte_ms:g} ms to first byte;")
-    print(f"median of {args.repeats} runs; Python {platform.python_version()}; the least is", end=" ")
-    print(f"{least_bytes / 1024:.1f} KiB a lookup.\n")
+    print(f"{args.rows:,} rows, {dataset.file.stat().st_size / 1e6:.0f} MB; {args.first_byte_ms:g} ms to first byte.")
+    print(f"Median of {args.repeats} runs; Python {platform.python_version()}; the least is", end=" ")
+    print(f"{least_bytes / 1024:.1f} KiB for each lookup.\n")
     for workload in args.workloads:
         summaries = []
         for peer in args.peers:

@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
+from asyncpq.errors import UsageError
+
 T = TypeVar("T")
 
 
@@ -41,7 +43,7 @@ class Flight(Generic[T]):
             await asyncio.wait((task,))
         if task.cancelled():
             # only close() cancels a flight that has waiters
-            raise asyncio.CancelledError("the session was closed")
+            raise UsageError("the session was closed while this read was under way")
         return task.result()
 
 

@@ -21,44 +21,79 @@ from asyncpq.format.schema import Field
 ARROW_SCHEMA_KEY = b"ARROW:schema"
 _EXTENSION_KEY = b"ARROW:extension:name"
 _HIDDEN_KEY = b"async:extension:name"  # same length: replaced in place in the flatbuffer
-_CANONICAL_PREFIX = b"arrow."  # canonical extension types live under this name and are built into pyarrow
+# The canonical extension types that are built into pyarrow 26: nothing else can be registered under these
+# names. Python code can register types under other names that begin with "arrow.".
+_BUILT_IN = frozenset(
+    (
+        b"arrow.bool8",
+        b"arrow.fixed_shape_tensor",
+        b"arrow.json",
+        b"arrow.opaque",
+        b"arrow.uuid",
+        b"arrow.variable_shape_tensor",
+    )
+)
 
 
-def read_table(file: bytes, *, verify_crc: bool) -> pa.Table:
+def typed_error(error: Exception, what: str) -> AsyncpqError:
+    """What ``error``, raised by pyarrow over a file's bytes, means; ``what`` says what was tried."""
+    if isinstance(error, pa.ArrowNotImplementedError):
+        return UnsupportedFeatureError(f"{what}; pyarrow does not implement it: {error}")
+    if isinstance(error, (pa.ArrowMemoryError, pa.ArrowCapacityError)) or "offset overflow" in str(error):
+        return ResourceLimitError(f"{what}, it is too large: {error}")
+    return CorruptFileError(f"{what}: {error}")
+
+
+def read_table(file: bytes, *, verify_crc: bool, as_dictionary: Sequence[str] = ()) -> pa.Table:
     """Decode a Parquet file in memory.
 
     Args:
         file: the whole file.
         verify_crc: check the pages' CRCs where they have them.
+        as_dictionary: dotted paths of byte array leaves that are to come as dictionary arrays.
 
     Raises:
         CorruptFileError: pyarrow cannot decode the pages.
         UnsupportedFeatureError: pyarrow does not implement an encoding, codec or type in it.
     """
     try:
-        reader = pq.ParquetFile(pa.BufferReader(file), pre_buffer=False, page_checksum_verification=verify_crc)
+        reader = pq.ParquetFile(
+            pa.BufferReader(file),
+            pre_buffer=False,
+            page_checksum_verification=verify_crc,
+            read_dictionary=as_dictionary or None,
+        )
         return reader.read(use_threads=False)
-    except pa.ArrowNotImplementedError as error:
-        raise UnsupportedFeatureError(f"pyarrow does not decode it: {error}") from error
-    except pa.ArrowMemoryError as error:
-        raise ResourceLimitError(f"not enough memory to decode it: {error}") from error
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptFileError(f"pages cannot be decoded: {error}") from error
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise typed_error(error, "pages cannot be decoded") from error
 
 
 def read_schema(footer_file: bytes) -> pa.Schema:
     """The Arrow schema that pyarrow gives a file in memory that has no rows."""
     try:
         return pq.read_schema(pa.BufferReader(footer_file))
-    except pa.ArrowNotImplementedError as error:
-        raise UnsupportedFeatureError(f"pyarrow has no Arrow type for it: {error}") from error
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptFileError(f"the schema cannot be understood: {error}") from error
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise typed_error(error, "the schema cannot be understood") from error
 
 
-def compress(codec: str, data: bytes) -> bytes:
-    """``data`` compressed by one of Arrow's codecs."""
-    return bytes(pa.Codec(codec).compress(data, asbytes=True))
+def compress(codec: str, data: bytes | pa.Buffer) -> bytes:
+    """``data`` compressed by one of Arrow's codecs, quickly."""
+    level = 1 if codec in ("brotli", "gzip", "zstd") else None
+    return bytes(pa.Codec(codec, compression_level=level).compress(data, asbytes=True))
+
+
+def decompress(codec: str, data: pa.Buffer, size: int, *, column: str) -> pa.Buffer:
+    """``data`` decompressed by one of Arrow's codecs to ``size`` bytes.
+
+    Where less comes out, the rest is not filled, and nothing says so.
+
+    Raises:
+        CorruptFileError: it cannot be decompressed.
+    """
+    try:
+        return pa.Codec(codec).decompress(data, decompressed_size=size)
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise CorruptFileError(f"a page cannot be decompressed: {error}", column=column) from error
 
 
 class StoredArrowSchema:
@@ -88,33 +123,57 @@ class StoredArrowSchema:
             self._schema = schema
 
     def _read(self, message: bytes) -> pa.Schema:
-        if _EXTENSION_KEY not in message:
+        if _EXTENSION_KEY not in message and _HIDDEN_KEY not in message:
             return pa.ipc.read_schema(pa.py_buffer(message))
         hidden = message.replace(_EXTENSION_KEY, _HIDDEN_KEY)
         schema = pa.ipc.read_schema(pa.py_buffer(hidden))
-        return pa.schema([self._show_allowed(field) for field in schema], metadata=schema.metadata)
+        shown = pa.schema([self._show_allowed(field) for field in schema])
+        if _HIDDEN_KEY in shown.serialize().to_pybytes():
+            raise ValueError("an extension type in a place that is not looked at")
+        return shown
 
     def _show_allowed(self, field: pa.Field) -> pa.Field:
         """``field`` with the extension names restored that may be instantiated."""
-        kind = field.type
-        if pa.types.is_struct(kind):
-            field = field.with_type(pa.struct([self._show_allowed(child) for child in kind]))
-        elif pa.types.is_map(kind):
-            key, item = self._show_allowed(kind.key_field), self._show_allowed(kind.item_field)
-            field = field.with_type(pa.map_(key, item, keys_sorted=kind.keys_sorted))
-        elif pa.types.is_fixed_size_list(kind):
-            field = field.with_type(pa.list_(self._show_allowed(kind.value_field), kind.list_size))
-        elif pa.types.is_large_list(kind):
-            field = field.with_type(pa.large_list(self._show_allowed(kind.value_field)))
-        elif pa.types.is_list(kind):
-            field = field.with_type(pa.list_(self._show_allowed(kind.value_field)))
+        kind = self._show_inside(field.type)
+        if kind is not field.type:
+            field = field.with_type(kind)
         metadata = dict(field.metadata or {})
         name = metadata.pop(_HIDDEN_KEY, None)
         if name is None:
             return field
-        if name.startswith(_CANONICAL_PREFIX) or name in self._allowed:
+        if name in _BUILT_IN or name in self._allowed:
             metadata[_EXTENSION_KEY] = name
         return field.with_metadata(metadata or None)
+
+    def _show_inside(self, kind: pa.DataType) -> pa.DataType:
+        """``kind`` with :meth:`_show_allowed` done to all fields in it."""
+        types = pa.types
+        if types.is_dictionary(kind):
+            values = self._show_inside(kind.value_type)
+            return kind if values is kind.value_type else pa.dictionary(kind.index_type, values, kind.ordered)
+        if types.is_run_end_encoded(kind):  # its fields carry no metadata once it is made anew
+            return pa.run_end_encoded(kind.run_end_type, self._show_allowed(pa.field("", kind.value_type)).type)
+        if not types.is_nested(kind):
+            return kind
+        if types.is_map(kind):
+            key, item = self._show_allowed(kind.key_field), self._show_allowed(kind.item_field)
+            return pa.map_(key, item, keys_sorted=kind.keys_sorted)
+        children = [self._show_allowed(kind.field(at)) for at in range(kind.num_fields)]
+        if types.is_struct(kind):
+            return pa.struct(children)
+        if types.is_union(kind):
+            return pa.union(children, kind.mode, kind.type_codes)
+        if types.is_fixed_size_list(kind):
+            return pa.list_(children[0], kind.list_size)
+        for is_kind, make in (
+            (types.is_list, pa.list_),
+            (types.is_large_list, pa.large_list),
+            (types.is_list_view, pa.list_view),
+            (types.is_large_list_view, pa.large_list_view),
+        ):
+            if is_kind(kind):
+                return make(children[0])
+        raise ValueError(f"a nested type that is not known: {kind}")
 
     def encoded(self, fields: Sequence[Field]) -> bytes | None:
         """The value of ``ARROW:schema`` for a file of just these fields, or None."""

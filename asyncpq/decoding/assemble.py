@@ -14,13 +14,14 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import read_table
+from asyncpq.decoding.arrow import read_table, typed_error
+from asyncpq.decoding.decoded_size import check_nested, leaf_bounds, leaf_types, refuse
 from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafArray, LeafDecoder, Page
 from asyncpq.decoding.splice import splice_field
-from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
+from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata
 from asyncpq.format.page_header import PageType, PageWalker
-from asyncpq.format.schema import Field
+from asyncpq.format.schema import Field, PhysicalType
 from asyncpq.pruning.row_ranges import RowRanges
 
 _TAKE_RANGES = 8  # with more ranges than this, one take is cheaper than slices
@@ -51,7 +52,9 @@ class PagedSource:
         decoder: of the leaf.
         chunk: the column chunk.
         num_rows: rows of the row group.
-        keep: pages are decoded one by one and handed to ``keep``, for a cache of decoded pages.
+        keep: pages are decoded one by one and handed to ``keep``, for a cache of decoded pages;
+            without their dictionary, which has an entry of its own. Given back by :meth:`add`, they
+            are put together with :attr:`dictionary` again.
     """
 
     def __init__(
@@ -96,7 +99,19 @@ class PagedSource:
             self._expected.popleft()
 
     def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
+        try:
+            result = self._select(rows, limits)
+        except (pa.ArrowException, OverflowError) as error:
+            raise typed_error(error, "rows cannot be picked").locate(column=self._decoder.leaf.dotted) from error
+        if len(result) != rows.num_rows:
+            raise CorruptFileError(
+                f"{len(result)} rows where {rows.num_rows} were planned", column=self._decoder.leaf.dotted
+            )
+        return result
+
+    def _select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
         pieces: list[pa.Array] = []
+        size = 0
         need = rows
         last = self._last
         if last is not None:
@@ -109,24 +124,24 @@ class PagedSource:
                 self._last = array
                 here = need.clip(array.first_row, array.stop_row)
                 if here:
-                    pieces.append(self._pick(array, here, limits))
-        result = join(pieces, self._decoder.arrow_type)
-        if len(result) != rows.num_rows:
-            raise CorruptFileError(
-                f"{len(result)} rows where {rows.num_rows} were planned", column=self._decoder.leaf.dotted
-            )
-        return result
+                    piece = self._pick(array, here, limits)
+                    pieces.append(piece)
+                    # without a dictionary the piece is a slice, and holds on to all of the array
+                    size += array.weight if array.dictionary is None else piece.nbytes
+                    if size > limits.max_decoded_bytes:
+                        raise refuse("pages", size, limits.max_decoded_bytes, self._decoder.leaf.dotted)
+        return join(pieces, self._decoder.arrow_type)
 
     def _decode(self, run: list[Page] | LeafArray, limits: DecodeLimits) -> list[LeafArray]:
         if isinstance(run, LeafArray):
-            return [run]
+            return [run.attached(self.dictionary, self._decoder.leaf.dotted)]
         self.pages_decoded += len(run)
         if self._keep is None:
             return self._decoder.decode_pages(self._chunk, self.dictionary, run, limits)
         arrays: list[LeafArray] = []
         for page in run:
             (array,) = self._decoder.decode_pages(self._chunk, self.dictionary, (page,), limits)
-            self._keep(array)
+            self._keep(array.detached())
             arrays.append(array)
         return arrays
 
@@ -275,24 +290,18 @@ class FieldSource:
 
     def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
         if self._decoded is None:
-            self._decoded = self._decode(limits)
+            try:
+                self._decoded = self._decode(limits)
+            except (pa.ArrowException, OverflowError) as error:
+                raise typed_error(error, "pages cannot be put together").locate(column=self._field.name) from error
             self._data = [[] for _ in self._chunks]
         return take_rows(self._decoded, rows, 0)
 
     def _decode(self, limits: DecodeLimits) -> pa.Array:
         claimed = sum(chunk.total_uncompressed_size for chunk in self._chunks)
         if claimed > limits.max_decoded_bytes:
-            raise ResourceLimitError(
-                f"a nested column of {claimed} bytes in one row group",
-                column=self._field.name,
-                hint="Raise LimitOptions.max_decoded_bytes if the file is to be trusted.",
-            )
-        data = [b"".join(parts) for parts in self._data]
-        for at, (chunk, chunk_data) in enumerate(zip(self._chunks, data, strict=True)):
-            walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=self._padded)
-            self.pages_decoded += sum(page.header.type != PageType.DICTIONARY_PAGE for page in walker.feed(chunk_data))
-            walker.finish()
-            data[at] = chunk_data[: walker.stop - chunk.start]
+            raise refuse("a nested column", claimed, limits.max_decoded_bytes, self._field.name)
+        data = self._checked_data(limits)
         file = splice_field(
             self._metadata,
             self._field,
@@ -309,6 +318,56 @@ class FieldSource:
                 f"a row group of {self._num_rows} rows whose pages hold {len(column)}", column=self._field.name
             )
         return join(column.chunks, self._arrow_type)
+
+    def _checked_data(self, limits: DecodeLimits) -> list[bytes]:
+        """The chunks' bytes, known to be whole pages that do not decode to more than allowed."""
+        limit = limits.max_decoded_bytes
+        kinds = leaf_types(self._arrow_type)
+        if len(kinds) != len(self._chunks):
+            raise UnsupportedFeatureError(
+                f"pyarrow gives {len(kinds)} leaves to a field that has {len(self._chunks)}", column=self._field.name
+            )
+        data: list[bytes] = []
+        proven = possible = 0
+        for at, (chunk, parts) in enumerate(zip(self._chunks, self._data, strict=True)):
+            chunk_data = b"".join(parts)
+            leaf = self._metadata.schema.leaves[self._field.first_leaf + at]
+            if chunk.num_values < self._num_rows:
+                raise CorruptFileError(
+                    f"a column chunk of {chunk.num_values} values in {self._num_rows} rows", column=leaf.dotted
+                )
+            walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=self._padded)
+            pages = walker.feed(chunk_data)
+            walker.finish()
+            self.pages_decoded += sum(page.header.type != PageType.DICTIONARY_PAGE for page in pages)
+            data.append(chunk_data[: walker.stop - chunk.start])
+            bounds = leaf_bounds(leaf, chunk, pages, *kinds[at], limit)
+            proven += bounds[0]
+            possible += bounds[1]
+            if proven > limit:
+                raise refuse("the pages of a nested column in one row group", proven, limit, leaf.dotted)
+        if proven + possible > limit:
+            self._check_exactly(data, limits)
+        return data
+
+    def _check_exactly(self, data: Sequence[bytes], limits: DecodeLimits) -> None:
+        """Decode with dictionaries left as they are and lists as plain lists, to see what all would take."""
+        file = splice_field(
+            self._metadata,
+            self._field,
+            list(zip(self._chunks, data, strict=True)),
+            num_rows=self._num_rows + 1,
+            arrow_schema=None,
+            bare=True,
+        )
+        paths = [".".join(chunk.path) for chunk in self._chunks if chunk.physical_type == PhysicalType.BYTE_ARRAY]
+        if len(set(paths)) != len(paths):
+            raise UnsupportedFeatureError("a large nested column with two leaves of one name", column=self._field.name)
+        try:
+            column = read_table(file, verify_crc=limits.verify_crc, as_dictionary=paths).column(0)
+        except AsyncpqError as error:
+            raise error.locate(column=self._field.name) from error.__cause__
+        check_nested(column.chunks, self._arrow_type, limits.max_decoded_bytes, self._field.name)
 
     def discard_before(self, row: int) -> None:
         if row >= self._num_rows:

@@ -132,7 +132,8 @@ class EngineAtom:
         self._types = types
         # Positional names: a column's own may have dots, or be there twice
         self._expression = to_pyarrow(expr, {name: pc.field(f"c{at}") for at, name in enumerate(self._names)})
-        self.evaluate([pa.nulls(0, types[name]) for name in self._names])
+        # A null, for without any value pyarrow does not compare time zones
+        self.evaluate([pa.nulls(1, types[name]) for name in self._names])
 
     def evaluate(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
         """The boolean column, given this atom's columns in order."""

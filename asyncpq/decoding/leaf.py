@@ -7,9 +7,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import read_table
+from asyncpq.decoding.arrow import read_table, typed_error
+from asyncpq.decoding.decoded_size import (
+    ENCODING_DELTA_BYTE_ARRAY,
+    LEVEL_BITS,
+    prefix_bytes,
+    refuse,
+    taken_bytes,
+    value_bits,
+)
 from asyncpq.decoding.plain import decode_plain, plain_width
 from asyncpq.decoding.splice import (
     DICTIONARY_ENCODINGS,
@@ -22,7 +29,7 @@ from asyncpq.decoding.splice import (
 from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata
 from asyncpq.format.page_header import NeedMore, PageHeader, PageType, check_page_header, decode_page_header
-from asyncpq.format.schema import Leaf
+from asyncpq.format.schema import Leaf, PhysicalType
 
 
 class DecodeLimits(NamedTuple):
@@ -56,15 +63,15 @@ class Dictionary(NamedTuple):
 
     Attributes:
         values: Arrow array of the dictionary's values, in the leaf's Arrow type.
-        page: the dictionary page, header included, for pages that must be decoded the plain way.
+        identity_page: a dictionary page that stands for the file's own where indices are decoded.
     """
 
     values: pa.Array
-    page: bytes
+    identity_page: bytes
 
     @property
     def weight(self) -> int:
-        return len(self.page) + int(self.values.nbytes)
+        return len(self.identity_page) + int(self.values.nbytes)
 
 
 class LeafDecoder:
@@ -86,6 +93,11 @@ class LeafDecoder:
         self._templates: dict[tuple[object, ...], FooterTemplate] = {}
         self._plain_width = plain_width(leaf, arrow_type)
         self._gives_dictionary = pa.types.is_dictionary(arrow_type)
+        self._has_lengths = leaf.physical_type == PhysicalType.BYTE_ARRAY
+        self._may_repeat = self._has_lengths or leaf.physical_type == PhysicalType.FIXED_LEN_BYTE_ARRAY
+        overhead = 1 + LEVEL_BITS if leaf.max_definition_level else 0  # of one row: validity, level
+        self._value_bits = overhead + value_bits(arrow_type)
+        self._index_bits = overhead + 32
 
     # -- dictionaries -----------------------------------------------------------------------------
 
@@ -103,12 +115,16 @@ class LeafDecoder:
         if limits.verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc & 0xFFFFFFFF:
             raise CorruptFileError("the dictionary page does not match its CRC", column=self.leaf.dotted)
         data_page = dictionary_as_data_page(
-            payload, self.leaf, num_values=header.num_values, uncompressed_size=header.uncompressed_size
+            payload,
+            num_values=header.num_values,
+            uncompressed_size=header.uncompressed_size,
+            optional=self.leaf.max_definition_level > 0,
         )
+        self._check_size([header], [page], False, chunk, limits)
         values = self._read(self._plain_template(chunk), b"", [data_page], header.num_values, limits)
         if self._gives_dictionary and pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
-        return Dictionary(values, page)
+        return Dictionary(values, identity_dictionary(chunk.codec, len(values)))
 
     # -- pages ------------------------------------------------------------------------------------
 
@@ -122,6 +138,7 @@ class LeafDecoder:
 
         Raises:
             CorruptFileError: a page is not what header, index or footer say of it.
+            ResourceLimitError: the pages would decode to more bytes than allowed.
         """
         headers = [self._header(page.data, chunk, limits) for page in pages]
         for header, page in zip(headers, pages, strict=True):
@@ -153,6 +170,7 @@ class LeafDecoder:
             while stop < len(pages) and (headers[stop].encoding in DICTIONARY_ENCODINGS) == encoded:
                 stop += 1
             run = pages[start:stop]
+            self._check_size(headers[start:stop], [page.data for page in run], encoded, chunk, limits)
             arrays.append(self._decode_run(chunk, dictionary if encoded else None, run, encoded, limits))
             start = stop
         return arrays
@@ -173,10 +191,7 @@ class LeafDecoder:
             )
         if dictionary is None:
             raise CorruptFileError("dictionary-encoded pages without a dictionary page", column=self.leaf.dotted)
-        size = max(8, 1 << max(0, len(dictionary.values) - 1).bit_length())
-        indices = self._read(
-            self._index_template(chunk), identity_dictionary(chunk.codec, size), data, num_rows, limits
-        )
+        indices = self._read(self._index_template(chunk), dictionary.identity_page, data, num_rows, limits)
         return LeafArray(run[0].first_row, indices, dictionary.values)
 
     def dense(self, array: LeafArray, limits: DecodeLimits) -> pa.Array:
@@ -195,8 +210,8 @@ class LeafDecoder:
                 return encoded if encoded.type == self.arrow_type else encoded.cast(self.arrow_type)
             self._check_expansion(array, limits)
             return array.dictionary.take(values)
-        except (pa.ArrowIndexError, pa.ArrowInvalid) as error:
-            raise CorruptFileError(f"a dictionary index is out of range: {error}", column=self.leaf.dotted) from error
+        except (pa.ArrowException, OverflowError) as error:
+            raise typed_error(error, "dictionary indices cannot be expanded").locate(column=self.leaf.dotted) from error
 
     def _check_expansion(self, array: LeafArray, limits: DecodeLimits) -> None:
         """Refuse before expanding what would not fit; exact only where the cheap bound is too large."""
@@ -206,22 +221,33 @@ class LeafDecoder:
         largest = dictionary.nbytes  # no value is larger than all of them together
         if largest * len(array.values) <= limits.max_decoded_bytes:
             return
-        kind = dictionary.type
-        if (
-            pa.types.is_binary(kind)
-            or pa.types.is_string(kind)
-            or pa.types.is_large_binary(kind)
-            or (pa.types.is_large_string(kind))
-        ):
-            total = pc.sum(pc.binary_length(dictionary).take(array.values)).as_py() or 0
-        else:
-            total = dictionary.nbytes // len(dictionary) * len(array.values)
+        total = taken_bytes(dictionary, array.values, dictionary.type)
         if total > limits.max_decoded_bytes:
-            raise ResourceLimitError(
-                f"{len(array.values)} dictionary-encoded values expand to {total} bytes",
-                column=self.leaf.dotted,
-                hint="Raise LimitOptions.max_decoded_bytes if the file is to be trusted.",
-            )
+            what = f"{len(array.values)} dictionary-encoded values"
+            raise refuse(what, total, limits.max_decoded_bytes, self.leaf.dotted)
+
+    def _check_size(
+        self,
+        headers: Sequence[PageHeader],
+        pages: Sequence[bytes],
+        encoded: bool,
+        chunk: ColumnChunk,
+        limits: DecodeLimits,
+    ) -> None:
+        """Refuse before decoding what would not fit, as indices if ``encoded``, else as values."""
+        limit = limits.max_decoded_bytes
+        bits = self._index_bits if encoded else self._value_bits
+        size = sum([header.num_values for header in headers]) * bits // 8
+        if self._has_lengths and not encoded:
+            size += sum([header.uncompressed_size for header in headers])
+        if self._may_repeat and not encoded:
+            repeating = [at for at, header in enumerate(headers) if header.encoding == ENCODING_DELTA_BYTE_ARRAY]
+            # no value is longer than all that its page holds
+            coarse = sum([headers[at].num_values * headers[at].uncompressed_size for at in repeating])
+            if size + coarse > limit:
+                size += sum([prefix_bytes(pages[at], headers[at], self.leaf, chunk.codec) for at in repeating])
+        if size > limit:
+            raise refuse(f"{len(pages)} pages", size, limit, self.leaf.dotted)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -247,9 +273,6 @@ class LeafDecoder:
         limits: DecodeLimits,
     ) -> pa.Array:
         """Splice, decode, and hold the row count to what was planned."""
-        width = self.arrow_type.bit_width if not dictionary_page and pa.types.is_primitive(self.arrow_type) else 32
-        if num_rows * width // 8 > limits.max_decoded_bytes:
-            raise ResourceLimitError(f"pages of {num_rows} rows in one unit", column=self.leaf.dotted)
         file = template.splice(dictionary_page, pages, num_values=num_rows + 1, num_rows=num_rows + 1)
         try:
             column = read_table(file, verify_crc=limits.verify_crc).column(0)
@@ -262,7 +285,10 @@ class LeafDecoder:
             )
         if column.num_chunks == 1:
             return column.chunk(0)
-        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        try:
+            return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        except pa.ArrowException as error:
+            raise typed_error(error, "pages cannot be put together").locate(column=self.leaf.dotted) from error
 
     def _plain_template(self, chunk: ColumnChunk) -> FooterTemplate:
         key = (False, chunk.codec, chunk.encodings)
@@ -287,11 +313,13 @@ class LeafArray(NamedTuple):
         first_row: in the row group.
         values: the values, or int32 indices into ``dictionary``.
         dictionary: values of the dictionary, or None.
+        lacks_dictionary: ``values`` are indices, but the dictionary is not here (:meth:`detached`).
     """
 
     first_row: int
     values: pa.Array
     dictionary: pa.Array | None
+    lacks_dictionary: bool = False
 
     @property
     def stop_row(self) -> int:
@@ -299,5 +327,21 @@ class LeafArray(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """Bytes held in memory; the dictionary is accounted for by its own entry."""
+        """Bytes that ``values`` hold in memory, which is all that a :meth:`detached` array holds."""
         return int(self.values.nbytes)
+
+    def detached(self) -> LeafArray:
+        """The same for a cache: without the dictionary, which is kept, weighed and evicted by itself."""
+        return self if self.dictionary is None else self._replace(dictionary=None, lacks_dictionary=True)
+
+    def attached(self, dictionary: Dictionary | None, column: str) -> LeafArray:
+        """Undo :meth:`detached` with the dictionary of the same column chunk.
+
+        Raises:
+            CorruptFileError: there is none.
+        """
+        if not self.lacks_dictionary:
+            return self
+        if dictionary is None:
+            raise CorruptFileError("dictionary-encoded pages without a dictionary page", column=column)
+        return self._replace(dictionary=dictionary.values, lacks_dictionary=False)

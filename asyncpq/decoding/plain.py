@@ -12,6 +12,7 @@ import zlib
 
 import pyarrow as pa
 
+from asyncpq.decoding.arrow import decompress
 from asyncpq.errors import CorruptFileError
 from asyncpq.format.metadata import Codec
 from asyncpq.format.page_header import PageHeader, PageType
@@ -79,7 +80,9 @@ def decode_plain(
         return None
     if verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc:
         raise CorruptFileError("a page does not match its CRC", column=leaf.dotted)
-    buffer = _decompress(values, codec, expected, leaf) if compressed else pa.py_buffer(values)
+    buffer = pa.py_buffer(values)
+    if compressed:
+        buffer = decompress("zstd" if codec == Codec.ZSTD else "snappy", buffer, expected, column=leaf.dotted)
     start = 0
     if header.type is PageType.DATA_PAGE and leaf.max_definition_level:
         if header.def_encoding != _RLE or len(buffer) < 4:
@@ -124,11 +127,3 @@ def _zstd_content_size(data: memoryview) -> int | None:
     start = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
     size = int.from_bytes(data[start : start + length], "little")
     return size + 256 if length == 2 else size
-
-
-def _decompress(data: memoryview, codec: int, size: int, leaf: Leaf) -> pa.Buffer:
-    name = "zstd" if codec == Codec.ZSTD else "snappy"
-    try:
-        return pa.Codec(name).decompress(data, decompressed_size=size)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptFileError(f"a page cannot be decompressed: {error}", column=leaf.dotted) from error

@@ -81,6 +81,7 @@ class RowGroupReader:
         self._version = version
         self._sources: list[ColumnSource] = [self._source(position) for position in range(len(plan.columns))]
         self._emitted = 0
+        self._pages_counted = 0
 
     def _source(self, position: int) -> ColumnSource:
         column, plan, version = self.plan.columns[position], self.plan, self._version
@@ -228,11 +229,9 @@ class RowGroupReader:
                         array = array.filter(matched.mask)
             columns.append(array)
         self.skip(matched)
-        if not columns:  # rows without columns: count them in a batch that has no fields
+        if not columns:  # rows without columns are counted by a batch that has no fields
             empty = pa.StructArray.from_buffers(pa.struct([]), matched.num_rows, [None])
-            return pa.Table.from_batches([pa.RecordBatch.from_struct_array(empty)]).replace_schema_metadata(
-                shape.schema.metadata
-            )
+            return pa.Table.from_batches([pa.RecordBatch.from_struct_array(empty)])
         return pa.Table.from_arrays(columns, schema=shape.schema)
 
     def skip(self, matched: Matched) -> None:
@@ -240,9 +239,11 @@ class RowGroupReader:
         for source in self._sources:
             source.discard_before(matched.stop_row)
 
-    @property
-    def pages_decoded(self) -> int:
-        return sum(source.pages_decoded for source in self._sources)
+    def take_pages_decoded(self) -> int:
+        """Data pages decoded since the last call."""
+        total = sum([source.pages_decoded for source in self._sources])
+        new, self._pages_counted = total - self._pages_counted, total
+        return new
 
 
 def _absolute(rows: RowRanges, positions: Sequence[int]) -> RowRanges:

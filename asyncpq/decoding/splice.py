@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+import pyarrow as pa
+
 from asyncpq.decoding.arrow import compress
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata
@@ -30,6 +32,7 @@ CODEC_NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: 
 
 _MARK = 0x5A5A5A5A5A5A  # stands where a count or an offset goes; 7 bytes as a varint, never a real value
 _MARK_BYTES = zigzag_varint(_MARK)
+_SHARED_VALUES = 1 << 16
 
 
 class FooterTemplate:
@@ -117,7 +120,9 @@ class FooterTemplate:
             raise UnsupportedFeatureError("a name in this file collides with a reserved byte sequence")
         return parts
 
-    def splice(self, dictionary_page: bytes, pages: Sequence[bytes], *, num_values: int, num_rows: int) -> bytes:
+    def splice(
+        self, dictionary_page: bytes, pages: Sequence[bytes | pa.Buffer], *, num_values: int, num_rows: int
+    ) -> bytes:
         """The small file.
 
         Args:
@@ -165,7 +170,7 @@ def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_
 def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
     """Template for dictionary-encoded data pages, decoded to their int32 dictionary indices."""
     return FooterTemplate(
-        schema_elements=root_element(1) + _int32_element(_path(leaf)[0], leaf.element.repetition),
+        schema_elements=root_element(1) + schema_element(_path(leaf)[0], leaf.element.repetition, PhysicalType.INT32),
         num_elements=2,
         physical_type=PhysicalType.INT32,
         path=_path(leaf),
@@ -176,13 +181,14 @@ def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> Fo
     )
 
 
-def dictionary_as_data_page(payload: bytes, leaf: Leaf, *, num_values: int, uncompressed_size: int) -> bytes:
+def dictionary_as_data_page(payload: bytes, *, num_values: int, uncompressed_size: int, optional: bool) -> bytes:
     """A dictionary page's payload as a V2 data page that holds each of its values once.
 
     A dictionary page is PLAIN values and nothing else. A V2 data page keeps its levels outside the
-    compressed part, so the payload goes on as it is, behind the levels "all present".
+    compressed part, so the payload goes on as it is, behind the levels "all present", which a flat
+    leaf has if it is ``optional``.
     """
-    levels = varint(num_values << 1) + b"\1" if leaf.max_definition_level else b""
+    levels = varint(num_values << 1) + b"\1" if optional else b""
     writer = CompactWriter()
     writer.field_i32(1, 3)  # DATA_PAGE_V2
     writer.field_i32(2, uncompressed_size + len(levels))
@@ -198,17 +204,28 @@ def dictionary_as_data_page(payload: bytes, leaf: Leaf, *, num_values: int, unco
     return writer.getvalue() + levels + payload
 
 
-@lru_cache(maxsize=64)
-def identity_dictionary(codec: int, size: int) -> bytes:
-    """A dictionary page of the int32 values 0 to ``size`` - 1, compressed by ``codec``.
+def identity_dictionary(codec: int, num_values: int) -> bytes:
+    """A dictionary page of the int32 values 0 to ``num_values`` - 1 and a few more, compressed by ``codec``.
 
-    Callers round ``size`` up to a power of two, so that few are ever made.
+    Small ones are shared by all dictionaries: their sizes are powers of two up to 65,536, so that for
+    each codec all of them together have 512 KiB.
     """
-    values = b"".join(number.to_bytes(4, "little") for number in range(size))
-    payload = compress(CODEC_NAMES[codec], values) if codec in CODEC_NAMES else values
+    if num_values <= _SHARED_VALUES:
+        return _shared_identity(codec, 1 << max(3, (num_values - 1).bit_length()))
+    return _identity_dictionary(codec, num_values)
+
+
+@lru_cache(maxsize=128)  # never full: 14 sizes, 7 codecs
+def _shared_identity(codec: int, size: int) -> bytes:
+    return _identity_dictionary(codec, size)
+
+
+def _identity_dictionary(codec: int, size: int) -> bytes:
+    values = pa.arange(0, size).cast(pa.int32()).buffers()[1].slice(0, 4 * size)
+    payload = compress(CODEC_NAMES[codec], values) if codec in CODEC_NAMES else values.to_pybytes()
     writer = CompactWriter()
     writer.field_i32(1, 2)  # DICTIONARY_PAGE
-    writer.field_i32(2, len(values))
+    writer.field_i32(2, 4 * size)
     writer.field_i32(3, len(payload))
     writer.begin_struct(7)
     writer.field_i32(1, size)
@@ -224,15 +241,20 @@ def splice_field(
     *,
     num_rows: int,
     arrow_schema: bytes | None,
+    bare: bool = False,
 ) -> bytes:
     """A small file of one whole top-level field of one row group: all its leaves, nested or not.
 
     Args:
         chunks: the leaves' column chunks in schema order, with all their bytes.
         num_rows: what the footer is to claim (planned plus one).
+        bare: byte arrays are to have no logical type.
     """
     stop_element = field.element_index + _subtree_size(metadata, field.element_index)
-    elements = [raw_element(metadata, index) for index in range(field.element_index, stop_element)]
+    elements = [
+        _bare_element(metadata, index) if bare else raw_element(metadata, index)
+        for index in range(field.element_index, stop_element)
+    ]
     body = [MAGIC]
     position = len(MAGIC)
     writer = CompactWriter()
@@ -319,9 +341,17 @@ def root_element(num_children: int) -> bytes:
     return writer.getvalue()
 
 
-def _int32_element(name: bytes, repetition: Repetition | None) -> bytes:
+def _bare_element(metadata: FileMetadata, index: int) -> bytes:
+    element = metadata.schema.elements[index]
+    if element.physical_type != PhysicalType.BYTE_ARRAY:
+        return raw_element(metadata, index)
+    return schema_element(element.name.encode(), element.repetition, PhysicalType.BYTE_ARRAY)
+
+
+def schema_element(name: bytes, repetition: Repetition | None, physical_type: PhysicalType) -> bytes:
+    """A leaf of the schema without a logical type."""
     writer = CompactWriter()
-    writer.field_i32(1, PhysicalType.INT32)
+    writer.field_i32(1, physical_type)
     writer.field_i32(3, Repetition.REQUIRED if repetition is None else repetition)
     writer.field_binary(4, name)
     return writer.getvalue()

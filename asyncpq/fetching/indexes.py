@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from asyncpq.caching.keys import ContentKey
+from asyncpq.caching.keys import ContentKey, PartKind
 from asyncpq.errors import FormatError
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
@@ -64,7 +64,7 @@ async def fetch_page_indexes(
     for request in requests:
         chunk = version.chunk(request.row_group, request.leaf)
         place = (request.row_group, request.leaf)
-        key = _offset_key(version, chunk)
+        key = _key(version, "offset_index", chunk.offset_index_range)
         if key is None:
             context.metrics.fall_back(f"{_name(version, request)}: no OffsetIndex, whole chunks are read")
             continue
@@ -73,12 +73,13 @@ async def fetch_page_indexes(
             missing.append((request, key, chunk))
         elif isinstance(parsed, Unusable):
             context.metrics.fall_back(parsed.reason)
+            continue  # bounds without locations are of no use
         else:
             context.metrics.cache_hits += 1
             indexes.offsets[place] = parsed
         if not request.bounds:
             continue
-        bounds_key = _bounds_key(version, chunk)
+        bounds_key = _key(version, "column_index", chunk.column_index_range)
         if bounds_key is None:
             context.metrics.fall_back(f"{_name(version, request)}: no ColumnIndex, its pages are not pruned")
             continue
@@ -144,18 +145,11 @@ def _page_zones(
     return PageZones(leaf, order, bounds, offsets, num_rows)
 
 
-def _offset_key(version: FileVersion, chunk: ColumnChunk) -> ContentKey | None:
-    start, length = chunk.offset_index_offset, chunk.offset_index_length
-    if start is None or not length or start < 4 or length < 0 or start + length > version.footer_start:
+def _key(version: FileVersion, kind: PartKind, place: tuple[int, int] | None) -> ContentKey | None:
+    """Key of an index at ``place``; None without one, or with one that cannot be where the footer says."""
+    if place is None or place[0] < 4 or place[1] > version.footer_start:
         return None
-    return version.key("offset_index", start, start + length)
-
-
-def _bounds_key(version: FileVersion, chunk: ColumnChunk) -> ContentKey | None:
-    start, length = chunk.column_index_offset, chunk.column_index_length
-    if start is None or not length or start < 4 or length < 0 or start + length > version.footer_start:
-        return None
-    return version.key("column_index", start, start + length)
+    return version.key(kind, *place)
 
 
 def _parsed(key: ContentKey) -> tuple[str, ContentKey]:

@@ -73,7 +73,8 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
         if where is None and query.rows is None:
             candidates = _first_rows(candidates, query.limit)
             kept = [ordinal for ordinal, rows in candidates if rows.num_rows < metadata.row_groups[ordinal].num_rows]
-        indexes = await fetch_page_indexes(source, version, _requests(version, query, predicate, kept), context)
+        wanted = _requests(version, query, predicate, kept, bounds=trust)
+        indexes = await fetch_page_indexes(source, version, wanted, context)
     report = _Report(version, context)
     groups: list[RowGroupPlan] = []
     for ordinal, rows in candidates:
@@ -82,7 +83,7 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
         if rows:
             plan = _plan_row_group(version, query, predicate, ordinal, rows, indexes, where is not None)
             groups.append(plan)
-            report.count(plan, indexes)
+            report.count(plan)
     source.keep(version)
     return ReadPlan(tuple(groups), _late(source, groups, query, predicate), report.result(candidates), statistics)
 
@@ -144,17 +145,22 @@ def _first_rows(candidates: list[tuple[int, RowRanges]], limit: int | None) -> l
 
 
 def _requests(
-    version: FileVersion, query: Query, predicate: Mapping[str, tuple[Field, Leaf | None]], kept: list[int]
+    version: FileVersion,
+    query: Query,
+    predicate: Mapping[str, tuple[Field, Leaf | None]],
+    kept: list[int],
+    *,
+    bounds: bool,
 ) -> list[IndexRequest]:
     schema = version.metadata.schema
     leaves: dict[int, bool] = {
-        leaf.index: True for _, leaf in predicate.values() if leaf is not None and leaf.max_repetition_level == 0
+        leaf.index: bounds for _, leaf in predicate.values() if leaf is not None and leaf.max_repetition_level == 0
     }
     for ordinal in (*(field.index for field, _ in predicate.values()), *query.output):
         leaf = schema.leaves[schema.fields[ordinal].first_leaf] if _has_leaf(schema.fields[ordinal]) else None
         if leaf is not None and leaf.is_flat:
             leaves.setdefault(leaf.index, False)
-    return [IndexRequest(group, leaf, bounds) for group in kept for leaf, bounds in leaves.items()]
+    return [IndexRequest(group, leaf, wanted) for group in kept for leaf, wanted in leaves.items()]
 
 
 def _has_leaf(field: Field) -> bool:
@@ -194,8 +200,9 @@ def _plan_row_group(
     num_rows = version.metadata.row_groups[ordinal].num_rows
     for field_index in dict.fromkeys(order):
         chunks = version.derived(("chunks", ordinal, field_index), partial(_chunks, version, ordinal, field_index), 300)
-        offsets = indexes.offsets.get((ordinal, chunks[0].leaf)) if len(chunks) == 1 else None
-        plans.append(ColumnPlan(field_index, chunks, offsets, field_index in first, num_rows, rows))
+        nested = len(chunks) != 1 or not version.metadata.schema.leaves[chunks[0].leaf].is_flat
+        offsets = None if nested else indexes.offsets.get((ordinal, chunks[0].leaf))
+        plans.append(ColumnPlan(field_index, chunks, offsets, field_index in first, nested, num_rows, rows))
     return RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered)
 
 
@@ -239,10 +246,13 @@ class _Report:
         self._metrics = context.metrics
         self._pages = self._pages_kept = self._rows_kept = self._groups = 0
 
-    def count(self, plan: RowGroupPlan, indexes: PageIndexes) -> None:
+    def count(self, plan: RowGroupPlan) -> None:
         self._groups += 1
         self._rows_kept += plan.rows.num_rows
         for column in plan.columns:
+            if column.nested:
+                name = self._version.metadata.schema.fields[column.field].name
+                self._metrics.fall_back(f"{name}: nested, whole column chunks are read")
             if column.offsets is not None:
                 self._pages += column.offsets.num_pages
                 self._pages_kept += len(column.pages)

@@ -16,7 +16,7 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.format.footer import FooterDecoder, FooterFound, NeedBytes
 from asyncpq.format.metadata import decode_file_metadata
 from asyncpq.planning.coalesce import ByteRange, coalesce, cut
-from asyncpq.resources import Resources
+from asyncpq.resources import Resources, TailSizes
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject
 
 TRAILER_BYTES = 8  # footer length and magic
@@ -70,11 +70,12 @@ class ObjectSource:
 
         A footer found through a pointer is used at once: the read's first GET validates it.
         """
-        self.check_guarantee()
         pointer = await self._pointer()
         if pointer is not None:
-            version = await self._cached_version(pointer)
+            version: FileVersion | None = self.resources.memory.get(self._version_key(pointer))
             if version is not None:
+                self.handle.learn(version.validator)
+                self.check_guarantee()
                 context.metrics.cache_hits += 1
                 return version
         context.metrics.cache_misses += 1
@@ -91,10 +92,6 @@ class ObjectSource:
             if pointer is not None:
                 self.resources.memory.put(self._pointer_key, pointer, 300)
         return pointer
-
-    async def _cached_version(self, pointer: Pointer) -> FileVersion | None:
-        version: FileVersion | None = self.resources.memory.get(self._version_key(pointer))
-        return version
 
     def _version_key(self, pointer: Pointer) -> tuple[str, PointerKey, bytes]:
         return ("version", self._pointer_key, pointer.validator.digest())
@@ -115,7 +112,7 @@ class ObjectSource:
                 )
                 tail = RangeResult(rest.data + tail.data, rest.start, tail.validator)
                 found = decoder.next(tail.data, tail.start, tail.validator.size)
-            version = self._version(found, tail)
+            version = self._version(found, tail, sent)
         except FormatError as error:
             raise error.locate(url=self.handle.url) from None
         resources.tail_sizes.learn(self.handle.url, _needed_tail(version))
@@ -128,7 +125,7 @@ class ObjectSource:
             await tier.put_pointer(self._pointer_key, pointer)
         return version
 
-    def _version(self, found: FooterFound, tail: RangeResult) -> FileVersion:
+    def _version(self, found: FooterFound, tail: RangeResult, observed_at: float) -> FileVersion:
         return FileVersion(
             url=self.handle.url,
             namespace=self._namespace,
@@ -136,6 +133,7 @@ class ObjectSource:
             validator=tail.validator,
             footer_start=found.start,
             metadata=decode_file_metadata(found.metadata_bytes),
+            observed_at=observed_at,
         )
 
     def keep(self, version: FileVersion) -> None:
@@ -146,8 +144,11 @@ class ObjectSource:
         key = ("version", self._pointer_key, version.validator.digest())
         self.resources.memory.put(key, version, version.weight)
 
-    async def forget(self) -> None:
-        """The object is not what the pointer says: drop it in every tier."""
+    async def forget(self, version: FileVersion) -> None:
+        """The object is not ``version`` any more: drop the pointers that say so, in every tier."""
+        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
+        if pointer is not None and not pointer.validator.same_version(version.validator):
+            return  # another read has seen the new version already
         self.resources.memory.discard(self._pointer_key)
         for tier in self.resources.tiers:
             await tier.drop_pointer(self._pointer_key)
@@ -166,10 +167,18 @@ class ObjectSource:
 
     def _validated(self, version: FileVersion, sent: float) -> None:
         pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
-        if pointer is None or not pointer.validator.same_version(version.validator):
-            self.resources.memory.put(self._pointer_key, Pointer(version.validator, sent), 300)
-        elif sent > pointer.validated_at:
+        if pointer is not None and sent <= pointer.validated_at:
+            return  # what is known is newer
+        if pointer is not None and pointer.validator.same_version(version.validator):
             pointer.validated_at = sent
+        else:
+            self.resources.memory.put(self._pointer_key, Pointer(version.validator, sent), 300)
+
+    def start_validation(self, version: FileVersion, context: RequestContext) -> Flight[None]:
+        """:meth:`validate` as a flight that concurrent reads share; the caller joins it."""
+        key = ("validate", version.digest)
+        flight: Flight[None] | None = self.resources.flights.get(key)
+        return flight or self.resources.flights.start((key,), partial(self.validate, version, context))
 
     async def validate(self, version: FileVersion, context: RequestContext) -> None:
         """One conditional GET of a few bytes.
@@ -179,10 +188,11 @@ class ObjectSource:
         """
         sent = time.monotonic()
         stop = version.size
-        await self.handle.fetch_range(
+        result = await self.handle.fetch_range(
             stop - TRAILER_BYTES, stop, context=context.step("validate", context.round), pin=version.validator
         )
-        self._validated(version, sent)
+        if result.validates:
+            self._validated(version, sent)
 
     # -- bytes ------------------------------------------------------------------------------------
 
@@ -206,7 +216,8 @@ class ObjectSource:
     async def _get(self, version: FileVersion, start: int, stop: int, context: RequestContext) -> bytes:
         sent = time.monotonic()
         result = await self.handle.fetch_range(start, stop, context=context, pin=version.validator)
-        self._validated(version, sent)
+        if result.validates:
+            self._validated(version, sent)
         return result.data
 
     async def fetch_parts(
@@ -341,12 +352,15 @@ def _undated(context: RequestContext) -> RequestContext:
 
 
 def _needed_tail(version: FileVersion) -> int:
-    """Bytes from the end that hold footer and indexes, judged by the first row group's first indexes."""
+    """Bytes from the end that hold footer and indexes, judged by the first row group's first indexes.
+
+    Indexes that lie far from the footer do not count: they stand beside their row groups.
+    """
     start = version.footer_start
     groups = version.metadata.row_groups
     if groups and groups[0].num_columns:
         first = groups[0].chunk(0)
         for offset in (first.column_index_offset, first.offset_index_offset):
-            if offset is not None and 0 < offset < start:
+            if offset is not None and version.size - TailSizes.MAX_LEARNT_BYTES <= offset < start:
                 start = offset
     return version.size - start

@@ -23,6 +23,7 @@ class FileVersion:
         size: bytes of the object.
         footer_start: where the footer begins.
         metadata: the footer, parsed as far as queries needed.
+        observed_at: ``time.monotonic()`` when the footer was asked for; a later one is a newer version.
         digest: names this version in cache keys.
         kept_weight: what the memory cache was told that it weighs.
         padded_chunks: chunks are longer than the footer says, by up to a dictionary page's header.
@@ -37,6 +38,7 @@ class FileVersion:
         validator: Validator,
         footer_start: int,
         metadata: FileMetadata,
+        observed_at: float,
     ) -> None:
         self.url = url
         self.validator = validator
@@ -44,6 +46,7 @@ class FileVersion:
         self.footer_start = footer_start
         self.metadata = metadata
         self.digest = version_digest(namespace, identity, validator)
+        self.observed_at = observed_at
         self.kept_weight = 0
         self.padded_chunks = omits_dictionary_header(metadata.created_by)
         self._derived: dict[Hashable, Any] = {}

@@ -26,8 +26,9 @@ def check_page_header(header: PageHeader, *, chunk: ColumnChunk, expected_size: 
         raise CorruptFileError(f"a page has {header.page_size} bytes, the OffsetIndex says {expected_size}")
     if header.type is PageType.INDEX_PAGE:
         raise CorruptFileError("an index page stands where a data or dictionary page should")
-    # Some old writers list no encodings at all.
-    if chunk.encodings and header.encoding not in chunk.encodings:
+    # Some old writers list no encodings at all, and DuckDB does not list the dictionary page's own.
+    listed = not chunk.encodings or header.type is PageType.DICTIONARY_PAGE or header.encoding in chunk.encodings
+    if not listed:
         raise CorruptFileError(f"a page has the encoding {header.encoding}, which its chunk does not list")
     if header.page_size > chunk.total_compressed_size:
         raise CorruptFileError(

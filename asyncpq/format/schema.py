@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_NAMES_SHOWN = 8  # in a hint
+_CHARACTERS_SHOWN = 60  # of a name in a hint
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +132,7 @@ class ParquetSchema:
         """
         if isinstance(key, int):
             return _by_ordinal(self.leaves, key, "leaf columns")
-        return _one(self._leaves_by_name, key)
+        return self._one(self._leaves_by_name, key)
 
     def field(self, key: str | int) -> Field:
         """The top-level field with the name, or the ordinal, ``key``.
@@ -140,7 +142,32 @@ class ParquetSchema:
         """
         if isinstance(key, int):
             return _by_ordinal(self.fields, key, "top-level fields")
-        return _one(self._fields_by_name, key)
+        return self._one(self._fields_by_name, key)
+
+    def _one(self, named: dict[str, list[_T]], name: str) -> _T:
+        found = named.get(name)
+        if found is None:
+            raise ColumnNotFoundError("the file has no such column", column=name, hint=self._hint(name))
+        if len(found) > 1:
+            raise AmbiguousColumnError(
+                f"{len(found)} columns of the file have this name",
+                column=name,
+                hint="Address the column by its ordinal.",
+            )
+        return found[0]
+
+    def _hint(self, name: str) -> str | None:
+        """Which column may have been meant."""
+        leaf = self._leaves_by_name.get(name)
+        if leaf is not None:
+            return f"It is inside the top-level column {_shown(leaf[0].path[0])}."
+        folded = {known.casefold(): known for known in (*self._leaves_by_name, *self._fields_by_name)}
+        close = difflib.get_close_matches(name.casefold(), folded, n=3)
+        if close:
+            return f"Did you mean {', '.join(_shown(folded[known]) for known in close)}?"
+        first = [field.name for field in self.fields[:_NAMES_SHOWN]]
+        rest = f", ... {len(self.fields)} in all" if len(self.fields) > len(first) else ""
+        return f"Its columns are {', '.join(map(_shown, first))}{rest}." if first else None
 
 
 def decode_schema(reader: CompactReader) -> ParquetSchema:
@@ -226,14 +253,5 @@ def _by_ordinal(items: Sequence[_T], ordinal: int, what: str) -> _T:
     return items[ordinal]
 
 
-def _one(names: dict[str, list[_T]], name: str) -> _T:
-    found = names.get(name)
-    if found is None:
-        close = difflib.get_close_matches(name, names, n=3)
-        hint = f"Did you mean {', '.join(map(repr, close))}?" if close else None
-        raise ColumnNotFoundError("the file has no such column", column=name, hint=hint)
-    if len(found) > 1:
-        raise AmbiguousColumnError(
-            f"{len(found)} columns of the file have this name", column=name, hint="Address the column by its ordinal."
-        )
-    return found[0]
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _CHARACTERS_SHOWN else f"{name[:_CHARACTERS_SHOWN]}...")

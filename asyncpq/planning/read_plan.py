@@ -58,6 +58,7 @@ class ColumnPlan:
         chunks: the chunks of its leaves.
         offsets: page locations of a flat field that is read page by page; else None.
         predicate: the filter needs it.
+        nested: it has other leaves than one flat one, and comes as whole chunks for that reason.
         num_rows: rows of the row group.
         pages: ordinals of the pages that hold candidate rows; none without ``offsets``.
         num_bytes: compressed bytes of those pages and the dictionary, or of the chunks.
@@ -67,6 +68,7 @@ class ColumnPlan:
     chunks: tuple[ChunkSpan, ...]
     offsets: OffsetIndex | None
     predicate: bool
+    nested: bool
     num_rows: int
     rows: InitVar[RowRanges]
     pages: list[int] = dataclass_field(init=False)
@@ -143,12 +145,14 @@ class Piece(NamedTuple):
 
     Attributes:
         row_group: its plan.
-        items: what is fetched, in row order within each column.
+        items: what is fetched first, in row order within each column.
+        late_bytes: what the columns that come later may take for the same rows, at most.
         last: no further piece of this row group follows.
     """
 
     row_group: RowGroupPlan
     items: tuple[Item, ...]
+    late_bytes: int
     last: bool
 
 
@@ -209,61 +213,70 @@ class ReadPlan:
         )
 
     def units(self, unit_bytes: int) -> list[Unit]:
-        """The plan in units of about ``unit_bytes``; small row groups share one."""
+        """The plan in units of about ``unit_bytes``, late columns included; small row groups share one."""
         units: list[Unit] = []
         pieces: list[Piece] = []
         size = 0
         for group in self.row_groups:
-            for items, last in _split(group, self.first_columns(group), unit_bytes):
-                num_bytes = sum(item.stop - item.start for item in items)
+            for piece in _split(group, self.first_columns(group), unit_bytes):
+                num_bytes = sum([item.stop - item.start for item in piece.items], piece.late_bytes)
                 if pieces and size + num_bytes > unit_bytes:
                     units.append(Unit(tuple(pieces), size))
                     pieces, size = [], 0
-                pieces.append(Piece(group, items, last))
+                pieces.append(piece)
                 size += num_bytes
         if pieces:
             units.append(Unit(tuple(pieces), size))
         return units
 
 
-def _split(group: RowGroupPlan, positions: range, unit_bytes: int) -> list[tuple[tuple[Item, ...], bool]]:
-    """The items of one row group, in as many slices as its bytes ask for."""
+def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[Piece]:
+    """One row group in as many pieces as its bytes ask for."""
     paged: list[list[Item]] = []
-    parts: list[list[Item]] = []
-    total = 0
-    for position in positions:
-        column = group.columns[position]
+    parts: list[Item] = []
+    late: list[list[Item]] = []
+    late_parts = 0
+    for position, column in enumerate(group.columns):
         if column.offsets is not None:
-            paged.append(column.items(position, column.pages, dictionary=True))
-            total += column.num_bytes
+            items = column.items(position, column.pages, dictionary=True)
+            (paged if position in first else late).append(items)
+        elif position in first:
+            parts.extend(Item(position, chunk.leaf, "part", chunk.start, chunk.stop) for chunk in column.chunks)
         else:
-            for chunk in column.chunks:
-                total += chunk.stop - chunk.start
-                parts.append([Item(position, chunk.leaf, "part", chunk.start, chunk.stop)])
-    count = max(1, -(-total // unit_bytes))
+            late_parts += column.num_bytes
+    count = max(1, -(-sum([column.num_bytes for column in group.columns]) // unit_bytes))
     if count == 1:
-        return [(tuple(item for items in (*paged, *parts) for item in items), True)]
+        late_bytes = late_parts + sum([_size(items) for items in late])
+        return [Piece(group, tuple(item for items in (*paged, parts) for item in items), late_bytes, True)]
     slices: list[list[Item]] = [[] for _ in range(count)]
-    edges = _row_edges(group, paged, count)
+    late_sizes = [0] * count
+    late_sizes[0] = late_parts
+    edges = _row_edges(group, [*paged, *late], count)
     for items in paged:
         for item in items:
             slices[max(0, bisect_right(edges, item.first_row) - 1)].append(item)
-    for (whole,) in parts:
+    for items in late:
+        for item in items:
+            late_sizes[max(0, bisect_right(edges, item.first_row) - 1)] += item.stop - item.start
+    for whole in parts:
         length = whole.stop - whole.start
         pieces = cut(ByteRange(whole.start, whole.stop), max(PART_BYTES, -(-length // count)))
         for number, piece in enumerate(pieces):
             slices[number * count // len(pieces)].append(whole._replace(start=piece.start, stop=piece.stop))
-    filled = [tuple(items) for items in slices if items]
-    return [(items, number == len(filled) - 1) for number, items in enumerate(filled)]
+    filled = [number for number, items in enumerate(slices) if items]
+    return [Piece(group, tuple(slices[number]), late_sizes[number], number == filled[-1]) for number in filled]
+
+
+def _size(items: Sequence[Item]) -> int:
+    return sum([item.stop - item.start for item in items])
 
 
 def _row_edges(group: RowGroupPlan, paged: Sequence[Sequence[Item]], count: int) -> list[int]:
     """Row numbers where slices begin: page starts of the column with the most bytes."""
     if not paged:
         return [group.num_rows * number // count for number in range(count)]
-    heaviest = max(paged, key=lambda items: sum(item.stop - item.start for item in items))
-    pages = [item for item in heaviest if item.kind == "page"]
-    total = sum(item.stop - item.start for item in pages)
+    pages = [item for item in max(paged, key=_size) if item.kind == "page"]
+    total = _size(pages)
     edges = [0]
     size = 0
     for item in pages:

@@ -61,11 +61,17 @@ class Validator:
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """Bytes of an object and the version they belong to. ``data`` starts at ``start``."""
+    """Bytes of an object and the version they belong to. ``data`` starts at ``start``.
+
+    Attributes:
+        validates: True if the store has just said that this is the object's present version; False where
+            it cannot tell versions apart, or read on from a file whose name means another one by now.
+    """
 
     data: bytes
     start: int
     validator: Validator
+    validates: bool = True
 
     @property
     def stop(self) -> int:
@@ -108,7 +114,11 @@ class StoredObject(Protocol):
         non-signature parameters hashed. Never shown."""
 
     @property
-    def guarantee(self) -> Guarantee: ...
+    def guarantee(self) -> Guarantee:
+        """The best that the store can do until a response, or :meth:`learn`, shows what the object allows."""
+
+    def learn(self, validator: Validator) -> None:
+        """Refine ``guarantee`` by a version that is known without a request, as its response did."""
 
     @property
     def client(self) -> str:
@@ -138,6 +148,16 @@ class Store(Protocol):
 
     async def open_object(self, url: str) -> StoredObject:
         """A handle; does no I/O against the object itself where the store can do without."""
+
+    async def credential_identity(self, url: str) -> str:
+        """Who reads ``url``: a digest that shows no secret, "anonymous", or "" where nobody in particular.
+
+        It follows the credentials that are in use, so it changes when they do. Costs no request to
+        the object; the first call may look for credentials.
+
+        Raises:
+            CredentialsError: there are none where the store needs some.
+        """
 
     async def close(self) -> None:
         """Closes connections; idempotent. Leaves no task, socket or thread."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import fsspec
@@ -28,6 +29,7 @@ from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoreLimits, Validator
 from asyncpq.storage.deadline import within_deadline
+from asyncpq.storage.option_errors import refusal
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.retry import RetryableError, delay_before_retry_s
 from asyncpq.storage.threads import Threads
@@ -66,13 +68,17 @@ class FsspecStore:
             raise UnsupportedStoreError(
                 f"{protocol}:// needs a package that is not installed", hint=str(error)
             ) from error
+        if any("target_protocol" in _parameters(base) for base in kind.__mro__):
+            raise UnsupportedStoreError(f"{protocol}:// urls are not read: they wrap another filesystem")
         self._asynchronous = bool(kind.async_impl)
         if self._asynchronous:
             options["asynchronous"] = True
         try:
             self.filesystem: Any = kind(skip_instance_cache=True, **options)
         except (TypeError, ValueError, KeyError) as error:
-            raise InvalidOptionError(f"storage_options for {protocol}: {error}") from error
+            raise InvalidOptionError(
+                f"the {protocol} filesystem does not take these storage_options: {refusal(error, options)}"
+            ) from None
         except OSError as error:  # some connect when they are made
             raise TransportError(f"the {protocol} filesystem cannot be opened ({type(error).__name__})") from error
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
@@ -89,6 +95,10 @@ class FsspecStore:
             raise UnsupportedStoreError("chained urls are not read", url=safe_url(url))
         path = self.filesystem._strip_protocol(url)
         return FsspecObject(self, path, url)
+
+    async def credential_identity(self, url: str) -> str:
+        """ "": whoever the filesystem finds; its options tell readers apart."""
+        return ""
 
     async def close(self) -> None:
         """Closes the filesystem's connections and threads. Idempotent."""
@@ -113,16 +123,21 @@ class FsspecObject:
     """See :class:`asyncpq.storage.base.StoredObject`. Made by FsspecStore."""
 
     client = "fsspec"
-    guarantee = Guarantee.BRACKETED
 
     def __init__(self, store: FsspecStore, path: str, url: str) -> None:
         self.url = safe_url(url)
         self.identity = f"{store.protocol}://{path} {_token(store.filesystem)}"
+        self.guarantee = Guarantee.BRACKETED
         self._store = store
         self._path = path
 
     def __repr__(self) -> str:
         return f"<FsspecObject {self.url}>"
+
+    def learn(self, validator: Validator) -> None:
+        """See :meth:`asyncpq.storage.base.StoredObject.learn`. A size alone tells no versions apart."""
+        told = validator.is_strong or validator.etag is not None or validator.last_modified is not None
+        self.guarantee = Guarantee.BRACKETED if told else Guarantee.NONE
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
@@ -161,7 +176,10 @@ class FsspecObject:
             await asyncio.sleep(delay)
 
     async def _fetch_once(self, request: RangeRequest, context: RequestContext, attempt: int) -> RangeResult:
-        before = request.pin or await self._info(request)
+        before = request.pin
+        if before is None:
+            before = await self._info(request, context, attempt)
+            context = context.step(context.purpose, context.round + 1)
         if before.size == 0:
             raise empty(self.url)
         start = max(0, before.size + request.start) if request.start < 0 else request.start
@@ -170,28 +188,11 @@ class FsspecObject:
             raise InvalidResponseError(
                 f"the object ends at byte {before.size}, before the range does", url=self.url, byte_range=(start, stop)
             )
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        data = b""
-        status = 0
-        try:
-            found = await self._call(request, "cat_file", self._path, start=start, end=stop)
-            data, status = bytes(found), 200
-        finally:
-            context.metrics.record(
-                RequestRecord(
-                    "GET",
-                    context.purpose,
-                    request.start,
-                    request.stop,
-                    status,
-                    len(data),
-                    attempt,
-                    context.round,
-                    loop.time() - began,
-                )
-            )
-        after = await self._info(request)
+        record = RequestRecord("GET", context.purpose, request.start, request.stop, 0, 0, attempt, context.round, 0.0)
+        with _recorded(record, context):
+            data = bytes(await self._call(request, "cat_file", self._path, start=start, end=stop))
+            record.bytes = len(data)
+        after = await self._info(request, context.step(context.purpose, context.round + 1), attempt)
         if not before.same_version(after) or before.last_modified != after.last_modified:
             raise changed(request, "its info differs before and after")
         if len(data) != stop - start:
@@ -199,11 +200,13 @@ class FsspecObject:
             if len(data) < stop - start:
                 raise RetryableError(TransportError(what, url=self.url, byte_range=(start, stop)))
             raise InvalidResponseError(what, url=self.url, byte_range=(start, stop))
-        return RangeResult(data, start, before)
+        self.learn(before)
+        return RangeResult(data, start, before, self.guarantee is not Guarantee.NONE)
 
-    async def _info(self, request: RangeRequest) -> Validator:
+    async def _info(self, request: RangeRequest, context: RequestContext, attempt: int) -> Validator:
         self._store.filesystem.invalidate_cache(self._path)
-        info = await self._call(request, "info", self._path)
+        with _recorded(RequestRecord("HEAD", "stat", 0, 0, 0, 0, attempt, context.round, 0.0), context):
+            info = await self._call(request, "info", self._path)
         if info.get("type") == "directory":
             raise ObjectNotFoundError("it is a directory", url=self.url)
         if not isinstance(info.get("size"), int):
@@ -231,6 +234,26 @@ class FsspecObject:
         except Exception as error:  # filesystems raise whatever their client raises
             what = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
             raise StoreError(what, url=self.url, byte_range=request.byte_range) from error
+
+
+@contextmanager
+def _recorded(record: RequestRecord, context: RequestContext) -> Iterator[None]:
+    """Count one call, also if it fails: then without a status."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        yield
+        record.status = 200
+    finally:
+        record.seconds = loop.time() - began
+        context.metrics.record(record)
+
+
+def _parameters(kind: type) -> Mapping[str, Any]:
+    try:
+        return inspect.signature(kind).parameters
+    except (TypeError, ValueError):  # a class written in C says nothing
+        return {}
 
 
 def validator_of(info: Mapping[str, Any]) -> Validator:

@@ -8,13 +8,13 @@ presigned urls refuse.
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from yarl import URL
 
@@ -80,6 +80,7 @@ class HttpStore:
         auth = [item for item in (options.pop("auth", None), client.pop("auth", None)) if item is not None]
         if auth:
             headers["Authorization"] = _basic_auth(auth[0])
+        self._authorization = next((headers[name] for name in headers if name.lower() == "authorization"), None)
         self._encoded = bool(options.pop("encoded", False))
         verify: ssl.SSLContext | bool = options.pop("ssl", True)
         trust_env = bool(client.pop("trust_env", False))
@@ -104,26 +105,40 @@ class HttpStore:
         """
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
-        parts = urlsplit(url)
-        if parts.scheme.lower() not in ("http", "https") or not parts.hostname:
-            raise UnsupportedStoreError("not an http url", url=safe_url(url))
         headers: dict[str, str] = {}
-        target = URL(url.partition("#")[0], encoded=self._encoded or _VALID_URL.fullmatch(url) is not None)
+        target = self._parse(url)
         if target.user is not None:
             headers["Authorization"] = _basic_auth((target.user, target.password or ""))
             target = target.with_user(None)
         return HttpObject(self.transport, target, url, headers, self._without_suffix)
+
+    async def credential_identity(self, url: str) -> str:
+        """A digest of the url's user info and the Authorization header; "" without either."""
+        target = self._parse(url)
+        if target.user is None and self._authorization is None:
+            return ""
+        who = (target.user, target.password, self._authorization)
+        return hashlib.sha256(repr(who).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     async def close(self) -> None:
         """Closes connections. Idempotent."""
         self._closed = True
         await self.transport.close()
 
+    def _parse(self, url: str) -> URL:
+        try:
+            target = URL(url.partition("#")[0], encoded=self._encoded or _VALID_URL.fullmatch(url) is not None)
+        except ValueError:  # its text quotes the url
+            target = URL()
+        if target.scheme.lower() not in ("http", "https") or not target.host:
+            raise UnsupportedStoreError("not an http url", url=safe_url(url))
+        return target
+
 
 class HttpObject:
     """See :class:`asyncpq.storage.base.StoredObject`. Made by HttpStore.
 
-    ``guarantee`` is that of a server with strong ETags until the first response shows what it has.
+    ``guarantee`` is that of a server with strong ETags until a response, or ``learn``, shows what it has.
     """
 
     client = "aiohttp"
@@ -134,6 +149,7 @@ class HttpObject:
         self.url = safe_url(url)
         self.identity = identity_of(url)
         self.guarantee = Guarantee.PINNED
+        self._learnt: Validator | None = None
         self.target = target
         self.headers = headers
         self._transport = transport
@@ -142,6 +158,11 @@ class HttpObject:
 
     def __repr__(self) -> str:
         return f"<HttpObject {self.url}>"
+
+    def learn(self, validator: Validator) -> None:
+        """See :meth:`asyncpq.storage.base.StoredObject.learn`."""
+        self._learnt = validator
+        self.guarantee = guarantee_of(validator)
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
@@ -177,13 +198,13 @@ class HttpObject:
         validator = expected.validator
         if validator.size == UNKNOWN_SIZE:
             validator = request.pin or await self._fetch_size(validator, context)
-        if request.pin is None:
-            self.guarantee = guarantee_of(validator)
+        if validator is not self._learnt:
+            self.learn(validator)
         start = max(0, validator.size + request.start) if request.start < 0 else request.start
         stop = validator.size if request.start < 0 else request.stop
         if (start, stop) != (expected.start, expected.start + expected.length):  # a small whole object
             body = body[start - expected.start : stop - expected.start]
-        return RangeResult(body, start, validator)
+        return RangeResult(body, start, validator, self.guarantee is not Guarantee.NONE)
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
         """One HEAD, for a server whose Content-Range does not say the size."""

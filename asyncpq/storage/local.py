@@ -23,7 +23,7 @@ from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Validat
 from asyncpq.storage.deadline import within_deadline
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
-from asyncpq.storage.urls import local_path
+from asyncpq.storage.urls import local_path, safe_url
 
 #: Reads up to this size are made on the event loop: cheaper than a thread, and usually from memory.
 INLINE_BYTES = 64 * 1024
@@ -67,6 +67,10 @@ class LocalStore:
         self._objects.add(handle)
         return handle
 
+    async def credential_identity(self, url: str) -> str:
+        """ "": this process."""
+        return ""
+
     async def close(self) -> None:
         """Closes all descriptors and threads. Idempotent."""
         self._closed = True
@@ -106,7 +110,8 @@ class LocalObject:
     guarantee = Guarantee.PINNED
 
     def __init__(self, path: str, descriptor: int, threads: Threads, owner: set[LocalObject]) -> None:
-        self.url = path
+        self.url = safe_url(path)
+        self._path = path
         self.identity = f"file://{path}"
         self._opened = _Opened(descriptor)
         self._threads = threads
@@ -115,6 +120,9 @@ class LocalObject:
 
     def __repr__(self) -> str:
         return f"<LocalObject {self.url}>"
+
+    def learn(self, validator: Validator) -> None:
+        """See :meth:`asyncpq.storage.base.StoredObject.learn`. A descriptor pins any version."""
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
@@ -141,8 +149,9 @@ class LocalObject:
         if self._closed:
             raise UsageError("the file is closed", url=self.url)
         opened = self._opened
+        replaced = self._replaced()
         if request.pin is not None and (
-            not request.pin.same_version(opened.validator) or (not context.scan and self._replaced())
+            not request.pin.same_version(opened.validator) or (not context.scan and replaced)
         ):
             raise changed(request, "it is another file, or was written to")
         if stop > opened.validator.size:
@@ -153,18 +162,32 @@ class LocalObject:
             )
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if stop - start <= INLINE_BYTES:
-            data = self._read(opened, start, stop)
-        else:
-            opened.readers += 1
-            reading = self._threads.start(self._read, opened, start, stop)
-            reading.add_done_callback(functools.partial(_read_ended, opened))
-            data = await within_deadline(asyncio.shield(reading), context.deadline, self.url, (start, stop))
-        record = RequestRecord(
-            "GET", context.purpose, request.start, request.stop, 200, len(data), 1, context.round, loop.time() - began
-        )
-        context.metrics.record(record)
-        return RangeResult(data, start, opened.validator)
+        data = b""
+        status = 0
+        try:
+            if stop - start <= INLINE_BYTES:
+                data = self._read(opened, start, stop)
+            else:
+                opened.readers += 1
+                reading = self._threads.start(self._read, opened, start, stop)
+                reading.add_done_callback(functools.partial(_read_ended, opened))
+                data = await within_deadline(asyncio.shield(reading), context.deadline, self.url, (start, stop))
+            status = 200
+        finally:
+            context.metrics.record(
+                RequestRecord(
+                    "GET",
+                    context.purpose,
+                    request.start,
+                    request.stop,
+                    status,
+                    len(data),
+                    1,
+                    context.round,
+                    loop.time() - began,
+                )
+            )
+        return RangeResult(data, start, opened.validator, validates=not replaced)
 
     def _read(self, opened: _Opened, start: int, stop: int) -> bytes:
         parts: list[bytes] = []
@@ -187,12 +210,12 @@ class LocalObject:
     def _replaced(self) -> bool:
         """Whether the name means another file now, or another version of it, or nothing."""
         try:
-            return _validator(os.stat(self.url)) != self._opened.validator
+            return _validator(os.stat(self._path)) != self._opened.validator
         except OSError:
             return True
 
     def _reopen(self) -> None:
-        opened = _Opened(_open(self.url))
+        opened = _Opened(_open(self._path))
         self._opened.retire()
         self._opened = opened
 
@@ -207,13 +230,13 @@ def _open(path: str) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not block
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise StoreError("not a regular file", url=path)
+            raise StoreError("not a regular file", url=safe_url(path))
     except StoreError:
         raise
     except OSError as error:
         raise _store_error(error, path) from error
     except ValueError as error:  # a name with NUL
-        raise ObjectNotFoundError("no such file", url=path) from error
+        raise ObjectNotFoundError("no such file", url=safe_url(path)) from error
     return descriptor
 
 
@@ -223,6 +246,7 @@ def _close_unwanted(opening: asyncio.Future[int]) -> None:
 
 
 def _store_error(error: OSError, path: str) -> StoreError:
+    path = safe_url(path)
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return ObjectNotFoundError("no such file", url=path)
     if isinstance(error, PermissionError):

@@ -50,10 +50,12 @@ def open_store(
 
 _WRAPS = "they wrap another filesystem"
 _REFUSED = {
+    "async_wrapper": _WRAPS,
     "asyncwrapper": _WRAPS,
     "archive": _WRAPS,
     "blockcache": _WRAPS,
     "cached": _WRAPS,
+    "dask": _WRAPS,
     "dir": _WRAPS,
     "filecache": _WRAPS,
     "generic": _WRAPS,

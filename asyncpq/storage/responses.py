@@ -12,10 +12,13 @@ from dataclasses import dataclass, replace
 
 from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
 from asyncpq.storage.base import Guarantee, Validator
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.urls import safe_target
 
 #: ``Validator.size`` of a response that does not say the object's size (``Content-Range: bytes 0-9/*``).
 UNKNOWN_SIZE = -1
+
+#: Error bodies are read up to here; the rest is thrown away with the connection.
+ERROR_BODY_BYTES = 64 * 1024
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
 _NOT_THIS = "A proxy or server on the way answers range requests wrongly; read from another endpoint."
@@ -71,10 +74,10 @@ def strong_etag(validator: Validator | None) -> str | None:
     return validator.etag
 
 
-def guarantee_of(validator: Validator) -> Guarantee:
-    """How surely versions told apart by validators like this one are pinned, where If-Match is sent."""
+def guarantee_of(validator: Validator, *, if_match: bool = True) -> Guarantee:
+    """How surely versions told apart by validators like this one are pinned, if If-Match is sent or not."""
     if validator.is_strong:
-        return Guarantee.PINNED
+        return Guarantee.PINNED if if_match else Guarantee.COMPARED
     if validator.etag is not None or validator.last_modified is not None:
         return Guarantee.BRACKETED
     return Guarantee.NONE
@@ -177,7 +180,7 @@ def changed(request: RangeRequest, what: str) -> ObjectChangedError:
 
 def redirected(request: RangeRequest, location: str) -> InvalidResponseError:
     """The error for a redirect; ``location`` is the Location header or empty."""
-    target = safe_url(location) or "nowhere"
+    target = safe_target(location) or "nowhere"
     return InvalidResponseError(
         f"the server redirects to {target}",
         url=request.url,

@@ -33,6 +33,7 @@ from asyncpq.errors import (
     TransportError,
     UnsupportedStoreError,
 )
+from asyncpq.storage.option_errors import refusal
 from asyncpq.storage.responses import RangeRequest, redirected
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3_errors import error_for
@@ -62,6 +63,10 @@ def _catch(request: Any, **_: Any) -> None:
 
 class _RedirectError(Exception):
     """A redirect that is not S3's word that the bucket is in another region."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__("redirect")  # the location may hold secrets
+        self.location = location
 
 
 class _WithoutRedirects:
@@ -132,10 +137,8 @@ class S3Client:
         try:
             await self._connect(self.filesystem)
             request = await self._probe(bucket)
-        except botocore.exceptions.BotoCoreError as error:
-            raise _option_error(error, url) from error
-        except (TypeError, ValueError, KeyError) as error:
-            raise InvalidOptionError(f"s3fs does not take these storage_options: {error}") from error
+        except (botocore.exceptions.BotoCoreError, TypeError, ValueError, KeyError) as error:
+            raise _option_error(error, url, self._options) from None
         proxies = botocore.utils.get_environ_proxies(request.url)
         target = URL(request.url, encoded=True)
         if target.scheme in proxies or "all" in proxies:
@@ -199,13 +202,13 @@ class S3Client:
             return Credentials(key, secret, self.filesystem.token or client.get("aws_session_token"))
         try:
             if again or self._session is None:
-                self._session = (
-                    aiobotocore.session.AioSession(**self.filesystem.kwargs) if again else self.filesystem.session
-                )
+                given = None if again else self.filesystem.session
+                self._session = given or aiobotocore.session.AioSession(**self.filesystem.kwargs)
             found = await self._session.get_credentials()
             frozen = await found.get_frozen_credentials() if found is not None else None
-        except botocore.exceptions.BotoCoreError as error:
-            raise CredentialsError(f"no credentials: {error}", hint=_CREDENTIALS_HINT) from error
+        except (botocore.exceptions.BotoCoreError, TypeError, ValueError) as error:
+            what = refusal(error, self._options)
+            raise CredentialsError(f"no credentials: {what}", hint=_CREDENTIALS_HINT) from None
         if frozen is None:
             raise CredentialsError("no credentials were found", hint=_CREDENTIALS_HINT)
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
@@ -242,7 +245,7 @@ class S3Client:
         try:
             await self._connect(filesystem)
         except (botocore.exceptions.BotoCoreError, TypeError, ValueError, KeyError) as error:
-            raise _option_error(error, "s3://") from error
+            raise _option_error(error, "s3://", self._options) from None
         return filesystem
 
     async def _connect(self, filesystem: Any) -> None:
@@ -258,19 +261,22 @@ def _filesystem(options: Mapping[str, Any]) -> Any:
             **{**options, "config_kwargs": config, "asynchronous": True, "skip_instance_cache": True}
         )
     except (TypeError, ValueError, KeyError) as error:
-        raise InvalidOptionError(f"s3fs does not take these storage_options: {error}") from error
+        raise InvalidOptionError(f"s3fs does not take these storage_options: {refusal(error, options)}") from None
 
 
 def _text(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def _option_error(error: Exception, url: str) -> AsyncpqError:
+def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> AsyncpqError:
     """For errors before any request: credentials, options, or the bucket's name."""
+    what = refusal(error, options)
     if isinstance(error, _CREDENTIALS_ERRORS):
-        return CredentialsError(f"no credentials: {error}", url=safe_url(url), hint=_CREDENTIALS_HINT)
+        return CredentialsError(f"no credentials: {what}", url=safe_url(url), hint=_CREDENTIALS_HINT)
     return InvalidOptionError(
-        f"botocore does not take these storage_options or this bucket: {error}", url=safe_url(url)
+        f"botocore does not take these storage_options or this bucket: {what}",
+        url=safe_url(url),
+        hint="Check endpoint_url, client_kwargs and config_kwargs, and the bucket's name.",
     )
 
 
@@ -289,12 +295,12 @@ def explain(error: Exception, request: RangeRequest) -> AsyncpqError | Retryable
         )
     sent = getattr(error, "kwargs", {}).get("error")
     if isinstance(sent, _RedirectError):
-        return redirected(request, str(sent))
+        return redirected(request, sent.location)
     if isinstance(error, botocore.exceptions.HTTPClientError | botocore.exceptions.ConnectionError):
         what = f"the connection failed ({type(error).__name__})"
         return RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))
     if isinstance(error, botocore.exceptions.BotoCoreError):
-        return _option_error(error, request.url)
+        return _option_error(error, request.url, {})
     return None
 
 

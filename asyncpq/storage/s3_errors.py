@@ -23,9 +23,6 @@ from asyncpq.errors import (
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.retry import RETRYABLE_STATUSES, RetryableError
 
-#: Error documents are read up to here.
-ERROR_BODY_BYTES = 64 * 1024
-
 THROTTLES = frozenset(
     {
         "SlowDown",

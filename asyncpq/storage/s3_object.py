@@ -28,6 +28,7 @@ from asyncpq.storage.s3_errors import EXPIRED, error_for, error_in_200, parse_er
 from asyncpq.storage.s3_route import Route, Signers
 from asyncpq.storage.sigv4 import Signer, canonical_path, canonical_query
 from asyncpq.storage.transport import Transport
+from asyncpq.storage.urls import safe_url
 
 _REGION = re.compile(r"[a-z0-9-]{2,40}")
 
@@ -56,7 +57,7 @@ class S3Object:
         if_match: bool = True,
         version_aware: bool = False,
     ) -> None:
-        self.url = f"s3://{bucket}/{key}"
+        self.url = safe_url(f"s3://{bucket}/{key}")
         self._transport = transport
         self._signers = signers
         self._route = route
@@ -66,10 +67,16 @@ class S3Object:
         self._version_aware = version_aware
         self._targets: dict[tuple[str, str], URL] = {}
         self.guarantee = Guarantee.PINNED if if_match else Guarantee.COMPARED
+        self._learnt: Validator | None = None
         self.identity = f"s3 {route.name}{self._path}?{_version_query(version_id)}"
 
     def __repr__(self) -> str:
         return f"<S3Object {self.url}>"
+
+    def learn(self, validator: Validator) -> None:
+        """See :meth:`asyncpq.storage.base.StoredObject.learn`."""
+        self._learnt = validator
+        self.guarantee = guarantee_of(validator, if_match=self._if_match)
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
@@ -97,9 +104,9 @@ class S3Object:
         validator = expected.validator
         if validator.size == UNKNOWN_SIZE:
             validator = request.pin or await self._fetch_size(validator, context)
-        if request.pin is None:
-            self._refine(validator)
-        return RangeResult(body, expected.start, validator)
+        if validator is not self._learnt:
+            self.learn(validator)
+        return RangeResult(body, expected.start, validator, self.guarantee is not Guarantee.NONE)
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
         """One HEAD, for a store whose Content-Range does not say the size."""
@@ -107,10 +114,6 @@ class S3Object:
         head = _Head(self, RangeRequest(0, 0, self.url, pin))
         expected, _ = await self._transport.send(head, context.step("stat", context.round + 1))
         return replace(validator, size=expected.validator.size)
-
-    def _refine(self, validator: Validator) -> None:
-        found = guarantee_of(validator)
-        self.guarantee = Guarantee.COMPARED if found is Guarantee.PINNED and not self._if_match else found
 
     # -- what the exchanges need ----------------------------------------------------------------
 

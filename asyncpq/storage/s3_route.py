@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -61,13 +62,12 @@ class Signers:
         self._credentials: Credentials | None = None
         self._fetched_at: float | None = None
         self._signers: dict[str, Signer] = {}
+        self._identity = "anonymous"
         self.clock_offset_s = 0.0
 
     async def signer(self, region: str) -> Signer | None:
         """A signer for the region with fresh credentials; None to send unsigned."""
-        now = time.monotonic()
-        if self._fetched_at is None or now - self._fetched_at >= self._refresh_s:
-            self._use(await self._fetch(False))
+        await self._refresh()
         if self._credentials is None:
             return None
         signer = self._signers.get(region)
@@ -75,13 +75,25 @@ class Signers:
             signer = self._signers[region] = Signer(self._credentials, region)
         return signer
 
+    async def identity(self) -> str:
+        """Digest of the access key id in use, "anonymous" if nothing is signed."""
+        await self._refresh()
+        return self._identity
+
     async def renew(self, expired: Signer) -> None:
         """Replace credentials that the store called expired, once for all requests that used them."""
         if self._signers.get(expired.region) is expired:
             self._use(await self._fetch(True))
+
+    async def _refresh(self) -> None:
+        if self._fetched_at is None or time.monotonic() - self._fetched_at >= self._refresh_s:
+            self._use(await self._fetch(False))
 
     def _use(self, credentials: Credentials | None) -> None:
         self._fetched_at = time.monotonic()
         if credentials != self._credentials:
             self._credentials = credentials
             self._signers.clear()
+            self._identity = "anonymous"
+            if credentials is not None:
+                self._identity = hashlib.sha256(credentials.access_key.encode()).hexdigest()[:16]

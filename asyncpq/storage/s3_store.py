@@ -67,6 +67,10 @@ class S3Store:
         bucket, key = self._client.split(path)
         if not bucket or not key:
             raise InvalidOptionError("an S3 url needs a bucket and a key", url=safe_url(url))
+        if not bucket.startswith("arn:") and (":" in bucket or "@" in bucket):
+            raise InvalidOptionError(
+                "an S3 url holds no user info", url=safe_url(url), hint="Pass key and secret in storage_options."
+            )
         self._check_open()
         route = self._routes.get(bucket)
         if route is None:
@@ -105,6 +109,15 @@ class S3Store:
             scan_slots=self._scan_slots,
             explain=explain,
         )
+
+    async def credential_identity(self, url: str) -> str:
+        """A digest of the access key id in use; "anonymous" with ``anon=True``. The same for all urls.
+
+        Raises:
+            CredentialsError: there are no credentials.
+        """
+        self._check_open()
+        return await self._signers.identity()
 
     async def close(self) -> None:
         """Closes connections. Idempotent."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
 
-from asyncpq.errors import AsyncpqError, InvalidResponseError, TransportError
+from asyncpq.errors import AsyncpqError, InvalidResponseError
 from asyncpq.metrics import RequestRecord
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Validator
 from asyncpq.storage.responses import (
+    ERROR_BODY_BYTES,
     UNKNOWN_SIZE,
     RangeIgnoredError,
     RangeRequest,
@@ -25,9 +27,12 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.retry import RetryableError, delay_before_retry_s
-from asyncpq.storage.s3_errors import ERROR_BODY_BYTES, error_in_200
-from asyncpq.storage.transport import connection_failure
+from asyncpq.storage.s3_errors import error_in_200
+from asyncpq.storage.transport import connection_failure, read_exactly
+from asyncpq.storage.urls import safe_url
 from asyncpq.storage.watchdog import Watch, Watchdog
+
+_PART_BYTES = 1024 * 1024
 
 Explain = Callable[[Exception, RangeRequest], AsyncpqError | RetryableError | None]
 
@@ -60,7 +65,7 @@ class S3fsObject:
         scan_slots: asyncio.Semaphore,
         explain: Explain,
     ) -> None:
-        self.url = f"s3://{bucket}/{key}"
+        self.url = safe_url(f"s3://{bucket}/{key}")
         meta = filesystem._s3.meta
         self.identity = f"s3fs {meta.endpoint_url}[{meta.region_name}] {bucket} {key} {version_id or ''}"
         self.guarantee = Guarantee.PINNED if if_match else Guarantee.COMPARED
@@ -78,6 +83,10 @@ class S3fsObject:
 
     def __repr__(self) -> str:
         return f"<S3fsObject {self.url}>"
+
+    def learn(self, validator: Validator) -> None:
+        """See :meth:`asyncpq.storage.base.StoredObject.learn`."""
+        self.guarantee = guarantee_of(validator, if_match=self._if_match)
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
@@ -146,7 +155,8 @@ class S3fsObject:
             if status == 200 and "ETag" not in headers:  # S3 always sends one: see s3_object
                 raise error_in_200(request, await body.read(ERROR_BODY_BYTES))
             expected = check_range_response(request, status, headers)
-            data = await _read_exactly(body, expected.length, request, watch)
+            read_part = partial(body.read, _PART_BYTES)
+            data = await read_exactly(read_part, _never_sure, expected.length, request, watch)
         except asyncio.CancelledError:
             watch.raise_if_silent(request.url, request.byte_range)
             raise
@@ -162,7 +172,7 @@ class S3fsObject:
                 explained = connection_failure(error, request)
             if explained is None:
                 raise
-            raise explained from error
+            raise explained from (error if isinstance(error, OSError) else None)  # botocore's may quote options
         finally:
             if body is not None:
                 body.close()
@@ -186,26 +196,9 @@ class S3fsObject:
             if pin is None:
                 raise InvalidResponseError("the store does not say the object's size", url=self.url)
             validator = pin
-        if pin is None:
-            found = guarantee_of(validator)
-            self.guarantee = Guarantee.COMPARED if found is Guarantee.PINNED and not self._if_match else found
-        return RangeResult(data, expected.start, validator)
+        self.learn(validator)
+        return RangeResult(data, expected.start, validator, self.guarantee is not Guarantee.NONE)
 
 
-async def _read_exactly(body: Any, length: int, request: RangeRequest, watch: Watch) -> bytes:
-    """The body of aiobotocore's response, which must have ``length`` bytes."""
-    parts: list[bytes] = []
-    received = 0
-    while received <= length:
-        part = await body.read(min(1 << 20, length + 1 - received))
-        if not part:
-            break
-        received += len(part)
-        watch.progress(received)
-        parts.append(part)
-    if received == length:
-        return b"".join(parts)
-    what = f"the response body has {received} bytes instead of {length}"
-    if received < length:
-        raise RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))
-    raise InvalidResponseError(f"{what} or more", url=request.url, byte_range=request.byte_range)
+def _never_sure() -> bool:
+    return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import aiohttp
@@ -18,12 +18,10 @@ from asyncpq.errors import AsyncpqError, InvalidResponseError, StoreError, Trans
 from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import RequestContext, StoreLimits
-from asyncpq.storage.responses import ExpectedBody, RangeIgnoredError, RangeRequest
+from asyncpq.storage.responses import ERROR_BODY_BYTES, ExpectedBody, RangeIgnoredError, RangeRequest
 from asyncpq.storage.retry import RetryableError, delay_before_retry_s
 from asyncpq.storage.watchdog import Watch, Watchdog
 
-#: Error bodies are read up to here; the rest is thrown away with the connection.
-ERROR_BODY_BYTES = 64 * 1024
 _READ_BUFFER_BYTES = 256 * 1024
 _KEEPALIVE_S = 15.0  # shorter than the idle timeouts of S3 (20 s) and of common load balancers
 
@@ -144,7 +142,8 @@ class Transport:
             if expected is None:
                 body, complete = await _read_start(response, watch)
                 raise exchange.refuse(status, response.headers, body)
-            body = await _read_exactly(response, expected.length, request, watch)
+            content = response.content
+            body = await read_exactly(content.readany, content.at_eof, expected.length, request, watch)
             complete = True
             return expected, body
         except asyncio.CancelledError:
@@ -153,7 +152,8 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, StoreError):
                 raise
-            raise connection_failure(error, request) from error
+            quotes_url = isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL)
+            raise connection_failure(error, request) from (None if quotes_url else error)
         finally:
             if response is not None and not complete:
                 response.close()  # never leave unread bytes to the connection's next request
@@ -188,25 +188,34 @@ class Transport:
         return self._session
 
 
-async def _read_exactly(response: aiohttp.ClientResponse, length: int, request: RangeRequest, watch: Watch) -> bytes:
-    """The body, which must have ``length`` bytes.
+async def read_exactly(
+    read_part: Callable[[], Awaitable[bytes]],
+    at_end: Callable[[], bool],
+    length: int,
+    request: RangeRequest,
+    watch: Watch,
+) -> bytes:
+    """A body, which must have ``length`` bytes.
+
+    Args:
+        read_part: the next bytes of the body, none at its end.
+        at_end: True if it is certain that nothing follows.
 
     Raises:
         RetryableError: it is shorter.
         InvalidResponseError: it is longer.
     """
-    content = response.content
     parts: list[bytes] = []
     received = 0
     while received < length:
-        part = await content.readany()
+        part = await read_part()
         if not part:
             break
         received += len(part)
         watch.progress(received)
         parts.append(part)
-    if received == length and not content.at_eof():
-        part = await content.readany()  # the end of a chunked body, or more than there should be
+    if received == length and not at_end():
+        part = await read_part()  # the end of a chunked body, or more than there should be
         received += len(part)
         watch.progress(received)
     if received == length:
@@ -246,4 +255,4 @@ def connection_failure(error: aiohttp.ClientError | OSError, request: RangeReque
     return RetryableError(TransportError(f"the connection failed ({kind}{detail})", **where))  # type: ignore[arg-type]
 
 
-__all__ = ["Exchange", "RangeIgnoredError", "Transport", "connection_failure"]
+__all__ = ["Exchange", "RangeIgnoredError", "Transport", "connection_failure", "read_exactly"]

@@ -12,6 +12,12 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_LINKS = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
+_HOST = re.compile(r"arn:.*|(\[[^\]]*\]|[^:]*)(:\d*)?", re.DOTALL)
+#: What begins like user info or a query where no protocol says so: ``//a:b@``, ``a:b@``, ``https:/a:b@``, ``?a=``.
+_PATH_USER_INFO = re.compile(r"(^//)[^/]*@|((?:^|[A-Za-z0-9]:)/*)[^/@]*:[^/]*@")
+_PATH_QUERY = re.compile(r"\?[^/?=]+=.*", re.DOTALL)
+_KEY_QUERY = re.compile(r"\?(?:versionId=|X-Amz-)", re.IGNORECASE)
 
 #: Query parameters that sign a request and say nothing about the object, in lower case. Azure's: a
 #: shared access signature; the rest CloudFront's and S3's signature version 2.
@@ -71,15 +77,31 @@ def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def safe_url(url: str) -> str:
-    """``url`` without user info, query and fragment: fit for messages."""
+    """``url`` without user info, query and fragment: fit for messages. Each link of a chain by itself."""
+    return "::".join(map(_safe_link, _LINKS.split(url)))
+
+
+def safe_target(location: str) -> str:
+    """:func:`safe_url` of a Location header, which may be relative: its query goes in any case."""
+    return safe_url(re.split(r"[?#]", location, maxsplit=1)[0])
+
+
+def _safe_link(url: str) -> str:
     match = _PROTOCOL.match(url)
-    if match is None or match[1].lower() in ("file", "local", "memory"):
-        return url
+    protocol = match[1].lower() if match is not None else "file"
+    if match is None or protocol in ("file", "local", "memory"):  # `?` and `@` may be part of a name
+        begin = 0 if match is None else match.end()
+        return url[:begin] + _PATH_QUERY.sub("", _PATH_USER_INFO.sub(r"\1\2", url[begin:]))
     rest = url[match.end() :]
-    if match[1].lower() in ("s3", "s3a"):  # `?`, `#` and `@` may be part of a key
-        return f"{match[0]}{rest.partition('?versionId=')[0]}"
-    authority, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
-    return f"{match[0]}{authority.rpartition('@')[2]}{slash}{path}"
+    if protocol in ("s3", "s3a"):  # `?`, `#` and `@` may be part of a key
+        rest = _KEY_QUERY.split(rest, maxsplit=1)[0]
+        authority = rest.partition("/")[0]
+    else:
+        rest, authority = (re.split(ends, rest, maxsplit=1)[0] for ends in ("[?#]", "[/?#]"))
+    host = authority.rpartition("@")[2]
+    if _HOST.fullmatch(host) is None:  # a password with `/`, `?` or `#` ends the authority too early
+        return f"{match[0]}..."
+    return f"{match[0]}{rest[len(authority) - len(host) :]}"
 
 
 def identity_of(url: str) -> str:
@@ -109,6 +131,9 @@ def local_path(url: str | os.PathLike[str]) -> str:
 def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options of one protocol, from options per protocol (``{"s3": {...}}``) or flat ones.
 
+    Names of one protocol share their options, but http and https do not: a token for https must not go
+    in clear text.
+
     Raises:
         InvalidOptionError: flat options and options per protocol are mixed.
     """
@@ -131,8 +156,6 @@ def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dic
 _ALIASES = {
     "s3": ("s3", "s3a"),
     "s3a": ("s3a", "s3"),
-    "http": ("http", "https"),
-    "https": ("https", "http"),
     "file": ("file", "local"),
     "gs": ("gs", "gcs"),
     "gcs": ("gcs", "gs"),

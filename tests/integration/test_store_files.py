@@ -10,7 +10,9 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import known_implementations
 
 from asyncpq.errors import (
     AccessDeniedError,
@@ -22,6 +24,7 @@ from asyncpq.errors import (
     TransportError,
     UnsupportedStoreError,
 )
+from asyncpq.storage.base import Guarantee, Validator
 from asyncpq.storage.fsspec import FsspecStore, validator_of
 from tests.store_backends import FAST_RETRIES, LIMITS, new_context, open_test_store
 
@@ -42,11 +45,15 @@ async def test_a_scan_stays_with_the_file_that_it_began_with(path: Path, tmp_pat
     store = open_test_store("file", {})
     stored = await store.open_object(str(path))
     pin = (await stored.fetch_tail(8, context=new_context())).validator
+    for scans in (True, False):
+        assert (await stored.fetch_range(0, 9, context=new_context(scan=scans), pin=pin)).validates
     other = tmp_path / "other"
     other.write_bytes(b"x" * len(DATA))
     other.replace(path)
     scan = new_context(scan=True)
-    assert (await stored.fetch_range(0, 100_000, context=scan, pin=pin)).data == DATA[:100_000]
+    result = await stored.fetch_range(0, 100_000, context=scan, pin=pin)
+    assert result.data == DATA[:100_000]
+    assert not result.validates  # the caches' present version is another one
     with pytest.raises(ObjectChangedError):
         await stored.fetch_range(0, 9, context=new_context(), pin=pin)
     os.unlink(path)
@@ -72,8 +79,11 @@ async def test_written_in_place(path: Path, change: str, scan: bool) -> None:
         file.write(b"new")
     os.utime(path, ns=(0, 0))
     for length in (9, 200_000):  # on the loop, and in a thread
+        context = new_context(scan=scan)
         with pytest.raises(ObjectChangedError):
-            await stored.fetch_range(0, length, context=new_context(scan=scan), pin=pin)
+            await stored.fetch_range(0, length, context=context, pin=pin)
+        log = context.metrics.log  # a scan reads, and notices then; a lookup looks before it reads
+        assert [(record.stop, record.status, record.bytes) for record in log] == [(length, 0, 0)] * scan
     tail = await stored.fetch_tail(9, context=new_context())
     expected = {"same size": DATA, "truncated": DATA[:150_000], "longer": DATA + b"new"}[change]
     assert tail.data == expected[-9:]
@@ -190,7 +200,38 @@ async def test_filesystems_that_fail(
         with pytest.raises(StoreError) as caught:
             await stored.fetch_range(5, 50, context=context, pin=pin if pinned else None)
         assert type(caught.value) is error
-    assert context.metrics.requests == Odd.calls == calls
+    assert sum(record.method == "GET" for record in context.metrics.log) == Odd.calls == calls
+    read = trick not in ("broken", "strange", "denied")
+    infos = [record for record in context.metrics.log if record.method == "HEAD"]
+    assert len(infos) == calls * (read + (not pinned))
+    assert {(record.purpose, record.status) for record in infos} <= {("stat", 200)}
+    await store.close()
+
+
+async def test_infos_that_fail_are_counted() -> None:
+    store = open_test_store("memory", {})
+    stored = await store.open_object("memory://no/such/file")
+    context = new_context()
+    with pytest.raises(ObjectNotFoundError):
+        await stored.fetch_tail(8, context=context)
+    (record,) = context.metrics.log
+    assert (record.method, record.purpose, record.status, record.bytes) == ("HEAD", "stat", 0, 0)
+    await store.close()
+
+
+async def test_a_size_alone_guarantees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec.register_implementation("oddmemory", Odd, clobber=True)
+    monkeypatch.setattr(Odd, "info", lambda self, path, **_: {"name": path, "size": 3, "type": "file"})
+    store = open_test_store("oddmemory", {})
+    assert isinstance(store, FsspecStore)
+    store.filesystem.pipe_file("/sized", b"abc")
+    stored = await store.open_object("oddmemory:///sized")
+    tail = await stored.fetch_tail(8, context=new_context())
+    assert (tail.data, tail.validates, stored.guarantee) == (b"abc", False, Guarantee.NONE)
+    stored.learn(Validator(size=3, last_modified="then"))
+    assert stored.guarantee is Guarantee.BRACKETED
+    stored.learn(tail.validator)
+    assert stored.guarantee is Guarantee.NONE
     await store.close()
 
 
@@ -212,6 +253,46 @@ def test_validators() -> None:
 async def test_protocols_that_are_not_read(protocol: str) -> None:
     with pytest.raises(UnsupportedStoreError, match=protocol):
         open_test_store(protocol, {})
+
+
+async def test_no_wrapper_of_fsspec_is_read() -> None:
+    """Every filesystem of the installed fsspec that takes another one, whether it can be imported or not."""
+    folder = Path(fsspec.__file__).parent.parent
+    wrappers = {"generic"}
+    for protocol, entry in known_implementations.items():
+        module = folder.joinpath(*entry["class"].split(".")[:-1]).with_suffix(".py")
+        if module.is_relative_to(folder / "fsspec") and "target_protocol" in module.read_text(encoding="utf-8"):
+            wrappers.add(protocol)
+    assert {"async_wrapper", "dask", "dir", "zip", "reference", "simplecache"} <= wrappers
+    for protocol in wrappers:
+        with pytest.raises(UnsupportedStoreError, match=r"wrap|refer"):
+            open_test_store(protocol, {})
+
+
+async def test_a_wrapper_of_somebody_else_is_not_read() -> None:
+    class Wrapper(DirFileSystem):  # type: ignore[misc]  # fsspec is not typed
+        protocol = "wrapper"
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+
+    fsspec.register_implementation("wrapper", Wrapper, clobber=True)
+    with pytest.raises(UnsupportedStoreError, match="wrap"):
+        open_test_store("wrapper", {"target_protocol": "memory", "path": "/"})
+
+
+async def test_refused_options_are_named_and_not_quoted() -> None:
+    class Quoting(MemoryFileSystem):  # type: ignore[misc]  # fsspec is not typed
+        def __init__(self, **options: Any) -> None:
+            raise ValueError(f"bad endpoint: {options['endpoint']}")
+
+    fsspec.register_implementation("quoting", Quoting, clobber=True)
+    with pytest.raises(InvalidOptionError, match="endpoint") as caught:
+        open_test_store("quoting", {"endpoint": "http://user:SECRET@h", "other": "o"})
+    assert "SECRET" not in str(caught.value)
+    assert "other" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
 
 
 async def test_options_that_cannot_be() -> None:

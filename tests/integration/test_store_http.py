@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -99,6 +100,14 @@ async def test_guarantee_is_what_the_server_gives(
     stored = await store.open_object(f"{server.endpoint}/files/large")
     tail = await stored.fetch_tail(100, context=new_context())
     assert stored.guarantee is guarantee
+    assert tail.validates is (guarantee is not Guarantee.NONE)
+    # a handle that knows the version from a cache, and one that only sees pinned responses
+    known = await store.open_object(stored.url)
+    known.learn(tail.validator)
+    assert known.guarantee is guarantee
+    pinned = await store.open_object(stored.url)
+    assert (await pinned.fetch_range(0, 9, context=new_context(), pin=tail.validator)).validates is tail.validates
+    assert pinned.guarantee is guarantee
     result = await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
     assert result.data == DATA[:9]
     assert ("if-match" in server.log[-1].headers) == (guarantee is Guarantee.PINNED)
@@ -117,6 +126,8 @@ async def test_guarantee_is_what_the_server_gives(
         (Fault(gzip=True), InvalidResponseError),
         (Fault(html_200=True), InvalidResponseError),
         (Fault(redirect="https://user:pw@elsewhere.example/x?sig=SECRET"), InvalidResponseError),
+        (Fault(redirect="/elsewhere.example/x?X-Amz-Signature=SECRET"), InvalidResponseError),
+        (Fault(redirect="//user:pw@elsewhere.example/x?token=SECRET"), InvalidResponseError),
         (Fault(etag="other"), ObjectChangedError),
         (Fault(replace_with=b"y" * len(DATA), ignore_if_match=True), ObjectChangedError),
         (Fault(delete=True), ObjectChangedError),
@@ -224,7 +235,25 @@ async def test_unknown_options_are_refused(options: dict[str, Any]) -> None:
         open_test_store("http", options)
 
 
-@pytest.mark.parametrize("url", ["ftp://host/x", "http:///x", "s3://b/k"])
+@pytest.mark.parametrize("url", ["ftp://host/x", "http:///x", "s3://b/k", "http://u:SECRET@h:p/x", "http://[SECRET/x"])
 async def test_urls_that_cannot_be(store: Store, url: str) -> None:
-    with pytest.raises(UnsupportedStoreError):
+    with pytest.raises(UnsupportedStoreError) as caught:
         await store.open_object(url)
+    assert url.startswith("http://[") or "SECRET" not in str(caught.value)
+
+
+async def test_credential_identity(store: Store) -> None:
+    assert await store.credential_identity("https://host/x?sig=SECRET") == ""
+    url = "https://user:SECRET@host/x"
+    found = {await store.credential_identity(f"https://{user}@host/x") for user in ("user:SECRET", "user:b", "b", "c")}
+    assert len(found) == 4
+    assert await store.credential_identity(url) == await store.credential_identity(url.replace("/x", "/y"))
+    assert all(re.fullmatch("[0-9a-f]{16}", identity) for identity in found)
+    for options in ({"headers": {"authorization": "a"}}, {"auth": ("u", "p")}, {"client_kwargs": {"auth": ("u", "q")}}):
+        other = open_test_store("https", options)
+        identity = await other.credential_identity("https://host/x")
+        assert re.fullmatch("[0-9a-f]{16}", identity)
+        assert identity not in found
+        found.add(identity)
+        assert await other.credential_identity(url) != await store.credential_identity(url)
+        await other.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 import re
 from collections.abc import AsyncIterator
@@ -44,6 +45,12 @@ async def store(server: ObjectServer) -> AsyncIterator[Store]:
     made = open_test_store("s3", server.storage_options)
     yield made
     await made.close()
+
+
+def shown(error: BaseException) -> list[str]:
+    """What a traceback says: the error's text, and those of its causes and contexts that it shows."""
+    following = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return [str(error), *(shown(following) if following is not None else [])]
 
 
 async def opened(store: Store) -> tuple[StoredObject, RangeResult]:
@@ -247,6 +254,18 @@ async def test_redirects_are_not_followed(
     assert not elsewhere.log
 
 
+@pytest.mark.parametrize("location", ["/obj?X-Amz-Signature=SECRET", "//u:SECRET@h/obj?token=SECRET"])
+async def test_redirects_are_shown_without_secrets(
+    store: Store, s3fs_store: Store, server: ObjectServer, location: str
+) -> None:
+    for made in (store, s3fs_store):
+        stored = await made.open_object("s3://bucket/key")
+        server.faults = [Fault(redirect=location, times=None)]
+        with pytest.raises(InvalidResponseError, match="redirects to.*obj") as caught:
+            await stored.fetch_tail(9, context=new_context())
+        assert "SECRET" not in "".join(shown(caught.value))
+
+
 async def test_slow_down_inside_a_200_is_tried_again(store: Store, server: ObjectServer) -> None:
     stored, tail = await opened(store)
     server.faults = [Fault(slow_down_200=True)]
@@ -330,7 +349,9 @@ async def test_expired_credentials_are_looked_up_again(server: ObjectServer, mon
     store = open_test_store("s3", options)
     stored = await store.open_object("s3://bucket/key")
     await stored.fetch_tail(9, context=new_context())
+    identity = await store.credential_identity("s3://bucket/key")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "second")
+    assert await store.credential_identity("s3://bucket/key") == identity  # those in use, not looked up again
     server.faults = [Fault(status=400, code="ExpiredToken")]
     context = new_context()
     reads = [stored.fetch_range(0, 9, context=context) for _ in range(5)]
@@ -341,6 +362,7 @@ async def test_expired_credentials_are_looked_up_again(server: ObjectServer, mon
     assert used[0] is not None
     assert used[-1] is not None
     assert (used[0][1], used[-1][1]) == ("first", "second")
+    assert await store.credential_identity("s3://bucket/key") != identity
     await store.close()
 
 
@@ -368,11 +390,18 @@ async def test_size_unknown_in_content_range_costs_one_head(store: Store, server
 
 @pytest.mark.parametrize(("etag", "guarantee"), [("weak", Guarantee.BRACKETED), ("none", Guarantee.BRACKETED)])
 async def test_guarantee_without_a_strong_etag(
-    store: Store, server: ObjectServer, etag: str, guarantee: Guarantee
+    store: Store, s3fs_store: Store, server: ObjectServer, etag: str, guarantee: Guarantee
 ) -> None:
     server.faults = [Fault(etag=etag, times=None)]
     stored, tail = await opened(store)
     assert stored.guarantee is guarantee
+    for made in (store, s3fs_store):
+        known = await made.open_object("s3://bucket/key")
+        known.learn(tail.validator)
+        assert known.guarantee is guarantee
+        pinned = await made.open_object("s3://bucket/key")
+        assert (await pinned.fetch_range(0, 9, context=new_context(), pin=tail.validator)).validates
+        assert pinned.guarantee is guarantee
     await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
     assert "if-match" not in server.log[-1].headers  # a weak one never matches
 
@@ -389,6 +418,9 @@ async def test_server_without_if_match_is_compared(server: ObjectServer) -> None
     store = open_test_store("s3", {**server.storage_options, "local_expiry_check": True})
     stored, tail = await opened(store)
     assert stored.guarantee is Guarantee.COMPARED
+    known = await store.open_object("s3://bucket/key")
+    known.learn(tail.validator)
+    assert known.guarantee is Guarantee.COMPARED
     await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
     assert "if-match" not in server.log[-1].headers
     server.put("bucket/key", b"z" * len(DATA))
@@ -452,6 +484,13 @@ async def test_without_credentials(server: ObjectServer, monkeypatch: pytest.Mon
         {"config_kwargs": {"no_such": 1}},
         {"client_kwargs": {"verify": "/no/such/bundle"}, "endpoint_url": "https://127.0.0.1:1"},
         {"profile": "no-such-profile"},
+        {"endpoint_url": "http://AKIA:SECRET@bad host/"},
+        {"endpoint_url": "http://AKIA:SECRET@bad host/", "requester_pays": True, "client_kwargs": {"new": 1}},
+        {"client_kwargs": {"endpoint_url": "http://AKIA:SECRET@bad host/"}},
+        {"client_kwargs": {"region_name": "SECRET SECRET"}},
+        {"client_kwargs": {"aws_secret_access_key": 7}},
+        {"config_kwargs": {"s3": {"addressing_style": "SECRET"}}},
+        {"config_kwargs": {"signature_version": "SECRET"}},
     ],
 )
 async def test_options_that_cannot_be(options: dict[str, Any]) -> None:
@@ -464,13 +503,57 @@ async def test_options_that_cannot_be(options: dict[str, Any]) -> None:
 
     with pytest.raises((InvalidOptionError, CredentialsError)) as caught:
         await use()
-    assert "SECRET" not in str(caught.value)
+    assert "SECRET" not in "".join(shown(caught.value))
+    if "endpoint_url" in options:
+        assert "endpoint_url" in caught.value.message
+
+
+@pytest.mark.parametrize("user", ["AKIA:SECRET@", "SECRET@", "AKIA:SEC/SECRET@"])
+async def test_urls_hold_no_credentials(store: Store, s3fs_store: Store, user: str) -> None:
+    for made in (store, s3fs_store):
+        with pytest.raises(InvalidOptionError, match="storage_options") as caught:
+            await made.open_object(f"s3://{user}bucket/key")
+        assert "SECRET" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/", "s3:///key", "s3://in valid!/key"])
 async def test_urls_that_cannot_be(store: Store, url: str) -> None:
     with pytest.raises(InvalidOptionError):
         await store.open_object(url)
+
+
+async def test_a_signed_query_in_a_key_is_not_shown(store: Store, s3fs_store: Store) -> None:
+    for made in (store, s3fs_store):
+        stored = await made.open_object("s3://bucket/key?X-Amz-Signature=SECRET")
+        assert "SECRET" not in stored.url + repr(stored)
+
+
+@pytest.mark.parametrize("through_s3fs", [False, True])
+async def test_credential_identity(server: ObjectServer, monkeypatch: pytest.MonkeyPatch, through_s3fs: bool) -> None:
+    options: dict[str, Any] = {"endpoint_url": server.endpoint, "client_kwargs": {"region_name": "us-east-1"}}
+    if through_s3fs:
+        options["requester_pays"] = True
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    found = []
+    for key in ("first", "second", "first"):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+        store = open_test_store("s3", options)
+        identity = await store.credential_identity("s3://bucket/key")  # before anything is opened
+        await store.open_object("s3://bucket/key")
+        assert identity == await store.credential_identity("s3://bucket/other")
+        found.append(identity)
+        await store.close()
+    assert found[0] == found[2] != found[1]
+    assert found[0] == hashlib.sha256(b"first").hexdigest()[:16]
+    for other, expected in (
+        ({"key": "second", "secret": "s"}, found[1]),
+        ({"client_kwargs": {"aws_access_key_id": "second", "aws_secret_access_key": "s"}}, found[1]),
+        ({"anon": True}, "anonymous"),
+    ):
+        store = open_test_store("s3", {**options, **other})
+        assert await store.credential_identity("s3://bucket/key") == expected
+        await store.close()
+    assert not server.log
 
 
 async def test_environment_proxy_is_honoured_by_s3fs(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:

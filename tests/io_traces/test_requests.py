@@ -294,3 +294,58 @@ async def test_plan_is_what_is_then_fetched(server: ObjectServer) -> None:
         again = await file.plan(columns=["user", "price"], where=col("id").between(3 * 700, 3 * 800))
         assert again.num_requests == 0
         assert again.cached_bytes == plan.num_bytes
+
+
+async def test_scan_plan_is_what_a_scan_sends_unit_by_unit(server: ObjectServer) -> None:
+    async with session(server, limits=asyncpq.LimitOptions(unit_bytes=5_000)) as s:
+        file = await s.open_file(URL)
+        server.log.clear()
+        plan = await file.plan(columns=["price", "user"], where=col("id") >= 0)
+        assert plan.num_requests > 12
+        await file.read(columns=["price", "user"], where=col("id") >= 0)
+        asked = sorted(request.range or "" for request in server.log)
+        assert asked == sorted(f"bytes={request.start}-{request.stop - 1}" for request in plan.requests)
+
+
+async def test_without_trust_no_column_index_is_fetched(server: ObjectServer) -> None:
+    read = asyncpq.ReadOptions(trust_statistics=False)
+    async with session(server, requests={"tail_bytes": FOOTER_BYTES}, read=read) as s:
+        file = await s.open_file(URL)
+        await file.lookup({"id": 300}, columns=["price"])
+        assert not [line for line in taken(server) if "ColumnIndex" in line]
+
+
+async def test_a_corrupt_offset_index_is_judged_once(server: ObjectServer) -> None:
+    data = bytearray(DATA)
+    for part in PARTS:
+        if part.label == "id[0] OffsetIndex":
+            data[part.start : part.stop] = b"\xff" * (part.stop - part.start)
+    server.put("lake/broken.parquet", bytes(data))
+    async with session(server, requests={"tail_bytes": FOOTER_BYTES}) as s:
+        file = await s.open_file("s3://lake/broken.parquet")
+        for number in range(3):
+            table = await file.lookup({"id": 3 * 500 * number}, columns=["price"])
+            assert table.column("price").to_pylist() == [250.0 * number]
+            assert any("index is not used" in reason for reason in file.metrics.fallbacks)
+            lines = taken(server)
+            assert number == 0 or not [line for line in lines if "Index" in line]
+
+
+async def test_nested_columns_are_named_as_a_fallback(server: ObjectServer) -> None:
+    sink = io.BytesIO()
+    table = pa.table({"id": pa.array(range(100)), "tags": pa.array([[row] for row in range(100)])})
+    pq.write_table(table, sink, write_page_index=True)
+    server.put("lake/nested.parquet", sink.getvalue())
+    async with session(server) as s:
+        file = await s.open_file("s3://lake/nested.parquet")
+        plan = await file.plan(where=col("id") == 5)
+        assert "tags: nested, whole column chunks are read" in plan.fallbacks
+        assert "fallback: tags" in plan.explain()
+
+
+async def test_explain_says_what_a_limit_leaves_out(server: ObjectServer) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        text = (await file.plan(columns=["id"], limit=3)).explain()
+        assert "limit: 3 rows" in text
+        assert "ruled out by statistics" not in text

@@ -18,7 +18,7 @@ from asyncpq.decoding.expression_engine import to_pyarrow
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import CompareOp, Comparison, Expression, In, KeyIn, Not, columns, simplify
-from tests.predicates import COLUMNS, EVERY_LITERAL, KINDS, array, arrays, atoms, expressions, model, oracle
+from tests.predicates import COLUMNS, EVERY_LITERAL, KINDS, LITERALS, array, arrays, atoms, expressions, model, oracle
 
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 ROW = "row number"
@@ -63,16 +63,30 @@ def uses_uuid(expr: Expression) -> bool:
 
 
 def compare(expr: Expression, kinds: dict[str, str], values: dict[str, list[Any]]) -> None:
+    num_rows = len(next(iter(values.values())))
     ours = filtered(expr, kinds, values)
     if not uses_uuid(expr):
         theirs = by_pyarrow(lambda: oracle(expr), kinds, values)
-        if theirs is not None:
+        # Of no rows pyarrow asks nothing: it overlooks there that one of two times has a zone
+        if theirs is not None and not (ours is None and num_rows == 0):
             assert ours == theirs
             return
     if ours is not None:
-        num_rows = len(next(iter(values.values())))
         rows = [{name: column[at] for name, column in values.items()} for at in range(num_rows)]
         assert ours == [at for at, row in enumerate(rows) if model(expr, row)]
+
+
+@settings(max_examples=250)
+@given(KINDS, LITERALS, st.sampled_from(["==", "<"]), st.data())
+def test_what_compiles_meets_no_type_error_later(kind: str, literal: Any, op: CompareOp, data: st.DataObject) -> None:
+    try:
+        compiled = compile_filter(Comparison("c0", op, literal), {"c0": COLUMNS[kind][0]})
+    except PredicateTypeError:
+        return
+    # Extremes of numbers may fail a cast; that is about the value
+    number = pa.types.is_integer(COLUMNS[kind][0]) or pa.types.is_floating(COLUMNS[kind][0])
+    value = 1 if number else data.draw(COLUMNS[kind][1])
+    assert len(compiled.mask({"c0": array(kind, [None, value])}, 2)) == 2
 
 
 @settings(max_examples=250)

@@ -209,6 +209,39 @@ def test_filter_lists(filters: Any, expr: Any) -> None:
     assert parse_filters(filters) == expr
 
 
+@pytest.mark.parametrize("where", [True, False, "id = 1", 7, object(), lambda row: True, {"id": 1}, []])
+def test_what_is_no_predicate_is_told_what_is(where: Any) -> None:
+    with pytest.raises(ExpressionError, match="is not a predicate") as caught:
+        parse_filters(where)
+    for form in ("asyncpq.col", 'col("id") == 1', "filters=", '[("id", "==", 1)]', "pyarrow.compute"):
+        assert form in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda: parse_filters(col("id")),
+        lambda: (col("a") == 1) & col("id"),
+        lambda: col("id") | (col("a") == 1),
+        lambda: ~col("id"),
+    ],
+)
+def test_a_bare_column_is_no_predicate(mistake: Callable[[], Any]) -> None:
+    with pytest.raises(ExpressionError, match="is a column, not a predicate") as caught:
+        mistake()
+    assert caught.value.column == "id"
+    assert "col('id') == 1" in str(caught.value)
+
+
+def test_one_filter_is_not_a_list() -> None:
+    with pytest.raises(ExpressionError, match="in a list"):
+        parse_filters(("a", "==", 1))
+
+
+def test_a_bound_of_none_is_null() -> None:
+    assert col("a").between(None, 3) == And((Comparison("a", ">=", None), Comparison("a", "<=", 3)))
+
+
 @pytest.mark.parametrize(
     ("filters", "named"),
     [

@@ -6,12 +6,15 @@ import datetime as dt
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
+import asyncpq
 from asyncpq.decoding.expression_engine import to_pyarrow
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError
@@ -102,6 +105,8 @@ def rows(expr: Expression) -> list[int]:
         ((col("a") == 1) & Constant(None), []),
         (~((col("a") == 1) & Constant(None)), [1, 3]),
         (col("n") == 1, []),
+        (col("a").between(None, 3), []),
+        (~col("a").between(None, 2), [3]),
         (col("n").is_null(), [0, 1, 2, 3]),
     ],
 )
@@ -128,6 +133,11 @@ def test_rows(expr: Expression, left: list[int]) -> None:
         col("a").starts_with("1"),
         col("a") == col("s"),
         KeyIn("a", (1, "x")),
+        KeyIn("z", (dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 2))),
+        col("z").is_in([dt.datetime(2024, 1, 1)]),
+        col("z") >= Timestamp(1704240000000000001),
+        col("t") == col("z"),
+        Constant(False) & (col("z") == dt.datetime(2024, 1, 1)),
         (col("a") == 1) | (col("s") == 1),
         Constant(False) & (col("s") == 1),
     ],
@@ -144,6 +154,26 @@ def test_a_type_error_names_everything() -> None:
     assert caught.value.column == "a"
     for part in ("'one'", "int64", "string", "column 'a'"):
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("rows", [3, 0])
+@pytest.mark.parametrize(
+    "where",
+    [
+        col("z") == dt.datetime(2024, 1, 1),
+        (col("a") == -1) & (col("z") == dt.datetime(2024, 1, 1)),
+        (col("a") == -1) & (col("t") < dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
+        Constant(False) & (col("z") == dt.datetime(2024, 1, 1)),
+        (col("a") == -1) & (col("a") == "x"),
+    ],
+)
+async def test_types_are_checked_even_if_pruning_leaves_nothing(where: Expression, rows: int, tmp_path: Path) -> None:
+    path = tmp_path / "some.parquet"
+    pq.write_table(TABLE.select(["a", "z", "t"]).slice(0, rows), path, write_page_index=True)
+    async with asyncpq.open_file(path) as file:
+        for ask in (file.count, lambda where: file.read(where=where), lambda where: file.plan(where=where)):
+            with pytest.raises(PredicateTypeError):
+                await ask(where)
 
 
 def test_a_cast_that_fails_on_a_value_is_an_error() -> None:

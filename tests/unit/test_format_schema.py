@@ -108,15 +108,47 @@ def test_look_up_by_name_and_ordinal() -> None:
     assert schema.leaf(2).dotted == "twice"
     with pytest.raises(ColumnNotFoundError, match="Did you mean 'price'"):
         schema.leaf("prise")
-    with pytest.raises(ColumnNotFoundError):
+    with pytest.raises(ColumnNotFoundError, match="inside the top-level column 'g'"):
         schema.field("g.x")
     for ordinal in (-1, 4):
         with pytest.raises(ColumnNotFoundError):
             schema.leaf(ordinal)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("ID", "Did you mean 'id'?"),
+        ("iD", "Did you mean 'id'?"),
+        ("address", "Did you mean 'Address'"),
+        ("ADDRESS.ZIP", "Did you mean 'Address.zip'"),
+        ("quantity", "Its columns are 'id', 'Address'."),
+    ],
+)
+def test_a_missing_column_has_a_hint(name: str, hint: str) -> None:
+    schema = decode(group(ROOT, 2, None), leaf(b"id"), group(b"Address", 1), leaf(b"zip"))
+    for look_up in (schema.leaf, schema.field):
+        with pytest.raises(ColumnNotFoundError) as caught:
+            look_up(name)
+        assert caught.value.hint is not None
+        assert hint in caught.value.hint
+
+
+def test_a_hint_is_short() -> None:
+    schema = decode(group(ROOT, 500, None), *(leaf(b"%d" % n + b"x" * 1000) for n in range(500)))
+    with pytest.raises(ColumnNotFoundError) as caught:
+        schema.leaf("quantity")
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith("500 in all.")
+    assert len(caught.value.hint) < 700
+
+
 def test_a_file_without_columns() -> None:
-    assert decode(group(ROOT, 0, None)).leaves == ()
+    schema = decode(group(ROOT, 0, None))
+    assert schema.leaves == ()
+    with pytest.raises(ColumnNotFoundError) as caught:
+        schema.field("id")
+    assert caught.value.hint is None
 
 
 @pytest.mark.parametrize(

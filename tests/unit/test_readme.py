@@ -1,4 +1,4 @@
-"""Every Python block of README.md runs, as it is printed, against an S3 server in this process."""
+"""Every Python block of README.md and docs/usage.md runs, as it is printed, against an S3 server in this process."""
 
 from __future__ import annotations
 
@@ -20,21 +20,25 @@ import asyncpq
 from asyncpq.testing import ObjectServer
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "docs/usage.md")
+TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+SHOWN_ENDPOINT = "http://127.0.0.1:9000"  # in the pages; the tests' server has a free port
 ROWS = 20_000
 
 
-def python_blocks() -> list[Any]:
+def python_blocks(*pages: str) -> list[Any]:
+    """The blocks' sources, moved down to the line where they stand."""
     blocks = []
-    for match in re.finditer(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL):
-        line = README.count("\n", 0, match.start(1))
-        blocks.append(pytest.param("\n" * line + match[1], id=f"line-{line + 1}"))
+    for page in pages:
+        for match in re.finditer(r"^```python\n(.*?)^```$", TEXT[page], re.MULTILINE | re.DOTALL):
+            line = TEXT[page].count("\n", 0, match.start(1))
+            blocks.append(pytest.param("\n" * line + match[1], page, id=f"{page}-line-{line + 1}"))
     return blocks
 
 
-def compiled(source: str) -> CodeType:
+def compiled(source: str, page: str) -> CodeType:
     """Blocks are written as in a notebook: ``await`` may stand at the top level."""
-    code: CodeType = compile(source, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code: CodeType = compile(source, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     return code
 
 
@@ -66,15 +70,18 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
         yield server
 
 
-@pytest.mark.parametrize("source", python_blocks())
-def test_block_runs(source: str, trips: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
-    code = compiled(source)
+@pytest.mark.parametrize(("source", "page"), python_blocks(*PAGES))
+def test_block_runs(source: str, page: str, trips: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
+    code = compiled(source.replace(SHOWN_ENDPOINT, trips.endpoint), page)
     if code.co_flags & inspect.CO_COROUTINE:
         asyncio.run(_run_in_session(code))
     else:
         exec(code, {"__name__": "__readme__", "asyncpq": asyncpq})
+    printed = capsys.readouterr().out
     if "print(" in source:
-        assert capsys.readouterr().out.strip(), "the block prints, and printed nothing"
+        assert printed.strip(), "the block prints, and printed nothing"
+    for shown in re.findall(r"^ *print\(.*\)  # -> (.*)$", source, re.MULTILINE):
+        assert shown in printed.splitlines()
 
 
 async def _run_in_session(code: CodeType) -> None:
@@ -84,7 +91,7 @@ async def _run_in_session(code: CodeType) -> None:
 
 
 def test_first_block_prints_the_right_rows(trips: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compiled(python_blocks()[0].values[0]), {"__name__": "__readme__"})
+    exec(compiled(*python_blocks("README.md")[0].values), {"__name__": "__readme__"})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "[{'user': 'u-42', 'price': 4.2}] 3"
     assert sum(map(int, lines[1:-1])) == 1_000
@@ -94,17 +101,19 @@ def test_first_block_prints_the_right_rows(trips: ObjectServer, capsys: pytest.C
 
 
 def test_there_are_blocks() -> None:
-    assert len(python_blocks()) >= 5
+    assert len(python_blocks("README.md")) >= 5
+    assert len(python_blocks("docs/usage.md")) >= 10
 
 
-def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert "://" in target or (ROOT / target).is_file(), target
+@pytest.mark.parametrize("page", [*PAGES, "docs/architecture.md", "docs/filter.md", "cache/README.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
+        assert "://" in target or ((ROOT / page).parent / target).is_file(), target
 
 
 def test_commands_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    commands = re.findall(r"^    make ([a-z-]+)", README, re.MULTILINE)
+    commands = re.findall(r"^    make ([a-z-]+)", TEXT["README.md"], re.MULTILINE)
     assert "test" in commands
     for command in commands:
         assert re.search(rf"^{command}:", makefile, re.MULTILINE), f"make {command}"

@@ -188,4 +188,6 @@ def test_head() -> None:
 )
 def test_guarantee(validator: Validator, guarantee: Guarantee, if_match: str | None) -> None:
     assert guarantee_of(validator) is guarantee
+    compared = Guarantee.COMPARED if guarantee is Guarantee.PINNED else guarantee
+    assert guarantee_of(validator, if_match=False) is compared
     assert strong_etag(validator) == if_match

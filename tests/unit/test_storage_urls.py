@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError
-from asyncpq.storage.urls import identity_of, local_path, options_for, safe_url, split_url
+from asyncpq.storage.urls import identity_of, local_path, options_for, safe_target, safe_url, split_url
 
 SIGNED = (
     "https://user:pw@host.example:8443/a/b.parquet?X-Amz-Signature=SECRET&X-Amz-Expires=60&versionId=7&sig=SECRET#frag"
@@ -52,10 +52,58 @@ def test_chained_urls_are_refused(url: str) -> None:
         ("s3://bucket/key?versionId=abc", "s3://bucket/key"),
         ("abfs://container@account/x?sig=SECRET", "abfs://account/x"),
         ("/tmp/a?b", "/tmp/a?b"),
+        ("/data/10:00@v1/x", "/data/10:00@v1/x"),
+        ("s3://bucket/a::b?c", "s3://bucket/a::b?c"),
+        ("s3://arn:aws:s3:eu-west-1:1:accesspoint/ap/k", "s3://arn:aws:s3:eu-west-1:1:accesspoint/ap/k"),
+        ("http://[::1]:9000/x?sig=SECRET", "http://[::1]:9000/x"),
+        ("simplecache::https://user:SECRET@h/x?X-Amz-Signature=SIG", "simplecache::https://h/x"),
+        ("zip://in.parquet::https://user:SECRET@h/x.zip?sig=SIG", "zip://in.parquet::https://h/x.zip"),
+        ("zip::simplecache::s3://AKIA:SECRET@bucket/k?X-Amz-Signature=SIG", "zip::simplecache::s3://bucket/k"),
+        ("https://h/x?to=a::https://user:SECRET@g/y?sig=SIG", "https://h/x::https://g/y"),
+        ("simplecache::user:SECRET@h/x?sig=SIG", "h/x"),
+        ("s3://AKIA:SECRET@bucket/key", "s3://bucket/key"),
+        ("s3://AKIA:SEC/RET@bucket/key", "s3://..."),
+        ("https://user:SEC/RET@h/x", "https://..."),
+        ("https://user:SEC?RET@h/x", "https://..."),
+        ("https:/user:SECRET@h/x?sig=SIG", "https:/h/x"),
+        ("//user:SECRET@h/obj?token=SIG", "//h/obj"),
+        ("SECRET:SECRET@h/obj", "h/obj"),
+        ("h/x?X-Amz-Signature=SIG", "h/x"),
+        ("file://user:SECRET@h/x", "file://h/x"),
     ],
 )
 def test_shown(url: str, shown: str) -> None:
     assert safe_url(url) == shown
+
+
+@given(
+    st.sampled_from(["", "zip::", "zip://a::", "simplecache::filecache::"]),
+    st.sampled_from(["http://", "https://", "s3://", "abfs://", "//", "https:/", ""]),
+    st.text("aS:/?#@.%+=", max_size=6),
+)
+def test_no_secret_is_shown(chain: str, protocol: str, noise: str) -> None:
+    assert "SECRET" not in safe_url(f"{chain}{protocol}user:SECRET@host/x{noise.replace('?', '').replace('#', '')}")
+    if not protocol.startswith("s3"):
+        assert "SECRET" not in safe_url(f"{chain}{protocol}host/x?sig=SECRET{noise}")
+    with pytest.raises(UnsupportedStoreError) as caught:
+        split_url(f"simplecache::{protocol or 's3://'}user:SECRET@host/x")
+    assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("/obj?X-Amz-Signature=SIG", "/obj"),
+        ("/obj?SIG", "/obj"),
+        ("obj#SIG", "obj"),
+        ("//u:SECRET@h/obj?token=T", "//h/obj"),
+        ("//SECRET@h/obj", "//h/obj"),
+        ("https://u:SECRET@h/obj?token=T", "https://h/obj"),
+        ("?SIG", ""),
+    ],
+)
+def test_shown_of_a_redirect(location: str, shown: str) -> None:
+    assert safe_target(location) == shown
 
 
 def test_identity_ignores_signatures_and_keeps_the_rest_hidden() -> None:
@@ -86,11 +134,19 @@ def test_options_flat_or_by_protocol() -> None:
     both = {"s3": {"key": "k"}, "https": {"headers": {"a": "b"}}}
     assert options_for("s3", both) == {"key": "k"}
     assert options_for("s3a", both) == {"key": "k"}
-    assert options_for("http", both) == {"headers": {"a": "b"}}
+    assert options_for("https", both) == {"headers": {"a": "b"}}
     assert options_for("memory", both) == {}
     assert options_for("file", {"s3": None}) == {}
     with pytest.raises(InvalidOptionError, match="mixes"):
         options_for("s3", {"s3": {"key": "k"}, "secret": "s"})
+
+
+def test_options_for_https_do_not_go_in_clear_text() -> None:
+    token = {"headers": {"Authorization": "Bearer SECRET"}}
+    assert options_for("http", {"https": token}) == {}
+    assert options_for("https", {"http": token}) == {}
+    assert options_for("http", {"https": token, "http": {"block_size": 1}}) == {"block_size": 1}
+    assert options_for("s3a", {"s3": {"anon": True}}) == options_for("s3", {"s3a": {"anon": True}}) == {"anon": True}
 
 
 def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,97 @@
+"""The tables of docs/usage.md are complete and say what the code says."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncpq
+from asyncpq.expressions import Column
+from asyncpq.storage.base import Guarantee
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "usage.md").read_text(encoding="utf-8")
+UNITS = {"_bytes_s": "bytes/s", "_bytes": "bytes", "_s": "s"}
+
+
+def table(head: str) -> list[list[str]]:
+    """The cells of the table whose first line is ``| head``."""
+    lines = PAGE[PAGE.index(f"\n| {head}") + 1 :].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines[2:]]
+
+
+def options_table(name: str) -> list[list[str]]:
+    section = PAGE.index(f"\n### `{name}`")
+    lines = PAGE[PAGE.index("\n| field", section) + 1 :].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in re.split(r"\|", line.strip("|"))] for line in lines[2:]]
+
+
+def names(cells: list[str]) -> list[str]:
+    return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+
+
+@pytest.mark.parametrize(
+    "options", [asyncpq.RequestOptions, asyncpq.RetryOptions, asyncpq.LimitOptions, asyncpq.ReadOptions]
+)
+def test_options(options: Any) -> None:
+    rows = options_table(options.__name__)
+    assert names([row[0] for row in rows]) == [field.name for field in dataclasses.fields(options)]
+    defaults = options()
+    for field, unit, default, text in rows:
+        name = field.strip("`")
+        expected = eval(default.strip("`"), {"KiB": 1024, "MiB": 1024 * 1024})
+        assert repr(getattr(defaults, name)) == repr(expected) or getattr(defaults, name) == expected, name
+        known = next((unit for ending, unit in UNITS.items() if name.endswith(ending)), None)
+        assert known is None or unit == known, name
+        assert text
+
+
+def test_metrics() -> None:
+    rows = table("metric |")
+    documented = names([row[0] for row in rows])
+    assert sorted(documented) == sorted(field.name for field in dataclasses.fields(asyncpq.ReadMetrics))
+
+
+def test_guarantees() -> None:
+    assert names([row[0] for row in table("guarantee |")]) == [guarantee.value for guarantee in Guarantee]
+
+
+def test_column_methods() -> None:
+    text = " ".join(row[0] for row in table('of `col("x")`'))
+    methods = {name for name, _ in inspect.getmembers(Column, inspect.isfunction) if not name.startswith("_")}
+    assert set(re.findall(r"`\.(\w+)\(", text)) == methods
+    for method in methods:
+        documented = re.search(rf"`\.{method}\((.*?)\)`", text)
+        assert documented is not None
+        parameters = list(inspect.signature(getattr(Column, method)).parameters.values())[1:]
+        assert [part.split("=")[0].strip() for part in documented[1].split(",") if part] == [p.name for p in parameters]
+    assert re.findall(r"`([=!<>]=?)`", text) == ["==", "!=", "<", "<=", ">", ">="]
+
+
+def test_verbs() -> None:
+    rows = table("verb |")
+    for row in rows:
+        found = re.match(r"`(?:await )?file\.(\w+)\((.*)\)`$", row[0])
+        assert found is not None, row
+        parameters = inspect.signature(getattr(asyncpq.File, found[1])).parameters
+        named = re.findall(r"(\w+)=|\b(columns|where)\b", found[2])
+        assert {left or right for left, right in named} <= set(parameters)
+
+
+def test_errors() -> None:
+    tree = re.findall(r"^    ( *)(\w+Error)(?: \((\w+)\))?$", PAGE, re.MULTILINE)
+    above: list[type] = []
+    documented = set()
+    for indent, name, builtin in tree:
+        error = getattr(asyncpq, name)
+        documented.add(name)
+        del above[len(indent) // 4 :]
+        bases = (*above[-1:], *([getattr(builtins, builtin)] if builtin else ()))
+        assert error.__bases__ == bases, name
+        above.append(error)
+    assert documented == {name for name in asyncpq.__all__ if name.endswith("Error")}
