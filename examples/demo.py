@@ -84,14 +84,13 @@ class Cost:
 class CountedS3fs:
     """s3fs, with its requests and their bodies counted by hooks in its client.
 
-    A round is a step of the longest chain of requests of which each was sent after the one before had been answered.
+    A request's round is one more than the latest round that had been answered when it was made.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.requests = 0
         self.rounds = 0
         self.bytes = 0
-        self._answered_in_round = False
         began = time.perf_counter()
         # Without a block cache of s3fs's own: pyarrow asks for just the ranges that it wants.
         self.fs = s3fs.S3FileSystem(skip_instance_cache=True, default_cache_type="none", **options)
@@ -99,16 +98,17 @@ class CountedS3fs:
         self.connect_s = time.perf_counter() - began
         emitter = self.fs.s3.meta.events
         emitter.register("before-send.s3", self._sent)
+        emitter.register("before-call.s3", self._made)
         emitter.register("after-call.s3", self._received)
 
     def _sent(self, **_: Any) -> None:
         self.requests += 1
-        if self._answered_in_round or not self.rounds:
-            self.rounds += 1
-            self._answered_in_round = False
 
-    def _received(self, model: Any, parsed: dict[str, Any], **_: Any) -> None:
-        self._answered_in_round = True
+    def _made(self, context: dict[str, Any], **_: Any) -> None:
+        context["round"] = self.rounds + 1
+
+    def _received(self, model: Any, parsed: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+        self.rounds = max(self.rounds, context["round"])
         if model.name == "GetObject":
             self.bytes += parsed.get("ContentLength", 0)
 
@@ -242,7 +242,7 @@ def main() -> None:
                 check_equal(answers)
                 size = Path(folder, name).stat().st_size
                 show(f"{name}: {size / 1e6:.1f} MB, {title}; the rows are equal", answers)
-            print("\nCold: the client's start is in the ms, and the first GET takes the file's last 640 KiB, unseen.")
+            print("\nms of a cold lookup include the client's start and, for asyncpq, a first GET of the last 640 KiB.")
             print("\nWhat the range read plans to fetch, and why:\n")
             print(asyncio.run(explain(f"s3://{BUCKET}/{FILES['with a page index']}", options, asked)))
 

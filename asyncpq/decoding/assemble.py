@@ -215,6 +215,12 @@ class StreamedSource:
         Raises:
             CorruptFileError: page headers contradict the footer.
         """
+        try:
+            self._feed(data)
+        except AsyncpqError as error:
+            raise error.locate(column=self._decoder.leaf.dotted) from error.__cause__
+
+    def _feed(self, data: bytes) -> None:
         for page in self._walker.feed(data):
             if page.header.type == PageType.DICTIONARY_PAGE:
                 self._pages.dictionary = self._decoder.decode_dictionary(self._chunk, bytes(page.data), self._limits)
@@ -337,11 +343,14 @@ class FieldSource:
                     f"a column chunk of {chunk.num_values} values in {self._num_rows} rows", column=leaf.dotted
                 )
             walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=self._padded)
-            pages = walker.feed(chunk_data)
-            walker.finish()
+            try:
+                pages = walker.feed(chunk_data)
+                walker.finish()
+                bounds = leaf_bounds(leaf, chunk, pages, *kinds[at], limit)
+            except AsyncpqError as error:
+                raise error.locate(column=leaf.dotted) from error.__cause__
             self.pages_decoded += sum(page.header.type != PageType.DICTIONARY_PAGE for page in pages)
             data.append(chunk_data[: walker.stop - chunk.start])
-            bounds = leaf_bounds(leaf, chunk, pages, *kinds[at], limit)
             proven += bounds[0]
             possible += bounds[1]
             if proven > limit:

@@ -241,7 +241,7 @@ def nested_bytes(array: pa.Array, kind: pa.DataType) -> int:
     if pa.types.is_struct(kind):
         return len(array) // 8 + sum(nested_bytes(array.field(at), child.type) for at, child in enumerate(kind))
     if pa.types.is_fixed_size_list(kind):
-        missing = max(0, len(array) * kind.list_size - len(array.values))
+        missing = max(0, len(array) * int(kind.list_size) - len(array.values))
         return nested_bytes(array.values, kind.value_type) + missing * value_bits(kind.value_type) // 8
     if pa.types.is_nested(kind):
         return size + nested_bytes(array.values, kind.field(0).type)

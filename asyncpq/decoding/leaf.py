@@ -252,10 +252,13 @@ class LeafDecoder:
     # -- inside -----------------------------------------------------------------------------------
 
     def _header(self, page: bytes, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
-        header = decode_page_header(page, 0, max_bytes=limits.max_page_bytes)
-        if isinstance(header, NeedMore):
-            raise CorruptFileError("a page ends inside its header", column=self.leaf.dotted)
-        check_page_header(header, expected_size=len(page), chunk=chunk)
+        try:
+            header = decode_page_header(page, 0, max_bytes=limits.max_page_bytes)
+            if isinstance(header, NeedMore):
+                raise CorruptFileError("a page ends inside its header")
+            check_page_header(header, expected_size=len(page), chunk=chunk)
+        except AsyncpqError as error:
+            raise error.locate(column=self.leaf.dotted) from error.__cause__
         if header.uncompressed_size > limits.max_page_bytes:
             raise ResourceLimitError(
                 f"a page claims {header.uncompressed_size} bytes, allowed are {limits.max_page_bytes}",

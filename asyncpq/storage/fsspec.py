@@ -250,10 +250,8 @@ def _recorded(record: RequestRecord, context: RequestContext) -> Iterator[None]:
 
 
 def _parameters(kind: type) -> Mapping[str, Any]:
-    try:
-        return inspect.signature(kind).parameters
-    except (TypeError, ValueError):  # a class written in C says nothing
-        return {}
+    initialise = kind.__dict__.get("__init__")  # calling the class means fsspec's cache of instances
+    return inspect.signature(initialise).parameters if inspect.isfunction(initialise) else {}
 
 
 def validator_of(info: Mapping[str, Any]) -> Validator:

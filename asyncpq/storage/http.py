@@ -128,11 +128,11 @@ class HttpStore:
     def _parse(self, url: str) -> URL:
         try:
             target = URL(url.partition("#")[0], encoded=self._encoded or _VALID_URL.fullmatch(url) is not None)
+            if target.scheme.lower() in ("http", "https") and target.host:
+                return target
         except ValueError:  # its text quotes the url
-            target = URL()
-        if target.scheme.lower() not in ("http", "https") or not target.host:
-            raise UnsupportedStoreError("not an http url", url=safe_url(url))
-        return target
+            pass
+        raise UnsupportedStoreError("not an http url", url=safe_url(url))
 
 
 class HttpObject:

@@ -15,7 +15,7 @@ _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _LINKS = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
 _HOST = re.compile(r"arn:.*|(\[[^\]]*\]|[^:]*)(:\d*)?", re.DOTALL)
 #: What begins like user info or a query where no protocol says so: ``//a:b@``, ``a:b@``, ``https:/a:b@``, ``?a=``.
-_PATH_USER_INFO = re.compile(r"(^//)[^/]*@|((?:^|[A-Za-z0-9]:)/*)[^/@]*:[^/]*@")
+_PATH_USER_INFO = re.compile(r"(^//)[^/]*@|((?:^|[A-Za-z0-9]:+)/*)[^/@]*:[^/]*@")
 _PATH_QUERY = re.compile(r"\?[^/?=]+=.*", re.DOTALL)
 _KEY_QUERY = re.compile(r"\?(?:versionId=|X-Amz-)", re.IGNORECASE)
 

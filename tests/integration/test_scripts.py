@@ -31,9 +31,10 @@ def test_demo(localstack: str) -> None:
     output = run("examples.demo", "--rows", "100000", ASYNCPQ_LOCALSTACK_ENDPOINT=localstack)
     assert output.count("the rows are equal") == 2
     assert max(map(len, output.partition("What the range read")[0].splitlines())) <= 100
-    asked = re.findall(r"(\S[\w.% ]+?) +asyncpq +([\d,]+) +([\d,]+) +([\d,]+)", output)
+    asked = re.findall(r"(\S[\w.% ]+?) +asyncpq +([\d,]+) +([\d,]+) +([\d,]+) +([\d,]+) ", output)
     assert [question for question, *_ in asked] == ["cold lookup", "warm lookup", "0.1 % range", "take 5 rows"] * 2
     assert [rows for _, rows, *_ in asked] == ["1", "1", "100", "5"] * 2
+    assert all(int(rounds) <= (2 if question == "cold lookup" else 1) for question, _, _, rounds, _ in asked)
 
 
 def test_benchmark(tmp_path: Path) -> None:

@@ -228,10 +228,12 @@ async def test_a_size_alone_guarantees_nothing(monkeypatch: pytest.MonkeyPatch) 
     stored = await store.open_object("oddmemory:///sized")
     tail = await stored.fetch_tail(8, context=new_context())
     assert (tail.data, tail.validates, stored.guarantee) == (b"abc", False, Guarantee.NONE)
-    stored.learn(Validator(size=3, last_modified="then"))
-    assert stored.guarantee is Guarantee.BRACKETED
-    stored.learn(tail.validator)
-    assert stored.guarantee is Guarantee.NONE
+    for validator, expected in (
+        (Validator(size=3, last_modified="then"), Guarantee.BRACKETED),
+        (tail.validator, Guarantee.NONE),
+    ):
+        stored.learn(validator)
+        assert stored.guarantee is expected
     await store.close()
 
 

@@ -235,11 +235,11 @@ async def test_unknown_options_are_refused(options: dict[str, Any]) -> None:
         open_test_store("http", options)
 
 
-@pytest.mark.parametrize("url", ["ftp://host/x", "http:///x", "s3://b/k", "http://u:SECRET@h:p/x", "http://[SECRET/x"])
+@pytest.mark.parametrize("url", ["ftp://host/x", "http:///x", "s3://b/k", "http://u:SECRET@h:p/x", "http://[h/x"])
 async def test_urls_that_cannot_be(store: Store, url: str) -> None:
     with pytest.raises(UnsupportedStoreError) as caught:
         await store.open_object(url)
-    assert url.startswith("http://[") or "SECRET" not in str(caught.value)
+    assert "SECRET" not in str(caught.value)
 
 
 async def test_credential_identity(store: Store) -> None:

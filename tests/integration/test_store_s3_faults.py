@@ -261,7 +261,7 @@ async def test_redirects_are_shown_without_secrets(
     for made in (store, s3fs_store):
         stored = await made.open_object("s3://bucket/key")
         server.faults = [Fault(redirect=location, times=None)]
-        with pytest.raises(InvalidResponseError, match="redirects to.*obj") as caught:
+        with pytest.raises(InvalidResponseError, match=r"redirects to.*obj") as caught:
             await stored.fetch_tail(9, context=new_context())
         assert "SECRET" not in "".join(shown(caught.value))
 
@@ -504,8 +504,8 @@ async def test_options_that_cannot_be(options: dict[str, Any]) -> None:
     with pytest.raises((InvalidOptionError, CredentialsError)) as caught:
         await use()
     assert "SECRET" not in "".join(shown(caught.value))
-    if "endpoint_url" in options:
-        assert "endpoint_url" in caught.value.message
+    if "bad host" in repr(options.get("endpoint_url")) and len(options) == 1:
+        assert "endpoint_url (ValueError)" in caught.value.message
 
 
 @pytest.mark.parametrize("user", ["AKIA:SECRET@", "SECRET@", "AKIA:SEC/SECRET@"])

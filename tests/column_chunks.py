@@ -1,0 +1,110 @@
+"""Column chunks of files in memory, opened as far as the decoding layer needs."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from asyncpq.decoding.assemble import FieldSource, PagedSource, StreamedSource
+from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafDecoder, Page
+from asyncpq.decoding.types import field_types, leaf_decoder
+from asyncpq.fetching.version import FileVersion
+from asyncpq.format.footer import FooterDecoder, FooterFound
+from asyncpq.format.metadata import ColumnChunk, decode_file_metadata
+from asyncpq.format.page_header import PageType, PageWalker
+from asyncpq.format.schema import Field
+from asyncpq.storage.base import Validator
+
+MIB = 1 << 20
+LIMITS = DecodeLimits(verify_crc=True, max_page_bytes=256 * MIB, max_decoded_bytes=2048 * MIB)
+
+
+def limited(max_decoded_bytes: int) -> DecodeLimits:
+    return LIMITS._replace(max_decoded_bytes=max_decoded_bytes)
+
+
+def write(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+class OpenFile:
+    """A file's bytes, with sources of single columns of single row groups."""
+
+    def __init__(self, data: bytes, *, extensions: frozenset[str] = frozenset()) -> None:
+        found = FooterDecoder(max_footer_bytes=len(data)).next(data, 0, len(data))
+        assert isinstance(found, FooterFound)
+        self.data = data
+        self.extensions = extensions
+        self.metadata = decode_file_metadata(found.metadata_bytes)
+        self.version = FileVersion(
+            url="memory://file",
+            namespace="",
+            identity="",
+            validator=Validator(size=len(data)),
+            footer_start=len(data) - 8 - len(found.metadata_bytes),
+            metadata=self.metadata,
+            observed_at=0.0,
+        )
+
+    def field(self, column: int) -> Field:
+        return self.metadata.schema.fields[column]
+
+    def chunks(self, column: int, group: int = 0) -> list[ColumnChunk]:
+        field = self.field(column)
+        return [self.version.chunk(group, leaf) for leaf in range(field.first_leaf, field.leaf_stop)]
+
+    def bytes_of(self, chunk: ColumnChunk) -> bytes:
+        return self.data[chunk.start : chunk.stop]
+
+    def num_rows(self, group: int = 0) -> int:
+        return self.metadata.row_groups[group].num_rows
+
+    def decoder(self, column: int = 0) -> LeafDecoder:
+        return leaf_decoder(self.version, self.field(column), self.extensions)
+
+    def pages(self, column: int = 0, group: int = 0) -> tuple[bytes | None, list[Page]]:
+        """The dictionary page, if there is one, and the data pages of a flat column."""
+        (chunk,) = self.chunks(column, group)
+        dictionary: bytes | None = None
+        pages: list[Page] = []
+        row = 0
+        for page in PageWalker(chunk, max_page_bytes=LIMITS.max_page_bytes).feed(self.bytes_of(chunk)):
+            if page.header.type is PageType.DICTIONARY_PAGE:
+                dictionary = page.data
+            elif page.header.num_values:
+                pages.append(Page(page.data, row, page.header.num_values))
+                row += page.header.num_values
+        return dictionary, pages
+
+    def dictionary(self, column: int = 0, group: int = 0) -> Dictionary | None:
+        page, _ = self.pages(column, group)
+        if page is None:
+            return None
+        (chunk,) = self.chunks(column, group)
+        return self.decoder(column).decode_dictionary(chunk, page, LIMITS)
+
+    def paged(self, column: int = 0, group: int = 0, **options: Any) -> PagedSource:
+        """Without pages; its dictionary is set."""
+        (chunk,) = self.chunks(column, group)
+        source = PagedSource(self.decoder(column), chunk, self.num_rows(group), **options)
+        source.dictionary = self.dictionary(column, group)
+        return source
+
+    def streamed(self, column: int = 0, group: int = 0, limits: DecodeLimits = LIMITS) -> StreamedSource:
+        (chunk,) = self.chunks(column, group)
+        return StreamedSource(self.decoder(column), chunk, self.num_rows(group), limits)
+
+    def whole(self, column: int = 0, group: int = 0) -> FieldSource:
+        """With all bytes."""
+        field = self.field(column)
+        (kind,) = field_types(self.version, [column], self.extensions)
+        chunks = self.chunks(column, group)
+        source = FieldSource(self.metadata, field, chunks, self.num_rows(group), kind.arrow.type, kind.arrow_schema)
+        for position, chunk in enumerate(chunks):
+            source.feed(position, self.bytes_of(chunk))
+        return source

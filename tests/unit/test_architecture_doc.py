@@ -1,0 +1,41 @@
+"""docs/architecture.md names the modules and layers that there are."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import asyncpq
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PACKAGE = Path(asyncpq.__file__).parent
+MODULES = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+MODULES -= {"__init__"}
+
+
+def test_every_module_has_a_line() -> None:
+    rows = re.findall(r"^\| (`.*?`) \|", PAGE, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == MODULES
+
+
+def test_layers_are_import_linter_s() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["id"] == "layers")
+    there = []
+    for layer in layers:
+        names = [name for name in re.findall(r"\((\w+)\)", layer) if name in MODULES]  # some are to come
+        if names:
+            there.append((" : " if ":" in layer else " | ").join(names))
+    block = re.search(r"\n\n((?:    \w+(?: [|:] \w+)*\n)+)\n", PAGE)
+    assert block is not None
+    assert [line.strip() for line in block[1].splitlines()] == there
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:decoding|tests|docs)/[\w/.]+)`", PAGE))))
+def test_paths_exist(path: str) -> None:
+    assert (ROOT / path).exists() or (PACKAGE / path).exists()
