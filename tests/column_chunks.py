@@ -14,7 +14,7 @@ from asyncpq.decoding.types import field_types, leaf_decoder
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.footer import FooterDecoder, FooterFound
 from asyncpq.format.metadata import ColumnChunk, decode_file_metadata
-from asyncpq.format.page_header import PageType, PageWalker
+from asyncpq.format.page_header import PageHeader, PageType, PageWalker, decode_page_header
 from asyncpq.format.schema import Field
 from asyncpq.storage.base import Validator
 
@@ -66,6 +66,13 @@ class OpenFile:
 
     def decoder(self, column: int = 0) -> LeafDecoder:
         return leaf_decoder(self.version, self.field(column), self.extensions)
+
+    @staticmethod
+    def page_bytes(page: bytes) -> int:
+        """Bytes of a page with its header, its content uncompressed."""
+        header = decode_page_header(page, complete=True)
+        assert isinstance(header, PageHeader)
+        return header.header_size + header.uncompressed_size
 
     def pages(self, column: int = 0, group: int = 0) -> tuple[bytes | None, list[Page]]:
         """The dictionary page, if there is one, and the data pages of a flat column."""

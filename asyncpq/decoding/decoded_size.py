@@ -185,7 +185,7 @@ def leaf_bounds(
     """
     bits = value_bits(kind) + 1 + 2 * LEVEL_BITS + _OFFSET_BITS * leaf.max_repetition_level
     proven = chunk.num_values * bits // 8
-    indexed = 0
+    indexed = repeated = 0
     dictionary: Page | None = None
     for page in pages:
         header = page.header
@@ -196,7 +196,9 @@ def leaf_bounds(
         elif chunk.physical_type == PhysicalType.BYTE_ARRAY:
             proven += header.uncompressed_size
         if header.is_data and header.encoding == ENCODING_DELTA_BYTE_ARRAY:
-            proven += prefix_bytes(page.data, header, leaf, chunk.codec)
+            repeated += prefix_bytes(page.data, header, leaf, chunk.codec)
+    # values of fixed size are counted already, but only what was decoded is held to that size
+    proven = proven + repeated if chunk.physical_type == PhysicalType.BYTE_ARRAY else max(proven, repeated)
     possible = chunk.num_values * slots * bits // 8 if slots > 1 else 0
     if indexed and dictionary is not None and chunk.physical_type == PhysicalType.BYTE_ARRAY:
         largest = dictionary.header.uncompressed_size

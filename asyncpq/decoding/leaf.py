@@ -245,7 +245,9 @@ class LeafDecoder:
             # no value is longer than all that its page holds
             coarse = sum([headers[at].num_values * headers[at].uncompressed_size for at in repeating])
             if size + coarse > limit:
-                size += sum([prefix_bytes(pages[at], headers[at], self.leaf, chunk.codec) for at in repeating])
+                repeated = sum([prefix_bytes(pages[at], headers[at], self.leaf, chunk.codec) for at in repeating])
+                # values of fixed size are counted already, but only what was decoded is held to that size
+                size = size + repeated if self._has_lengths else max(size, repeated)
         if size > limit:
             raise refuse(f"{len(pages)} pages", size, limit, self.leaf.dotted)
 

@@ -91,7 +91,10 @@ def decode_plain(
         levels = buffer[4 : min(start, 20)].to_pybytes()
     if buffer.size - start != size or (leaf.max_definition_level and not _all_present(levels, count)):
         return None
-    return pa.Array.from_buffers(arrow_type, count, [None, buffer.slice(start, size)], 0)
+    values = buffer.slice(start, size)
+    if values.address % width:
+        values = pa.py_buffer(values.to_pybytes())  # Arrow's consumers may rely on alignment
+    return pa.Array.from_buffers(arrow_type, count, [None, values], 0)
 
 
 def _all_present(levels: bytes, count: int) -> bool:

@@ -160,6 +160,9 @@ def check_validator(request: RangeRequest, found: Validator) -> None:
         raise _invalid(request, "the response has no ETag, though the object's first response had one", _NOT_THIS)
     if found.size not in (UNKNOWN_SIZE, pin.size):
         raise changed(request, f"its size is {found.size}, it was {pin.size}")
+    if pin.etag is None and pin.version is None and found.etag is not None:
+        # no version could be told from the first response; from this one on it can
+        raise changed(request, f"its ETag is {found.etag}, it had none")
     if pin.etag is not None and found.etag != pin.etag:
         raise changed(request, f"its ETag is {found.etag}, it was {pin.etag}")
     if not pin.is_strong and pin.last_modified is not None and found.last_modified != pin.last_modified:

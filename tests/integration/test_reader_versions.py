@@ -408,3 +408,14 @@ def test_an_abandoned_blocking_scan_is_silent(tmp_path: Path) -> None:
     next(batches)
     s.close()
     del batches  # warnings are errors here
+
+
+async def test_an_etag_that_appears_later_is_a_version_of_its_own(server: ObjectServer) -> None:
+    async with session(server, tail_bytes=1000) as s:
+        server.faults = [Fault(etag="none", times=1)]
+        file = await s.open_file(URL)
+        modified = server.objects["lake/file.parquet"].modified
+        server.put("lake/file.parquet", parquet(offset=5000), modified=modified)
+        table = await file.lookup({"id": [5, 2500]}, ["value"])
+        assert table.column("value").to_pylist() == [5005, 7500]
+        assert file.metrics.guarantee == "pinned"

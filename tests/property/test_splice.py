@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from asyncpq.decoding.assemble import StreamedSource
 from asyncpq.decoding.leaf import Dictionary, Page
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.pruning.row_ranges import RowRanges
@@ -42,7 +43,7 @@ def cases(draw: st.DrawFn, *, nested: bool) -> tuple[OpenFile, pa.Table, int, in
     group = draw(st.integers(0, len(file.metadata.row_groups) - 1))
     column = draw(st.integers(0, (table.num_columns if nested else len(kinds)) - 1))
     first_row = sum(file.num_rows(before) for before in range(group))
-    return file, pq.read_table(pa.BufferReader(data)), column, group, first_row
+    return file, pq.ParquetFile(pa.BufferReader(data)).read(), column, group, first_row
 
 
 def same(found: pa.Array, expected: list[Any], kind: pa.DataType) -> None:
@@ -229,11 +230,16 @@ def test_chunk_without_its_dictionary_page(lied_about: OpenFile) -> None:
         total_compressed_size=chunk.total_compressed_size - len(dictionary_page),
     )
     source = lied_about.streamed()
-    source._chunk = source._pages._chunk = source._walker._chunk = cut
-    source._walker._offset = source._fed = cut.start
+    rest = b"".join(page.data for page in pages)
+    source = StreamedSource(lied_about.decoder(), cut, lied_about.num_rows(), LIMITS)
     with pytest.raises(CorruptFileError):
-        for page in pages:
-            source.feed(page.data)
+        source.feed(rest)  # the sizes do not add up
+    honest = cut._replace(
+        total_uncompressed_size=chunk.total_uncompressed_size - lied_about.page_bytes(dictionary_page)
+    )
+    source = StreamedSource(lied_about.decoder(), honest, lied_about.num_rows(), LIMITS)
+    source.feed(rest)
+    with pytest.raises(CorruptFileError, match="without a dictionary"):
         source.select(RowRanges.all(lied_about.num_rows()), LIMITS)
 
 

@@ -72,6 +72,7 @@ def test_taken_and_equal(kind: pa.DataType, codec: str, version: str, checksum: 
     assert found is not None
     assert found.equals(values)
     found.validate(full=True)
+    assert found.buffers()[1].address % (kind.bit_width // 8) == 0
 
 
 @pytest.mark.parametrize(

@@ -99,13 +99,14 @@ def test_invalid(request_: RangeRequest, status: int, change: dict[str, str]) ->
         (PIN, {"Content-Range": "bytes 100-199/1001"}),
         (replace(PIN, etag='W/"a"'), {"ETag": 'W/"b"'}),
         (replace(PIN, etag='W/"a"'), {"ETag": 'W/"a"', "Last-Modified": "now"}),
-        (replace(PIN, etag=None), {"Last-Modified": "now"}),
+        (replace(PIN, etag=None), {"ETag": "", "Last-Modified": "now"}),
+        (replace(PIN, etag=None), {"ETag": '"a"'}),  # where there was none
         (replace(PIN, version="1"), {"x-amz-version-id": "2"}),
     ],
 )
 def test_changed(pin: Validator, change: dict[str, str]) -> None:
     request = replace(PINNED, pin=pin)
-    before = GOOD | ({"ETag": pin.etag} if pin.etag is not None else {})
+    before = GOOD | {"ETag": pin.etag or ""}
     assert check(request, 206, before).length == 100
     with pytest.raises(ObjectChangedError):
         check(request, 206, before | change)
