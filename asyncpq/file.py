@@ -11,6 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.selection import take_table
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.decoding.types import file_schema
 from asyncpq.errors import InvalidOptionError, ObjectChangedError, RowIndexError
@@ -194,7 +195,7 @@ class File:
         if not table.num_columns:
             return _counted(len(rows))
         position = {row: at for at, row in enumerate(distinct)}
-        return table.take(pa.array([position[row] for row in rows], pa.int64()))
+        return take_table(table, pa.array([position[row] for row in rows], pa.int64()))
 
     async def count(self, where: object = None) -> int:
         """How many rows match; without a predicate, from the footer."""

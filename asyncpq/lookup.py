@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.selection import take_table
 from asyncpq.errors import AmbiguousColumnError, QueryError
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or
 from asyncpq.fetching.planner import resolve_field
@@ -95,7 +96,7 @@ class Keys:
         if with_keys and KEY_POSITION in table.column_names:
             raise AmbiguousColumnError(f"the file has a column {KEY_POSITION!r} of its own", column=KEY_POSITION)
         rows, positions = self._pairs(table)
-        table = table.take(pa.array(rows if with_keys else sorted(set(rows)), pa.int64()))
+        table = take_table(table, pa.array(rows if with_keys else sorted(set(rows)), pa.int64()))
         if columns is not None:
             table = table.select(list(range(len(columns))))
         if with_keys:

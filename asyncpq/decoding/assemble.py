@@ -17,6 +17,7 @@ import pyarrow as pa
 from asyncpq.decoding.arrow import read_table, typed_error
 from asyncpq.decoding.decoded_size import check_nested, leaf_bounds, leaf_types, refuse
 from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafArray, LeafDecoder, Page
+from asyncpq.decoding.selection import join, take_rows
 from asyncpq.decoding.splice import splice_field
 from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata
@@ -24,7 +25,6 @@ from asyncpq.format.page_header import PageType, PageWalker
 from asyncpq.format.schema import Field, PhysicalType
 from asyncpq.pruning.row_ranges import RowRanges
 
-_TAKE_RANGES = 8  # with more ranges than this, one take is cheaper than slices
 _RUN_BYTES = 16 << 20  # compressed pages decoded in one splice
 
 
@@ -381,24 +381,3 @@ class FieldSource:
     def discard_before(self, row: int) -> None:
         if row >= self._num_rows:
             self._decoded = None
-
-
-def take_rows(values: pa.Array, rows: RowRanges, first_row: int) -> pa.Array:
-    """The elements of ``values`` (whose first is row ``first_row``) at ``rows``."""
-    if rows.num_ranges == 1:
-        start, stop = rows.start, rows.stop
-        if start == first_row and stop - start == len(values):
-            return values
-        return values.slice(start - first_row, stop - start)
-    if rows.num_ranges <= _TAKE_RANGES:
-        return join([values.slice(start - first_row, stop - start) for start, stop in rows], values.type)
-    return values.take(pa.array([row - first_row for row in rows.rows()], pa.int64()))
-
-
-def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
-    """One array of all pieces, of ``arrow_type``."""
-    if len(pieces) == 1:
-        return pieces[0]
-    if not pieces:
-        return pa.nulls(0, arrow_type)
-    return pa.concat_arrays(pieces)

@@ -18,6 +18,7 @@ from asyncpq.decoding.decoded_size import (
     value_bits,
 )
 from asyncpq.decoding.plain import decode_plain, plain_width
+from asyncpq.decoding.selection import take
 from asyncpq.decoding.splice import (
     DICTIONARY_ENCODINGS,
     FooterTemplate,
@@ -209,7 +210,7 @@ class LeafDecoder:
                 encoded = pa.DictionaryArray.from_arrays(values, array.dictionary)
                 return encoded if encoded.type == self.arrow_type else encoded.cast(self.arrow_type)
             self._check_expansion(array, limits)
-            return array.dictionary.take(values)
+            return take(array.dictionary, values)
         except (pa.ArrowException, OverflowError) as error:
             raise typed_error(error, "dictionary indices cannot be expanded").locate(column=self.leaf.dotted) from error
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from asyncpq.decoding.assemble import ColumnSource, FieldSource, PagedSource, StreamedSource
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafArray, Page
+from asyncpq.decoding.selection import keep, take
 from asyncpq.decoding.types import field_types, leaf_decoder
 from asyncpq.errors import AsyncpqError
 from asyncpq.fetching.version import FileVersion
@@ -183,10 +184,10 @@ class RowGroupReader:
         if count == 0:
             return Matched(RowRanges.empty(), None, {}, stop, 0, rows.num_rows)
         if count > _EXACT_ROWS and count * 4 > rows.num_rows:
-            kept = {field: array.filter(mask) for field, array in arrays.items()}
+            kept = {field: keep(array, mask) for field, array in arrays.items()}
             return Matched(rows, mask, kept, stop, count, rows.num_rows)
         positions_found = pc.indices_nonzero(mask)
-        kept = {field: array.take(positions_found) for field, array in arrays.items() if field in shape.output}
+        kept = {field: take(array, positions_found) for field, array in arrays.items() if field in shape.output}
         return Matched(_absolute(rows, positions_found.to_pylist()), None, kept, stop, count, rows.num_rows)
 
     def late_items(self, matched: Matched, positions: range) -> list[Item]:
@@ -226,7 +227,7 @@ class RowGroupReader:
                 else:
                     array = self._sources[by_field[field]].select(matched.rows, shape.limits)
                     if matched.mask is not None:
-                        array = array.filter(matched.mask)
+                        array = keep(array, matched.mask)
             columns.append(array)
         self.skip(matched)
         if not columns:  # rows without columns are counted by a batch that has no fields

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.decoding.expression_engine import to_pyarrow
-from asyncpq.expressions import Expression
+from asyncpq.expressions import Constant, Expression
 from tests.predicates import expressions, oracle
 from tests.tables import WriterOptions, tables, writer_options
 
@@ -60,6 +60,16 @@ def expected(data: bytes, expression: Expression | None) -> pa.Table:
     return table if expression is None else table.filter(oracle(expression))
 
 
+def refused_for_a_null(table: pa.Table, expression: Expression | None) -> bool:
+    """Whether pyarrow refuses the predicate as soon as there is a row; without any it checks less."""
+    row = pa.Table.from_arrays([pa.nulls(1, kind) for kind in table.schema.types], schema=table.schema)
+    try:
+        row.filter(oracle(expression if expression is not None else Constant(True)))
+    except _REFUSALS:
+        return True
+    return False
+
+
 def assert_same(found: pa.Table, wanted: pa.Table) -> None:
     """Equal rows, names and types; dictionaries may be ordered in another way."""
     assert found.schema.equals(wanted.schema), (found.schema, wanted.schema)
@@ -100,7 +110,11 @@ def test_read_equals_pyarrow(
             assert all(0 < batch.num_rows <= batch_size for batch in batches)
             return pa.Table.from_batches(batches, scan.schema), await source.count(expression)
 
-    found, count = ask(file, question, limits=limits, requests=requests)
+    try:
+        found, count = ask(file, question, limits=limits, requests=requests)
+    except asyncpq.PredicateTypeError:
+        assert refused_for_a_null(table, expression)
+        return
     assert_same(found, wanted)
     assert count == expected(file, expression).num_rows
 
@@ -165,6 +179,12 @@ def test_trust_statistics_changes_no_row(
     except _REFUSALS:
         assume(False)
         raise
-    found = ask(file, lambda source: source.read(where=expression), read=asyncpq.ReadOptions(trust_statistics=trust))
+    try:
+        found = ask(
+            file, lambda source: source.read(where=expression), read=asyncpq.ReadOptions(trust_statistics=trust)
+        )
+    except asyncpq.PredicateTypeError:
+        assert refused_for_a_null(table, expression)
+        return
     assert_same(found, wanted)
     assert to_pyarrow(expression) is not None

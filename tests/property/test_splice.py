@@ -20,6 +20,7 @@ from tests.tables import WriterOptions, tables, writer_options
 FEW = settings(max_examples=120, deadline=None)
 
 
+@st.composite
 def ranges(draw: st.DrawFn, num_rows: int) -> RowRanges:
     """A few rows or ranges of rows; not none."""
     bounds = st.tuples(st.integers(0, num_rows - 1), st.integers(1, num_rows))
@@ -30,7 +31,8 @@ def ranges(draw: st.DrawFn, num_rows: int) -> RowRanges:
 
 def rows_of(column: pa.ChunkedArray, first_row: int, rows: RowRanges) -> list[Any]:
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    return values.take(pa.array([first_row + row for row in rows.rows()], pa.int64())).to_pylist()
+    wanted: list[Any] = values.take(pa.array([first_row + row for row in rows.rows()], pa.int64())).to_pylist()
+    return wanted
 
 
 @st.composite
@@ -43,7 +45,12 @@ def cases(draw: st.DrawFn, *, nested: bool) -> tuple[OpenFile, pa.Table, int, in
     group = draw(st.integers(0, len(file.metadata.row_groups) - 1))
     column = draw(st.integers(0, (table.num_columns if nested else len(kinds)) - 1))
     first_row = sum(file.num_rows(before) for before in range(group))
-    return file, pq.ParquetFile(pa.BufferReader(data)).read(), column, group, first_row
+    try:
+        expected = pq.ParquetFile(pa.BufferReader(data)).read()
+    except pa.ArrowInvalid:
+        assume(False)  # pyarrow's writer loses nested rows where a dictionary overflows at once
+        raise
+    return file, expected, column, group, first_row
 
 
 def same(found: pa.Array, expected: list[Any], kind: pa.DataType) -> None:
@@ -57,7 +64,7 @@ def same(found: pa.Array, expected: list[Any], kind: pa.DataType) -> None:
 def test_chosen_pages_equal_pyarrow(case: tuple[OpenFile, pa.Table, int, int, int], data: st.DataObject) -> None:
     """Only the pages that hold wanted rows come, some of them decoded by an earlier read."""
     file, table, column, group, first_row = case
-    rows = ranges(data.draw, file.num_rows(group))
+    rows = data.draw(ranges(file.num_rows(group)))
     kept: dict[int, Any] = {}
     _, pages = file.pages(column, group)
     before = file.paged(column, group, keep=lambda array: kept.update({array.first_row: array}))
@@ -101,7 +108,7 @@ def test_streamed_chunks_equal_pyarrow(case: tuple[OpenFile, pa.Table, int, int,
 @given(case=cases(nested=True), data=st.data())
 def test_whole_fields_equal_pyarrow(case: tuple[OpenFile, pa.Table, int, int, int], data: st.DataObject) -> None:
     file, table, column, group, first_row = case
-    rows = ranges(data.draw, file.num_rows(group))
+    rows = data.draw(ranges(file.num_rows(group)))
     same(
         file.whole(column, group).select(rows, LIMITS),
         rows_of(table.column(column), first_row, rows),

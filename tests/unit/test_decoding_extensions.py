@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +17,7 @@ from tests.column_chunks import OpenFile, write
 NAMES = ["arrow.mine", "arrow.parquet.variant", "mine"]
 
 
-class Mine(pa.ExtensionType):
+class Mine(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
     made: list[bytes] = []  # noqa: RUF012 - shared on purpose: what files made pyarrow call
 
     def __init__(self, name: str) -> None:
@@ -49,8 +51,9 @@ def extension(name: str, kind: pa.DataType | None = None) -> pa.Field:
 def shown(schema: pa.Schema, *allowed: str) -> pa.Schema | None:
     """What is left of a schema that a file of one column ``x`` keeps."""
     file = OpenFile(write(pa.table({"x": [1]}), store_schema=False))
-    file.metadata.key_value_metadata["ARROW:schema"] = base64.b64encode(schema.serialize().to_pybytes()).decode()
-    stored = StoredArrowSchema(file.metadata, frozenset(allowed))
+    text = base64.b64encode(schema.serialize().to_pybytes()).decode()
+    metadata: Any = SimpleNamespace(key_value_metadata={"ARROW:schema": text}, schema=file.metadata.schema)
+    stored = StoredArrowSchema(metadata, frozenset(allowed))
     encoded = stored.encoded(file.metadata.schema.fields)
     if encoded is None:
         return None

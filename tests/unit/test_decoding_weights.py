@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.decoding import splice
-from asyncpq.decoding.leaf import LeafArray
+from asyncpq.decoding.leaf import LeafArray, Page
 from asyncpq.decoding.splice import identity_dictionary
 from asyncpq.format.page_header import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
@@ -29,11 +29,14 @@ def test_kept_pages_hold_no_more_than_they_weigh() -> None:
     kept: list[LeafArray] = []
     gc.collect()
     before = pa.total_allocated_bytes()
-    for page in pages:
+
+    def decode(page: Page) -> None:
         source = file.paged(keep=kept.append)
         source.add(page)
         source.select(RowRanges([(page.first_row, page.stop_row)]), LIMITS)
-    del source
+
+    for page in pages:
+        decode(page)
     gc.collect()
     held = pa.total_allocated_bytes() - before
     assert len(kept) == len(pages)

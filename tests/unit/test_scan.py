@@ -248,3 +248,25 @@ async def test_no_thread_is_left(server: ObjectServer) -> None:
     for thread in threading.enumerate():
         assert "asyncpq" not in thread.name
     assert threading.active_count() <= before + 1  # the loop's own default executor
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+async def test_view_types(server: ObjectServer, dictionary: bool) -> None:
+    values = ["a", "b", None, "longer than twelve bytes"] * 50
+    table = pa.table(
+        {
+            "id": pa.array(range(200)),
+            "text": pa.array(values, pa.string_view()),
+            "data": pa.array([None if value is None else value.encode() for value in values], pa.binary_view()),
+        }
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink, use_dictionary=dictionary, write_page_index=True, max_rows_per_page=30)
+    server.put("lake/views.parquet", sink.getvalue())
+    async with session(server) as s:
+        file = await s.open_file("s3://lake/views.parquet")
+        assert (await file.read()).equals(table)
+        rows = [7, 3, *range(0, 200, 11)]
+        assert (await file.take(rows)).to_pylist() == [table.slice(row, 1).to_pylist()[0] for row in rows]
+        found = await file.lookup({"id": [5, 199, 8]})
+        assert found.to_pylist() == [table.slice(row, 1).to_pylist()[0] for row in (5, 8, 199)]
