@@ -103,11 +103,14 @@ def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int
     """Bytes that a DELTA_BYTE_ARRAY page repeats of values before: the sum of its prefix lengths.
 
     They stand in front, DELTA_BINARY_PACKED (Encodings.md, Delta Strings), so they can be decoded
-    alone, as a column of integers.
+    alone, as a column of integers. Where the codec is not one that is decompressed here, as much as
+    the page could repeat at most.
 
     Raises:
         CorruptFileError: they cannot be decoded.
     """
+    if codec != Codec.UNCOMPRESSED and (codec == Codec.LZ4 or codec not in CODEC_NAMES):
+        return header.num_values * header.uncompressed_size
     values = _encoded_values(page, header, leaf, codec)
     reader = CompactReader(values[:32].to_pybytes())
     reader.varint()  # block size
@@ -145,7 +148,7 @@ def _encoded_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> 
         if not 0 <= levels <= min(size, payload.size):
             raise CorruptFileError(f"a page of {size} bytes has {levels} bytes of levels", column=leaf.dotted)
         payload, size = payload.slice(levels), size - levels
-    values = decompress(CODEC_NAMES.get(codec, ""), payload, size, column=leaf.dotted) if compressed else payload
+    values = decompress(CODEC_NAMES[codec], payload, size, column=leaf.dotted) if compressed else payload
     if header.type is PageType.DATA_PAGE:
         for encoding, level in (
             (header.rep_encoding, leaf.max_repetition_level),

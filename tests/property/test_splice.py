@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from asyncpq.decoding.assemble import StreamedSource
-from asyncpq.decoding.leaf import Dictionary, Page
+from asyncpq.decoding.leaf import Dictionary, LeafArray, Page
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, OpenFile, write
@@ -210,6 +210,28 @@ def test_dictionary_that_is_missing_or_too_small(lied_about: OpenFile) -> None:
     refused(lied_about, pages, None)
     refused(lied_about, pages, dictionary._replace(values=dictionary.values[:5]))
     refused(lied_about, pages, dictionary._replace(values=dictionary.values[:0]))
+
+
+def test_kept_pages_that_do_not_fit_together() -> None:
+    file = OpenFile(write(pa.table({"x": VALUES["dense"]}), use_dictionary=False))
+    source = file.paged()
+    source.add(LeafArray(0, pa.array([1, 2], pa.int64()), None))
+    source.add(LeafArray(2, pa.array(["a"]), None))
+    with pytest.raises(CorruptFileError) as caught:
+        source.select(RowRanges([(0, 3)]), LIMITS)
+    assert caught.value.column == "x"
+
+
+@pytest.mark.parametrize("kind", ["string", "dictionary"])
+@pytest.mark.parametrize("index", [-1, 13])
+def test_indices_outside_the_dictionary(kind: str, index: int) -> None:
+    file = OpenFile(write(pa.table({"x": VALUES[kind]})))
+    dictionary = file.dictionary()
+    assert dictionary is not None
+    assert len(dictionary.values) == 13
+    with pytest.raises(CorruptFileError) as caught:
+        file.decoder().dense(LeafArray(0, pa.array([0, index], pa.int32()), dictionary.values), LIMITS)
+    assert caught.value.column == "x"
 
 
 @pytest.mark.parametrize("encoded", [True], indirect=True)
