@@ -409,6 +409,10 @@ def simplify(expr: Expression) -> Expression:
         return Not(arg)
     if isinstance(expr, Comparison) and expr.value is None:
         return Constant(None)
+    if isinstance(expr, In) and not expr.values:
+        return Constant(False)
+    if isinstance(expr, KeyIn) and not any(value is not None and value == value for value in expr.values):
+        return Constant(False)  # null and NaN keys match nothing, not even null
     return expr
 
 

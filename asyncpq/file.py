@@ -21,9 +21,9 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.lookup import Keys
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import DEFAULT_BATCH_SIZE
+from asyncpq.pipeline import Pipeline
 from asyncpq.plan import Plan, describe
 from asyncpq.prepared import Preparation, Prepared, Question
-from asyncpq.read import Pipeline
 from asyncpq.scan import Scan
 from asyncpq.storage.base import RequestContext, Validator
 

@@ -21,7 +21,7 @@ from asyncpq.errors import (
     ObjectChangedError,
     UnsupportedFeatureError,
 )
-from asyncpq.expressions import Expression, columns
+from asyncpq.expressions import Constant, Expression, columns, simplify
 from asyncpq.fetching.planner import Query, plan_read, resolve_field
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
@@ -148,6 +148,10 @@ class Preparation:
             kinds = field_types(version, fields, extensions)
             types = {schema.fields[field].name: kind.arrow.type for field, kind in zip(fields, kinds, strict=True)}
             filter_ = compile_filter(self.question.where, types)
+            simple = simplify(self.question.where)
+            if simple != self.question.where and not isinstance(simple, Constant):
+                # rows are judged by what the plan fetches columns for; the whole was compiled for its errors
+                filter_ = compile_filter(simple, types)
         arrow = file_schema(version, output, extensions)
         self._check_types(arrow)
         limits = DecodeLimits(options.read.verify_crc, options.limits.max_page_bytes, options.limits.max_decoded_bytes)

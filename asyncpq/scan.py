@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from asyncpq.errors import ObjectChangedError, UsageError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.read import Pipeline
+from asyncpq.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from asyncpq.prepared import Preparation, Prepared

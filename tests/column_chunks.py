@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asyncpq.decoding.assemble import FieldSource, PagedSource, StreamedSource
+from asyncpq.decoding.assemble import PagedSource, StreamedSource
+from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafDecoder, Page
 from asyncpq.decoding.types import field_types, leaf_decoder
 from asyncpq.fetching.version import FileVersion

@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.assemble import ColumnSource, FieldSource, PagedSource, StreamedSource
+from asyncpq.decoding.assemble import ColumnSource, PagedSource, StreamedSource
+from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafArray, Page
 from asyncpq.decoding.selection import keep, take

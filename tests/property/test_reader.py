@@ -112,8 +112,9 @@ def test_read_equals_pyarrow(
 
     try:
         found, count = ask(file, question, limits=limits, requests=requests)
-    except asyncpq.PredicateTypeError:
-        assert refused_for_a_null(table, expression)
+    except asyncpq.PredicateTypeError as error:
+        # pyarrow's isin answers at random for a UUID among other types
+        assert "UUID" in str(error) or refused_for_a_null(table, expression)
         return
     assert_same(found, wanted)
     assert count == expected(file, expression).num_rows
@@ -183,8 +184,9 @@ def test_trust_statistics_changes_no_row(
         found = ask(
             file, lambda source: source.read(where=expression), read=asyncpq.ReadOptions(trust_statistics=trust)
         )
-    except asyncpq.PredicateTypeError:
-        assert refused_for_a_null(table, expression)
+    except asyncpq.PredicateTypeError as error:
+        # pyarrow's isin answers at random for a UUID among other types
+        assert "UUID" in str(error) or refused_for_a_null(table, expression)
         return
     assert_same(found, wanted)
     assert to_pyarrow(expression) is not None

@@ -270,3 +270,20 @@ async def test_view_types(server: ObjectServer, dictionary: bool) -> None:
         assert (await file.take(rows)).to_pylist() == [table.slice(row, 1).to_pylist()[0] for row in rows]
         found = await file.lookup({"id": [5, 199, 8]})
         assert found.to_pylist() == [table.slice(row, 1).to_pylist()[0] for row in (5, 8, 199)]
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        (~((col("id") == None) & col("value").is_in([])), ROWS),  # noqa: E711  # null, as a predicate
+        ((col("id") == None) | (col("value") == 7), 1),  # noqa: E711
+        (~((col("id") == 1.5) & col("id").is_in([])), ROWS),
+        ((col("id") == None) & (col("value") == 7), 0),  # noqa: E711
+        (~col("id").is_in([]), ROWS),
+    ],
+)
+async def test_predicates_of_which_parts_fold_away(server: ObjectServer, where: asyncpq.Expression, rows: int) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        assert (await file.read(["value"], where=where)).num_rows == rows
+        assert await file.count(where) == rows
