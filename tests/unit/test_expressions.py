@@ -96,7 +96,7 @@ class Colour(enum.IntEnum):
         (np.datetime64("2024-02-29"), dt.date(2024, 2, 29)),
         (np.datetime64(NANOS, "ns"), Timestamp(NANOS)),
         (np.datetime64(NANOS - 1, "ns"), dt.datetime(2023, 11, 14, 22, 13, 20)),
-        (np.datetime64("NaT"), None),
+        (np.datetime64("NaT", "us"), None),
         (np.timedelta64(5, "s"), dt.timedelta(seconds=5)),
         (np.timedelta64(5000, "ns"), dt.timedelta(microseconds=5)),
         (pa.scalar(7, pa.uint8()), 7),
