@@ -11,7 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.selection import take_table
+from asyncpq.decoding.selection import counted, take_table
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.decoding.types import file_schema
 from asyncpq.errors import InvalidOptionError, ObjectChangedError, RowIndexError
@@ -193,7 +193,7 @@ class File:
         if len(distinct) == len(rows) and all(left < right for left, right in itertools.pairwise(rows)):
             return table
         if not table.num_columns:
-            return _counted(len(rows))
+            return counted(len(rows))
         position = {row: at for at, row in enumerate(distinct)}
         return take_table(table, pa.array([position[row] for row in rows], pa.int64()))
 
@@ -340,10 +340,4 @@ def _table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """One table; a table without columns keeps its number of rows, which needs a schema of its own."""
     if len(schema) or not batches:
         return pa.Table.from_batches(batches, schema=schema)
-    return _counted(sum(batch.num_rows for batch in batches))
-
-
-def _counted(num_rows: int) -> pa.Table:
-    """Rows without columns."""
-    rows = pa.StructArray.from_buffers(pa.struct([]), num_rows, [None])
-    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
+    return counted(sum(batch.num_rows for batch in batches))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -17,14 +17,11 @@ from asyncpq.read import Read
 DECODED_AHEAD = 2  # units that may lie decoded before their consumer comes
 
 
-class _Running:
-    """A unit on its way: its task and what it holds of the budget."""
+class _Running(NamedTuple):
+    """A unit on its way: what it holds of the budget, and its task."""
 
-    __slots__ = ("size", "task")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.task: asyncio.Task[list[pa.Table]] | None = None
+    size: int
+    task: asyncio.Task[list[pa.Table]]
 
 
 class Pipeline:
@@ -55,12 +52,10 @@ class Pipeline:
     async def _fetch_ahead(self) -> None:
         previous: asyncio.Task[list[pa.Table]] | None = None
         for unit in self._units:
-            running = _Running(unit.num_bytes)
             await self._grant(unit.num_bytes)
-            self._running.append(running)
+            previous = asyncio.get_running_loop().create_task(self._run(unit, previous))
+            self._running.append(_Running(unit.num_bytes, previous))
             self._drained.clear()
-            running.task = asyncio.get_running_loop().create_task(self._run(unit, previous))
-            previous = running.task
             self._started.set()
 
     async def _grant(self, size: int) -> None:
@@ -111,8 +106,6 @@ class Pipeline:
                 waiting.cancel()
         running = self._running[0]
         task = running.task
-        if task is None:
-            raise UsageError("the scan is closed")
         await asyncio.wait((task,))
         if task.cancelled():  # not by the consumer, who would not be here
             raise UsageError("the session was closed while this read was under way")
@@ -129,7 +122,7 @@ class Pipeline:
     async def close(self) -> None:
         """Cancel what runs, wait until it has ended, give the budget back. Idempotent."""
         self._closed = True
-        tasks: list[asyncio.Task[Any]] = [running.task for running in self._running if running.task is not None]
+        tasks: list[asyncio.Task[Any]] = [running.task for running in self._running]
         if self._pump is not None:
             tasks.append(self._pump)
         for task in tasks:

@@ -93,6 +93,9 @@ class Preparation:
         self.version: FileVersion | None = version
         self._adopt = adopt
         self.metrics = ReadMetrics()
+        self._where, self._prune = (
+            None if part is None else simplify(part) for part in (question.where, question.prune)
+        )
         self._schema: pa.Schema | None = None
         self._finished = False
 
@@ -118,7 +121,7 @@ class Preparation:
         try:
             shape = self._shape(version)
             rows = _row_group_rows(version, question.rows)
-            query = Query(shape.output, question.where, question.prune, rows, question.limit)
+            query = Query(shape.output, self._where, self._prune, rows, question.limit)
             plan = await plan_read(source, version, query, context.step("index", metrics.rounds + 1))
         except AsyncpqError as error:
             raise error.locate(url=version.url) from error.__cause__
@@ -148,10 +151,9 @@ class Preparation:
             kinds = field_types(version, fields, extensions)
             types = {schema.fields[field].name: kind.arrow.type for field, kind in zip(fields, kinds, strict=True)}
             filter_ = compile_filter(self.question.where, types)
-            simple = simplify(self.question.where)
-            if simple != self.question.where and not isinstance(simple, Constant):
+            if self._where not in (None, self.question.where) and not isinstance(self._where, Constant):
                 # rows are judged by what the plan fetches columns for; the whole was compiled for its errors
-                filter_ = compile_filter(simple, types)
+                filter_ = compile_filter(self._where, types)
         arrow = file_schema(version, output, extensions)
         self._check_types(arrow)
         limits = DecodeLimits(options.read.verify_crc, options.limits.max_page_bytes, options.limits.max_decoded_bytes)

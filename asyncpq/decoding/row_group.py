@@ -15,7 +15,7 @@ from asyncpq.decoding.assemble import ColumnSource, PagedSource, StreamedSource
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafArray, Page
-from asyncpq.decoding.selection import keep, take
+from asyncpq.decoding.selection import counted, keep, take
 from asyncpq.decoding.types import field_types, leaf_decoder
 from asyncpq.errors import AsyncpqError
 from asyncpq.fetching.version import FileVersion
@@ -231,9 +231,8 @@ class RowGroupReader:
                         array = keep(array, matched.mask)
             columns.append(array)
         self.skip(matched)
-        if not columns:  # rows without columns are counted by a batch that has no fields
-            empty = pa.StructArray.from_buffers(pa.struct([]), matched.num_rows, [None])
-            return pa.Table.from_batches([pa.RecordBatch.from_struct_array(empty)])
+        if not columns:
+            return counted(matched.num_rows)
         return pa.Table.from_arrays(columns, schema=shape.schema)
 
     def skip(self, matched: Matched) -> None:

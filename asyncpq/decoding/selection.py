@@ -53,6 +53,12 @@ def take_rows(values: pa.Array, rows: RowRanges, first_row: int) -> pa.Array:
     return take(values, pa.array([row - first_row for row in rows.rows()], pa.int64()))
 
 
+def counted(num_rows: int) -> pa.Table:
+    """Rows without columns: a table that has nothing but their number."""
+    rows = pa.StructArray.from_buffers(pa.struct([]), num_rows, [None])
+    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
+
+
 def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
     """One array of all pieces, of ``arrow_type``."""
     if len(pieces) == 1:

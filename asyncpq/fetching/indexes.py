@@ -36,15 +36,13 @@ class PageIndexes:
     Attributes:
         offsets: page locations.
         zones: bounds of the pages, ready for pruning.
-        asked_store: some came from the store.
     """
 
-    __slots__ = ("asked_store", "offsets", "zones")
+    __slots__ = ("offsets", "zones")
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[int, int], OffsetIndex] = {}
         self.zones: dict[tuple[int, int], PageZones] = {}
-        self.asked_store = False
 
 
 async def fetch_page_indexes(
@@ -104,8 +102,7 @@ async def _fetch(
     context: RequestContext,
 ) -> None:
     keys = list(dict.fromkeys(key for _, key, _ in missing))
-    data, asked = await source.fetch_parts(version, keys, context.step("index", context.round), admit=False)
-    indexes.asked_store = asked
+    data, _ = await source.fetch_parts(version, keys, context.step("index", context.round), admit=False)
     memory = source.resources.memory
     # locations come first: bounds are counted against them
     for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):

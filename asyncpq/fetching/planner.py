@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from asyncpq.errors import ColumnNotFoundError
-from asyncpq.expressions import Constant, Expression, columns, simplify
+from asyncpq.expressions import Constant, Expression, columns
 from asyncpq.fetching.indexes import IndexRequest, PageIndexes, fetch_page_indexes
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
@@ -24,8 +24,8 @@ class Query(NamedTuple):
 
     Attributes:
         output: ordinals of the top-level fields to return.
-        where: the predicate that rows must satisfy, or None.
-        prune: what to prune by; implied by ``where``.
+        where: the predicate that rows must satisfy, simplified; or None.
+        prune: what to prune by instead, implied by ``where`` and simplified; or None.
         rows: the only rows of interest, by row group ordinal and row in the row group; None for all.
         limit: rows wanted, or None.
     """
@@ -60,10 +60,10 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
         StoreError, ObjectChangedError, FormatError: the indexes could not be had.
     """
     metadata = version.metadata
-    where = simplify(query.where) if query.where is not None else None
+    where = query.where
     if isinstance(where, Constant) and where.value is True:
         where = None
-    prune = where if query.prune is None or where is None else simplify(query.prune)
+    prune = where if query.prune is None or where is None else query.prune
     predicate = _predicate_columns(metadata.schema, where)
     trust = source.resources.options.read.trust_statistics
     candidates, statistics = _row_groups(version, query, where, prune, predicate, context, trust=trust)

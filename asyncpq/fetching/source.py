@@ -17,7 +17,7 @@ from asyncpq.format.footer import FooterDecoder, FooterFound, NeedBytes
 from asyncpq.format.metadata import decode_file_metadata
 from asyncpq.planning.coalesce import ByteRange, coalesce, cut
 from asyncpq.resources import Resources, TailSizes
-from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator
 
 TRAILER_BYTES = 8  # footer length and magic
 
@@ -72,7 +72,7 @@ class ObjectSource:
         """
         pointer = await self._pointer()
         if pointer is not None:
-            version: FileVersion | None = self.resources.memory.get(self._version_key(pointer))
+            version: FileVersion | None = self.resources.memory.get(self._version_key(pointer.validator))
             if version is not None:
                 self.handle.learn(version.validator)
                 self.check_guarantee()
@@ -93,8 +93,8 @@ class ObjectSource:
                 self.resources.memory.put(self._pointer_key, pointer, 300)
         return pointer
 
-    def _version_key(self, pointer: Pointer) -> tuple[str, PointerKey, bytes]:
-        return ("version", self._pointer_key, pointer.validator.digest())
+    def _version_key(self, validator: Validator) -> tuple[str, PointerKey, bytes]:
+        return ("version", self._pointer_key, validator.digest())
 
     async def _fetch_version(self, context: RequestContext) -> FileVersion:
         """Footer and tail from the store: one suffix GET, and one more if it was too short."""
@@ -117,8 +117,7 @@ class ObjectSource:
             raise error.locate(url=self.handle.url) from None
         resources.tail_sizes.learn(self.handle.url, _needed_tail(version))
         pointer = Pointer(tail.validator, sent)
-        version.kept_weight = version.weight
-        resources.memory.put(self._version_key(pointer), version, version.weight)
+        self.keep(version)
         resources.memory.put(self._pointer_key, pointer, 300)
         resources.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
         for tier in resources.tiers:
@@ -137,12 +136,11 @@ class ObjectSource:
         )
 
     def keep(self, version: FileVersion) -> None:
-        """Put ``version`` back with its present weight, if more of it was parsed since."""
+        """Put ``version`` into the memory cache with its present weight, unless it stands there with that."""
         if version.kept_weight == version.weight:
             return
         version.kept_weight = version.weight
-        key = ("version", self._pointer_key, version.validator.digest())
-        self.resources.memory.put(key, version, version.weight)
+        self.resources.memory.put(self._version_key(version.validator), version, version.weight)
 
     async def forget(self, version: FileVersion) -> None:
         """The object is not ``version`` any more: drop the pointers that say so, in every tier."""
@@ -196,12 +194,8 @@ class ObjectSource:
 
     # -- bytes ------------------------------------------------------------------------------------
 
-    async def fetch_range(self, version: FileVersion, start: int, stop: int, context: RequestContext) -> bytes:
-        """Bytes of ``version``, in parts side by side when there are many; not cached."""
-        tail: Tail | None = self.resources.memory.get(version.key("tail", 0, 0))
-        held = tail.cut(start, stop) if tail is not None else None
-        if held is not None:
-            return held
+    async def _fetch_range(self, version: FileVersion, start: int, stop: int, context: RequestContext) -> bytes:
+        """Bytes of ``version`` from the store, in parts side by side when there are many."""
         parts = cut(ByteRange(start, stop), self.resources.options.requests.part_bytes)
         if len(parts) == 1:
             return await self._get(version, start, stop, context)
@@ -331,7 +325,7 @@ class ObjectSource:
         self, version: FileVersion, members: Sequence[ContentKey], context: RequestContext, admit: bool
     ) -> dict[ContentKey, bytes]:
         start, stop = members[0].start, max(key.stop for key in members)
-        data = await self.fetch_range(version, start, stop, context)
+        data = await self._fetch_range(version, start, stop, context)
         if len(members) == 1:
             parts: Mapping[ContentKey, bytes] = {members[0]: data}
         else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -171,13 +170,11 @@ class StoreLimits:
     scan_connections: int  # at most this many at once for requests whose context says ``scan``
 
 
-StoreFactory = Callable[[str], Store]
 __all__ = [
     "Guarantee",
     "RangeResult",
     "RequestContext",
     "Store",
-    "StoreFactory",
     "StoreLimits",
     "StoredObject",
     "Validator",
