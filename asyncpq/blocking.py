@@ -194,9 +194,9 @@ class Session(_Bridge[async_session.Session]):
         super().__init__(Portal(), inner)
         self._portal.call(inner.__aenter__())
 
-    def open_file(self, url: str | os.PathLike[str]) -> File:
+    def open_file(self, url: str | os.PathLike[str], **options: Any) -> File:
         """See :meth:`asyncpq.Session.open_file`."""
-        return File(self._portal, self._portal.call(self._inner.open_file(url)))
+        return File(self._portal, self._portal.call(self._inner.open_file(url, **options)))
 
     @property
     def metrics(self) -> ReadMetrics:

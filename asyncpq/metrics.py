@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-Purpose = Literal["tail", "footer", "index", "data", "validate", "stat"]
+Purpose = Literal["tail", "footer", "index", "bloom", "data", "validate", "stat"]
 
 
 @dataclass(slots=True)
@@ -51,8 +51,10 @@ class ReadMetrics:
         retries: how many of them repeated a failed one.
         bytes_fetched: body bytes received.
         rounds: longest chain of requests that had to wait for one another.
-        cache_hits, cache_misses: footers, indexes, dictionaries and pages looked up in caches.
+        cache_hits, cache_misses: footers, indexes, bloom filters, dictionaries and pages looked up in caches.
         row_groups_total, row_groups_read: of the file; after pruning.
+        row_groups_by_bloom: ruled out by bloom filters, where statistics had left them over.
+        row_groups_proven: statistics prove that all their rows match: they are not filtered.
         pages_total: data pages, known by OffsetIndex, of the touched columns in the row groups read.
         pages_read: data pages decoded, those of columns without an OffsetIndex included.
         rows_scanned: rows that the filter saw. rows_returned: rows that came out.
@@ -73,6 +75,8 @@ class ReadMetrics:
     cache_misses: int = 0
     row_groups_total: int = 0
     row_groups_read: int = 0
+    row_groups_by_bloom: int = 0
+    row_groups_proven: int = 0
     pages_total: int = 0
     pages_read: int = 0
     rows_scanned: int = 0

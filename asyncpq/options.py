@@ -18,6 +18,7 @@ DEFAULT_BATCH_SIZE = 65_536
 """Rows of a scan's batch, at most, where the caller does not say."""
 
 LateMaterialization = Literal["auto", "always", "never"]
+BloomFilterUse = Literal["auto", "always", "never"]
 
 
 def _is_number(value: object) -> bool:
@@ -92,6 +93,8 @@ class RequestOptions:
         bandwidth_bytes_s: assumed bytes per second of a read, for the same.
         late_materialization: "always" fetches predicate columns first and the others only for
             matching rows; "never" fetches all in one round; "auto" does what costs less time.
+        bloom_filters: "always" asks them before any data is fetched for an equality; "never" does not;
+            "auto" asks those that take no request, and the others where they save more than they cost.
     """
 
     tail_bytes: int = 640 * KIB
@@ -101,6 +104,7 @@ class RequestOptions:
     latency_s: float = 0.030
     bandwidth_bytes_s: float = 200e6
     late_materialization: LateMaterialization = "auto"
+    bloom_filters: BloomFilterUse = "auto"
 
     def __post_init__(self) -> None:
         _require_numbers(self, 8, "tail_bytes")
@@ -113,6 +117,12 @@ class RequestOptions:
             self.late_materialization in ("auto", "always", "never"),
             "late_materialization",
             self.late_materialization,
+            'must be "auto", "always" or "never"',
+        )
+        _require(
+            self.bloom_filters in ("auto", "always", "never"),
+            "bloom_filters",
+            self.bloom_filters,
             'must be "auto", "always" or "never"',
         )
 
@@ -167,6 +177,9 @@ class LimitOptions:
         inline_decode_bytes: less than this is decoded on the event loop: handing it to a thread costs
             more than decoding it.
         max_footer_bytes: a larger footer is a ResourceLimitError.
+        max_footer_elements: so is one with more list elements in all: schema elements, column chunks,
+            pairs of metadata, and what lies in them.
+        max_schema_elements: so is a schema with more columns and groups; one takes about 600 bytes.
         max_page_bytes: a page or dictionary that claims more, uncompressed, is a ResourceLimitError.
         max_decoded_bytes: decoded bytes of one unit; more is a ResourceLimitError.
         max_restarts: how often a read starts again on a changed object before it gives up.
@@ -180,6 +193,8 @@ class LimitOptions:
     decode_threads: int = 2
     inline_decode_bytes: int = 512 * KIB
     max_footer_bytes: int = 256 * MIB
+    max_footer_elements: int = 1 << 22
+    max_schema_elements: int = 1 << 18
     max_page_bytes: int = 256 * MIB
     max_decoded_bytes: int = 2048 * MIB
     max_restarts: int = 2
@@ -192,6 +207,8 @@ class LimitOptions:
             "in_flight_bytes",
             "unit_bytes",
             "max_footer_bytes",
+            "max_footer_elements",
+            "max_schema_elements",
             "max_page_bytes",
             "max_decoded_bytes",
         )

@@ -8,8 +8,9 @@ from asyncpq.errors import printable
 from asyncpq.fetching.source import ObjectSource, Tail
 from asyncpq.metrics import ReadMetrics
 from asyncpq.planning.coalesce import ByteRange, coalesce
-from asyncpq.planning.read_plan import Item, PruningReport
+from asyncpq.planning.read_plan import BloomReport, Item, PruningReport
 from asyncpq.prepared import Prepared, Question
+from asyncpq.pruning.row_ranges import RowRanges
 
 _SHOWN = 40  # ranges that explain() lists before it sums up
 
@@ -42,10 +43,12 @@ class Plan:
         limit: rows wanted, or None.
         pruning: what row groups and pages were ruled out.
         by_statistics: for each condition, how many row groups its statistics alone rule out.
+        bloom: whose bloom filters were asked, what they ruled out and cost; None if none were asked.
         requests: range GETs of the first round, after caches and coalescing.
         num_requests, num_bytes: of those.
         cached_bytes: bytes that caches have already.
         late: a second round would fetch the other columns for matching rows only.
+        learnt: columns that are read page by page since their chunks were read before, without an OffsetIndex.
         fallbacks: what could not be done the best way.
         metadata_requests: requests that planning itself took.
     """
@@ -58,10 +61,12 @@ class Plan:
     limit: int | None
     pruning: PruningReport
     by_statistics: tuple[tuple[str, int], ...]
+    bloom: str | None
     requests: tuple[PlannedRequest, ...]
     cached_bytes: int
     late: bool
     late_columns: tuple[str, ...]
+    learnt: tuple[str, ...]
     fallbacks: tuple[str, ...]
     metadata_requests: int
 
@@ -86,12 +91,20 @@ class Plan:
                 "(the first rows are enough)"
                 if self.where is None and self.limit is not None
                 else f"({pruning.row_groups - pruning.row_groups_after_statistics} ruled out by statistics, "
-                f"{pruning.row_groups_after_statistics - pruning.row_groups_kept} by page indexes)"
+                f"{pruning.row_groups_after_statistics - pruning.row_groups_by_bloom - pruning.row_groups_kept} "
+                "by page indexes"
+                f"{f', {pruning.row_groups_by_bloom} by bloom filters' if self.bloom is not None else ''})"
             ),
             *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
             f"  rows that may match: {pruning.rows_kept} of {pruning.rows}",
         ]
+        if pruning.row_groups_proven:
+            lines.append(
+                f"  row groups of which all rows match, by statistics: {pruning.row_groups_proven}, not filtered"
+            )
         lines.extend(f"    {printable(text)}: {count} ruled out by statistics" for text, count in self.by_statistics)
+        if self.bloom is not None:
+            lines.append(f"  {self.bloom}")
         if pruning.pages:
             lines.append(f"  pages in those row groups: {pruning.pages_kept} of {pruning.pages} by page indexes")
         if self.requests or self.late:
@@ -109,6 +122,8 @@ class Plan:
             lines.append(f"    ... and {len(self.requests) - _SHOWN} more")
         if self.late:
             lines.append(f"  round 2 of 2: pages of {', '.join(map(printable, self.late_columns))} with matching rows")
+        if self.learnt:
+            lines.append(f"  page locations learnt: {', '.join(map(printable, self.learnt))}")
         lines.extend(f"  fallback: {printable(reason)}" for reason in self.fallbacks)
         lines.append(f"  planning took {self.metadata_requests} requests")
         return "\n".join(lines)
@@ -162,13 +177,30 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
         limit=question.limit,
         pruning=plan.report,
         by_statistics=tuple(plan.statistics.dropped_by.items()) if plan.statistics is not None else (),
+        bloom=None if plan.bloom is None or not plan.bloom.asked else _bloom(plan.bloom, metrics),
         requests=tuple(requests),
         cached_bytes=cached,
         late=plan.late,
         late_columns=tuple(late_columns) if plan.late else (),
+        learnt=tuple(names[field] for field in plan.learnt),
         fallbacks=tuple(metrics.fallbacks),
         metadata_requests=metrics.requests,
     )
+
+
+def _bloom(bloom: BloomReport, metrics: ReadMetrics) -> str:
+    sent = [request for request in metrics.log if request.purpose == "bloom"]
+    return (
+        f"bloom filters of {', '.join(map(printable, bloom.columns))}: "
+        f"asked for {_ordinals(bloom.asked)}, ruled out {_ordinals(bloom.dropped)}; "
+        f"{len(sent)} request{'' if len(sent) == 1 else 's'}, {sum(request.bytes for request in sent)} bytes"
+    )
+
+
+def _ordinals(row_groups: RowRanges) -> str:
+    spans = [f"{start}-{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in row_groups]
+    more = f", ... ({row_groups.num_rows} in all)" if len(spans) > _SHOWN else ""
+    return f"row groups {', '.join(spans[:_SHOWN])}{more}" if spans else "none"
 
 
 def _request(span: ByteRange, items: list[tuple[Item, str]]) -> PlannedRequest:

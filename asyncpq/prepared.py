@@ -121,7 +121,7 @@ class Preparation:
         try:
             shape = self._shape(version)
             rows = _row_group_rows(version, question.rows)
-            query = Query(shape.output, self._where, self._prune, rows, question.limit)
+            query = Query(shape.output, self._where, self._prune, rows, question.limit, question.rows_only)
             plan = await plan_read(source, version, query, context.step("index", metrics.rounds + 1))
         except AsyncpqError as error:
             raise error.locate(url=version.url) from error.__cause__

@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from asyncpq.caching.keys import ContentKey
 from asyncpq.caching.single_flight import Flight
-from asyncpq.decoding.leaf import Dictionary, LeafArray
+from asyncpq.decoding.page import Dictionary, LeafArray
+from asyncpq.decoding.row_access import PackedPage
 from asyncpq.decoding.row_group import Matched, QueryShape, RowGroupReader
-from asyncpq.errors import CorruptFileError
+from asyncpq.errors import AsyncpqError, CorruptFileError
+from asyncpq.fetching.indexes import learn_locations
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.read_plan import Item, Piece, ReadPlan, RowGroupPlan, Unit
@@ -28,7 +30,7 @@ class Fetched(NamedTuple):
     """
 
     keys: list[ContentKey]
-    values: list[bytes | Dictionary | LeafArray]
+    values: list[bytes | Dictionary | LeafArray | PackedPage]
 
 
 NOTHING = Fetched([], [])
@@ -65,7 +67,7 @@ class Read:
         self.version = version
         self.context = context
         self.current = False
-        self.rows_matched = 0
+        self.rows_matched = plan.rows_known
         self._rows_seen = 0
         self._source = source
         self._shape = shape
@@ -83,6 +85,7 @@ class Read:
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
         self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
+        self._new: set[ContentKey] = set()  # parts that no cache had
 
     def units(self, unit_bytes: int) -> list[Unit]:
         """The plan's units; tells the readers which pages they are to wait for."""
@@ -96,7 +99,7 @@ class Read:
         """Bytes of ``items``, all misses of all caches in one round."""
         metrics = self.context.metrics
         keys = [self.version.key(item.kind, item.start, item.stop) for item in items]
-        values: list[bytes | Dictionary | LeafArray | None] = (
+        values: list[bytes | Dictionary | LeafArray | PackedPage | None] = (
             self._source.resources.memory.get_many([key.decoded for key in keys])
             if self._use_decoded
             else [None] * len(keys)
@@ -109,7 +112,8 @@ class Read:
                 self.version, missing, self.context.step("data", round_), admit=self._admit
             )
             metrics.wait_s += time.perf_counter() - started
-            self.current |= asked
+            self.current |= bool(asked)
+            self._new.update(asked)
             return Fetched(
                 keys, [data[key] if value is None else value for key, value in zip(keys, values, strict=True)]
             )
@@ -133,6 +137,8 @@ class Read:
         started = time.perf_counter()
         try:
             tables = await self._decode(unit, fetched)
+        except AsyncpqError as error:
+            raise error.locate(url=self.version.url) from error.__cause__
         finally:
             self.context.metrics.decode_s += time.perf_counter() - started
             await _landed(validation)
@@ -211,6 +217,8 @@ class Read:
                 reader.skip(matched)
             self.context.metrics.pages_read += reader.take_pages_decoded()
             if piece.last:
+                for leaf, index in reader.locations():
+                    learn_locations(self._source, self.version, piece.row_group.ordinal, leaf, index)
                 self._readers.pop(piece.row_group.ordinal, None)
         return tables
 
@@ -222,7 +230,7 @@ class Read:
             reader.expect(self._future_items.pop(plan.ordinal, ()))
         return reader
 
-    def _keep(self, row_group: int, leaf: int, array: LeafArray) -> None:
+    def _keep(self, row_group: int, leaf: int, array: LeafArray | PackedPage) -> None:
         """Cache a decoded page."""
         key = self._page_keys.get((row_group, leaf, array.first_row))
         if key is not None:
@@ -238,10 +246,11 @@ class Read:
                         self._source.resources.memory.put(key.decoded, value, value.weight)
                 if isinstance(value, Dictionary):
                     reader.set_dictionary(item, value)
-            elif isinstance(value, LeafArray):
+            elif isinstance(value, (LeafArray, PackedPage)):
                 reader.add_decoded(item, value)
             elif isinstance(value, bytes):
-                if self._keep_decoded and item.kind == "page":
+                # a page is kept decoded from its second use on: most are used once
+                if self._keep_decoded and item.kind == "page" and key not in self._new:
                     self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
                 reader.add(item, value)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from asyncpq.caching.memory import MemoryCache
+from asyncpq.decoding.encrypted import FileDecryption
 from asyncpq.errors import InvalidOptionError
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.file import File
@@ -17,6 +19,9 @@ from asyncpq.options import CachePolicy, LimitOptions, ReadOptions, RequestOptio
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _DEFAULTS = SessionOptions()
 
@@ -100,11 +105,15 @@ class Session:
         """To look at, to clear, or to share with another session."""
         return self._resources.memory
 
-    async def open_file(self, url: str | os.PathLike[str]) -> File:
+    async def open_file(
+        self, url: str | os.PathLike[str], *, decryption_properties: pq.FileDecryptionProperties | None = None
+    ) -> File:
         """Open a Parquet object: its footer is fetched, with one GET where the store allows, unless cached.
 
         Args:
             url: ``s3://bucket/key``, ``https://...``, a local path, or any url fsspec knows.
+            decryption_properties: of an encrypted file, made with ``pyarrow.parquet.encryption``. What is
+                read with them is cached for this handle alone.
 
         Raises:
             ObjectNotFoundError, AccessDeniedError, CredentialsError, ...: the store refused.
@@ -115,13 +124,15 @@ class Session:
         if not isinstance(url, (str, os.PathLike)):
             raise InvalidOptionError(f"url={url!r}: must be a str or a path")
         text = os.fspath(url)
+        decryption = None if decryption_properties is None else FileDecryption(decryption_properties)
         metrics = ReadMetrics()
         async with resources.deadline(safe_url(text)):
             store, namespace = resources.store(text)
             handle = await store.open_object(text)
             try:
                 reader = await store.credential_identity(text)
-                source = ObjectSource(resources, handle, f"{namespace}:{reader}")
+                owner = "" if decryption is None else f":{secrets.token_hex(16)}"  # shares nothing with anyone
+                source = ObjectSource(resources, handle, f"{namespace}:{reader}{owner}", decryption)
                 version = await source.version(RequestContext(metrics))
             except BaseException:
                 await handle.close()
@@ -135,12 +146,20 @@ class Session:
 
 
 @asynccontextmanager
-async def open_file(url: str | os.PathLike[str], **session_options: Any) -> AsyncIterator[File]:
+async def open_file(
+    url: str | os.PathLike[str],
+    *,
+    decryption_properties: pq.FileDecryptionProperties | None = None,
+    **session_options: Any,
+) -> AsyncIterator[File]:
     """One file with a session of its own, for one-off use: ``async with asyncpq.open_file(url) as file``.
 
     Args:
-        url: as in :meth:`Session.open_file`.
+        url, decryption_properties: as in :meth:`Session.open_file`.
         session_options: those of :class:`Session`.
     """
-    async with Session(**session_options) as session, await session.open_file(url) as file:
+    async with (
+        Session(**session_options) as session,
+        await session.open_file(url, decryption_properties=decryption_properties) as file,
+    ):
         yield file

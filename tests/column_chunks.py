@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from asyncpq.decoding.assemble import PagedSource, StreamedSource
 from asyncpq.decoding.field_source import FieldSource
-from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafDecoder, Page
+from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
+from asyncpq.decoding.page import Dictionary, Page
 from asyncpq.decoding.types import field_types, leaf_decoder
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.footer import FooterDecoder, FooterFound

@@ -173,22 +173,26 @@ def oracle(expr: Expression) -> pc.Expression:
                 joined = joined | oracle(arg)
             return joined
         case Comparison(column, op, value):
-            return OPS[op](pc.field(column), _arrow(value))
+            return OPS[op](_field(column), _arrow(value))
         case ColumnComparison(left, op, right):
-            return OPS[op](pc.field(left), pc.field(right))
+            return OPS[op](_field(left), _field(right))
         case In(column, values):
-            return pc.field(column).isin([_arrow(value) for value in values])
+            return _field(column).isin([_arrow(value) for value in values])
         case KeyIn(column, values):
             joined = pc.scalar(False)
             for value in values:
                 if value is not None and value == value:
-                    joined = joined | (pc.field(column) == _arrow(value))
+                    joined = joined | (_field(column) == _arrow(value))
             return joined
         case IsNull(column, nan_is_null):
-            return pc.field(column).is_null(nan_is_null=nan_is_null)
+            return _field(column).is_null(nan_is_null=nan_is_null)
         case StartsWith(column, prefix):
-            return pc.starts_with(pc.field(column), prefix)
+            return pc.starts_with(_field(column), prefix)
     raise AssertionError(expr)
+
+
+def _field(name: str) -> pc.Expression:
+    return pc.field(*name.split("."))
 
 
 def _arrow(value: Any) -> Any:

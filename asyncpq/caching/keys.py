@@ -14,8 +14,20 @@ from asyncpq.storage.base import Validator
 
 # "part" is a piece of a column chunk whose pages are not known: it is shared in flight, never kept
 PartKind = Literal[
-    "tail", "column_index", "offset_index", "dictionary", "page", "part", "decoded_dictionary", "decoded_page"
+    "tail",
+    "column_index",
+    "offset_index",
+    "bloom_filter",
+    "dictionary",
+    "page",
+    "part",
+    "decoded_dictionary",
+    "decoded_page",
 ]
+
+
+# A chunk of one page has the bytes of that page, but is not one: a part is never taken for a decoded page.
+_DECODED: dict[PartKind, PartKind] = {"dictionary": "decoded_dictionary", "page": "decoded_page"}
 
 
 class ContentKey(NamedTuple):
@@ -34,9 +46,8 @@ class ContentKey(NamedTuple):
 
     @property
     def decoded(self) -> ContentKey:
-        """Under which memory keeps a page or dictionary once it is decoded."""
-        kind: PartKind = "decoded_dictionary" if self.kind == "dictionary" else "decoded_page"
-        return ContentKey(self.version, kind, self.start, self.stop)
+        """Under which memory keeps a page or dictionary once it is decoded; of other parts the key itself."""
+        return ContentKey(self.version, _DECODED.get(self.kind, self.kind), self.start, self.stop)
 
     def encode(self) -> bytes:
         """32 bytes for tiers outside this process."""

@@ -45,7 +45,7 @@ def typed_error(error: Exception, what: str) -> AsyncpqError:
 
 
 def read_table(file: bytes, *, verify_crc: bool, as_dictionary: Sequence[str] = ()) -> pa.Table:
-    """Decode a Parquet file in memory.
+    """Decode a Parquet file of one column in memory.
 
     Args:
         file: the whole file.
@@ -63,15 +63,57 @@ def read_table(file: bytes, *, verify_crc: bool, as_dictionary: Sequence[str] = 
             page_checksum_verification=verify_crc,
             read_dictionary=as_dictionary or None,
         )
-        return reader.read(use_threads=False)
+        table = reader.read(use_threads=False)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise typed_error(error, "pages cannot be decoded") from error
+    if table.num_columns != 1:  # pyarrow skips schema fields of an unexpected Thrift type
+        raise CorruptFileError("the column's schema element is malformed")
+    return table
+
+
+def read_leaves(
+    file: bytes, groups: Sequence[Sequence[int]], *, verify_crc: bool, as_dictionary: Sequence[str] = ()
+) -> list[pa.ChunkedArray]:
+    """Decode leaves of a Parquet file in memory whose schema is one top-level field.
+
+    Args:
+        file, verify_crc, as_dictionary: as for :func:`read_table`.
+        groups: ordinals of the leaves that make one array, for each array.
+
+    Returns:
+        For each group the field cut to its leaves.
+
+    Raises:
+        As :func:`read_table`.
+    """
+    try:
+        reader = pq.ParquetFile(
+            pa.BufferReader(file),
+            pre_buffer=False,
+            page_checksum_verification=verify_crc,
+            read_dictionary=as_dictionary or None,
+        ).reader
+        tables = [reader.read_all(column_indices=list(leaves), use_threads=False) for leaves in groups]
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise typed_error(error, "pages cannot be decoded") from error
+    if any(table.num_columns != 1 for table in tables):  # pyarrow skips schema fields of an unexpected Thrift type
+        raise CorruptFileError("the column's schema elements are malformed")
+    return [table.column(0) for table in tables]
 
 
 def read_schema(footer_file: bytes) -> pa.Schema:
     """The Arrow schema that pyarrow gives a file in memory that has no rows."""
     try:
         return pq.read_schema(pa.BufferReader(footer_file))
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise typed_error(error, "the schema cannot be understood") from error
+
+
+def read_schema_of(footer_file: bytes, leaves: Sequence[int]) -> pa.Schema:
+    """The same, cut to some leaf columns."""
+    try:
+        reader = pq.ParquetFile(pa.BufferReader(footer_file)).reader
+        return reader.read_all(column_indices=list(leaves), use_threads=False).schema
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise typed_error(error, "the schema cannot be understood") from error
 
@@ -116,10 +158,10 @@ class StoredArrowSchema:
             return
         try:
             schema = self._read(base64.b64decode(text, validate=True))
+            fits = schema.names == [field.name for field in metadata.schema.fields]
         except (binascii.Error, pa.ArrowException, ValueError, OSError, AsyncpqError):
-            return
-        names = [field.name for field in metadata.schema.fields]
-        if schema.names == names:
+            return  # ValueErrors are names that are not UTF-8, too
+        if fits:
             self._schema = schema
 
     def _read(self, message: bytes) -> pa.Schema:
@@ -175,9 +217,14 @@ class StoredArrowSchema:
                 return make(children[0])
         raise ValueError(f"a nested type that is not known: {kind}")
 
-    def encoded(self, fields: Sequence[Field]) -> bytes | None:
-        """The value of ``ARROW:schema`` for a file of just these fields, or None."""
+    def encoded(self, fields: Sequence[Field], *, as_storage: bool = False) -> bytes | None:
+        """The value of ``ARROW:schema`` for a file of just these fields, or None.
+
+        Args:
+            as_storage: without any extension type.
+        """
         if self._schema is None:
             return None
         kept = pa.schema([self._schema.field(field.index) for field in fields])
-        return base64.b64encode(kept.serialize().to_pybytes())
+        message = kept.serialize().to_pybytes()
+        return base64.b64encode(message.replace(_EXTENSION_KEY, _HIDDEN_KEY) if as_storage else message)

@@ -10,20 +10,26 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import typed_error
 from asyncpq.decoding.decoded_size import refuse
-from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafArray, LeafDecoder, Page
+from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
+from asyncpq.decoding.page import Dictionary, LeafArray, Page
+from asyncpq.decoding.row_access import PackedPage
 from asyncpq.decoding.selection import join, take_rows
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.format.metadata import ColumnChunk
 from asyncpq.format.page_header import PageType, PageWalker
+from asyncpq.format.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 
 _RUN_BYTES = 16 << 20  # compressed pages decoded in one splice
+_FEW_ROWS = 8  # are picked from their pages one by one
+
+_Run: TypeAlias = "list[Page] | LeafArray | PackedPage"
 
 
 class ColumnSource(Protocol):
@@ -61,13 +67,13 @@ class PagedSource:
         chunk: ColumnChunk,
         num_rows: int,
         *,
-        keep: Callable[[LeafArray], None] | None = None,
+        keep: Callable[[LeafArray | PackedPage], None] | None = None,
     ) -> None:
         self._decoder = decoder
         self._chunk = chunk
         self._num_rows = num_rows
         self._keep = keep
-        self._pages: list[Page | LeafArray] = []
+        self._pages: list[Page | LeafArray | PackedPage] = []
         self._first_rows: list[int] = []
         self._arrived: set[int] = set()
         self._expected: deque[int] = deque()  # first rows of pages that will come, ascending
@@ -87,7 +93,7 @@ class PagedSource:
         """Whether the page that begins at ``first_row`` has come."""
         return first_row in self._arrived
 
-    def add(self, page: Page | LeafArray) -> None:
+    def add(self, page: Page | LeafArray | PackedPage) -> None:
         """A page has come, or was decoded before; pages come in row order."""
         first_row = page.first_row
         self._pages.append(page)
@@ -117,7 +123,12 @@ class PagedSource:
             if here:
                 pieces.append(self._pick(last, here, limits))
                 need = rows.clip(last.stop_row, rows.stop)
-        for run in self._runs(need):
+        few = need.num_rows <= _FEW_ROWS
+        for run in self._runs(need, alone=few):
+            picked = self._pick_few(run, need, limits) if few else None
+            if picked is not None:
+                pieces.append(picked)
+                continue
             for array in self._decode(run, limits):
                 self._last = array
                 here = need.clip(array.first_row, array.stop_row)
@@ -130,9 +141,25 @@ class PagedSource:
                         raise refuse("pages", size, limits.max_decoded_bytes, self._decoder.leaf.dotted)
         return join(pieces, self._decoder.arrow_type)
 
-    def _decode(self, run: list[Page] | LeafArray, limits: DecodeLimits) -> list[LeafArray]:
+    def _pick_few(self, run: _Run, rows: RowRanges, limits: DecodeLimits) -> pa.Array | None:
+        """The wanted ones of ``rows`` of one page, where that is possible without decoding the page."""
+        if isinstance(run, LeafArray):
+            return None
+        packed = run if isinstance(run, PackedPage) else self._decoder.open_page(self._chunk, run[0], limits)
+        if packed is None:
+            return None
+        if self._keep is not None and packed is not run:
+            self._keep(packed)
+        wanted = list(rows.clip(packed.first_row, packed.stop_row).rows())
+        picked = self._decoder.pick(packed, self.dictionary, wanted)
+        self.pages_decoded += picked is not None and packed is not run
+        return picked
+
+    def _decode(self, run: _Run, limits: DecodeLimits) -> list[LeafArray]:
         if isinstance(run, LeafArray):
             return [run.attached(self.dictionary, self._decoder.leaf.dotted)]
+        if isinstance(run, PackedPage):
+            run = [run.page]
         self.pages_decoded += len(run)
         if self._keep is None:
             return self._decoder.decode_pages(self._chunk, self.dictionary, run, limits)
@@ -143,9 +170,13 @@ class PagedSource:
             arrays.append(array)
         return arrays
 
-    def _runs(self, rows: RowRanges) -> list[list[Page] | LeafArray]:
-        """Pages that hold any of ``rows``: runs of pages whose rows follow one another, and decoded ones."""
-        runs: list[list[Page] | LeafArray] = []
+    def _runs(self, rows: RowRanges, *, alone: bool) -> list[_Run]:
+        """Pages that hold any of ``rows``: runs of pages whose rows follow one another, and decoded ones.
+
+        Args:
+            alone: every page is a run of its own.
+        """
+        runs: list[_Run] = []
         run: list[Page] = []
         size = 0
         following = 0
@@ -156,10 +187,12 @@ class PagedSource:
             for page in self._pages[position:stop]:
                 if page.stop_row <= start:
                     continue
-                if isinstance(page, LeafArray):
+                if isinstance(page, PackedPage) and not alone:
+                    page = page.page
+                if not isinstance(page, Page):
                     runs.append(page)
                     run = []
-                elif run and page.first_row == run[-1].stop_row and size + len(page.data) <= _RUN_BYTES:
+                elif run and not alone and page.first_row == run[-1].stop_row and size + len(page.data) <= _RUN_BYTES:
                     run.append(page)
                     size += len(page.data)
                 else:
@@ -171,7 +204,8 @@ class PagedSource:
     def _pick(self, array: LeafArray, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
         values = take_rows(array.values, rows, array.first_row)
         if array.dictionary is None:
-            return values
+            # a slice holds on to its page: few rows leave it
+            return pa.concat_arrays([values]) if rows.num_rows <= _FEW_ROWS else values
         return self._decoder.dense(array._replace(values=values), limits)
 
     def discard_before(self, row: int) -> None:
@@ -185,7 +219,11 @@ class PagedSource:
 
 
 class StreamedSource:
-    """A flat leaf without known page locations: page headers are walked as the chunk's bytes come."""
+    """A flat leaf without known page locations: page headers are walked as the chunk's bytes come.
+
+    Attributes:
+        locations: where the pages are, as an OffsetIndex would say it, once the chunk has come and is whole.
+    """
 
     def __init__(
         self, decoder: LeafDecoder, chunk: ColumnChunk, num_rows: int, limits: DecodeLimits, *, padded: bool = False
@@ -198,6 +236,11 @@ class StreamedSource:
         self._limits = limits
         self._next_row = 0
         self._fed = chunk.start
+        self._first_page = chunk.start  # where data pages begin if nothing but a dictionary stands before them
+        self._offsets: list[int] = []
+        self._sizes: list[int] = []
+        self._first_rows: list[int] = []
+        self.locations: OffsetIndex | None = None
 
     @property
     def rows_available(self) -> int:
@@ -222,6 +265,7 @@ class StreamedSource:
         for page in self._walker.feed(data):
             if page.header.type == PageType.DICTIONARY_PAGE:
                 self._pages.dictionary = self._decoder.decode_dictionary(self._chunk, bytes(page.data), self._limits)
+                self._first_page = page.offset + len(page.data)
             elif page.header.type != PageType.INDEX_PAGE:
                 rows = page.header.num_values if page.header.num_rows is None else page.header.num_rows
                 if rows == 0:
@@ -231,6 +275,9 @@ class StreamedSource:
                         f"pages hold more than the row group's {self._num_rows} rows", column=self._decoder.leaf.dotted
                     )
                 self._pages.add(Page(bytes(page.data), self._next_row, rows))
+                self._offsets.append(page.offset)
+                self._sizes.append(len(page.data))
+                self._first_rows.append(self._next_row)
                 self._next_row += rows
         self._fed += len(data)
         if self._fed == self._chunk.stop:
@@ -240,6 +287,8 @@ class StreamedSource:
                     f"pages hold {self._next_row} rows, the row group {self._num_rows}",
                     column=self._decoder.leaf.dotted,
                 )
+            if self._offsets[:1] == [self._first_page]:
+                self.locations = OffsetIndex(self._offsets, self._sizes, self._first_rows)
 
     def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
         return self._pages.select(rows, limits)

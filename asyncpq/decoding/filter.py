@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.expression_engine import EngineAtom
-from asyncpq.decoding.typed_literals import converter, exact_array, exact_scalar, storage_type
+from asyncpq.decoding.typed_literals import between_values, converter, exact_array, exact_scalar, storage_type
 from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError
 from asyncpq.expressions import (
     And,
@@ -187,10 +187,17 @@ class _Compiler:
         scalar = exact_scalar(expr.value, type_)
         if scalar is None and expr.value is None and converter(type_) is not None:
             scalar = pa.scalar(None, type_)
+        op = expr.op
         if scalar is None:
-            _refuse_uuid(expr.value, column)
-            return self._engine(expr)
-        compare = _COMPARE[expr.op]
+            near = between_values(op, expr.value, type_)
+            if isinstance(near, bool):
+                result = pa.scalar(near)
+                return _on_values(column, lambda values: pc.if_else(pc.is_valid(values), result, _NULL))
+            if near is None:
+                _refuse_uuid(expr.value, column)
+                return self._engine(expr)
+            op, scalar = near
+        compare = _COMPARE[op]
         return _on_values(column, lambda values: compare(values, scalar))
 
     def _membership(self, expr: In | KeyIn) -> Evaluate:

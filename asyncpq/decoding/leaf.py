@@ -17,7 +17,9 @@ from asyncpq.decoding.decoded_size import (
     taken_bytes,
     value_bits,
 )
+from asyncpq.decoding.page import Dictionary, LeafArray, Page
 from asyncpq.decoding.plain import decode_plain, plain_width
+from asyncpq.decoding.row_access import PackedPage, open_page
 from asyncpq.decoding.selection import take
 from asyncpq.decoding.splice import (
     DICTIONARY_ENCODINGS,
@@ -39,40 +41,6 @@ class DecodeLimits(NamedTuple):
     verify_crc: bool
     max_page_bytes: int
     max_decoded_bytes: int
-
-
-class Page(NamedTuple):
-    """A data page as fetched.
-
-    Attributes:
-        data: header and payload.
-        first_row: its first row, counted in the row group.
-        num_rows: how many rows it must hold: planned from the OffsetIndex, or from its own header.
-    """
-
-    data: bytes
-    first_row: int
-    num_rows: int
-
-    @property
-    def stop_row(self) -> int:
-        return self.first_row + self.num_rows
-
-
-class Dictionary(NamedTuple):
-    """A column chunk's dictionary, decoded once.
-
-    Attributes:
-        values: Arrow array of the dictionary's values, in the leaf's Arrow type.
-        identity_page: a dictionary page that stands for the file's own where indices are decoded.
-    """
-
-    values: pa.Array
-    identity_page: bytes
-
-    @property
-    def weight(self) -> int:
-        return len(self.identity_page) + int(self.values.nbytes)
 
 
 class LeafDecoder:
@@ -141,15 +109,7 @@ class LeafDecoder:
             CorruptFileError: a page is not what header, index or footer say of it.
             ResourceLimitError: the pages would decode to more bytes than allowed.
         """
-        headers = [self._header(page.data, chunk, limits) for page in pages]
-        for header, page in zip(headers, pages, strict=True):
-            if header.type == PageType.DICTIONARY_PAGE or header.type == PageType.INDEX_PAGE:
-                raise CorruptFileError(f"a {header.type.name} where a data page belongs", column=self.leaf.dotted)
-            rows = header.num_values if header.num_rows is None else header.num_rows
-            if rows != page.num_rows or header.num_values != page.num_rows:
-                raise CorruptFileError(
-                    f"the page of rows {page.first_row}-{page.stop_row - 1} holds {rows} rows", column=self.leaf.dotted
-                )
+        headers = [self._data_header(page, chunk, limits) for page in pages]
         if len(pages) == 1 and self._plain_width:
             page = pages[0]
             values = decode_plain(
@@ -175,6 +135,33 @@ class LeafDecoder:
             arrays.append(self._decode_run(chunk, dictionary if encoded else None, run, encoded, limits))
             start = stop
         return arrays
+
+    def open_page(self, chunk: ColumnChunk, page: Page, limits: DecodeLimits) -> PackedPage | None:
+        """The page for picking single rows, if it can be had without decoding all of it.
+
+        Raises:
+            CorruptFileError: the page is not what header, index or footer say of it.
+        """
+        if self._gives_dictionary:
+            return None
+        header = self._data_header(page, chunk, limits)
+        return open_page(page, header, self.leaf, chunk, self.arrow_type, verify_crc=limits.verify_crc)
+
+    def pick(self, packed: PackedPage, dictionary: Dictionary | None, rows: Sequence[int]) -> pa.Array | None:
+        """The values of a few ascending ``rows`` of an opened page; None if the page has to be decoded.
+
+        Raises:
+            CorruptFileError: an index points outside the dictionary.
+        """
+        if not packed.is_indices:
+            return packed.byte_arrays(rows, self.arrow_type)
+        indices = packed.indices(rows)
+        if indices is None or dictionary is None:
+            return None
+        try:
+            return take(dictionary.values, indices)
+        except pa.ArrowException as error:
+            raise typed_error(error, "dictionary indices cannot be expanded").locate(column=self.leaf.dotted) from error
 
     def _decode_run(
         self,
@@ -254,6 +241,18 @@ class LeafDecoder:
 
     # -- inside -----------------------------------------------------------------------------------
 
+    def _data_header(self, page: Page, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
+        """The header of a page that must be a data page with the planned rows."""
+        header = self._header(page.data, chunk, limits)
+        if header.type is PageType.DICTIONARY_PAGE or header.type is PageType.INDEX_PAGE:
+            raise CorruptFileError(f"a {header.type.name} where a data page belongs", column=self.leaf.dotted)
+        rows = header.num_values if header.num_rows is None else header.num_rows
+        if rows != page.num_rows or header.num_values != page.num_rows:
+            raise CorruptFileError(
+                f"the page of rows {page.first_row}-{page.stop_row - 1} holds {rows} rows", column=self.leaf.dotted
+            )
+        return header
+
     def _header(self, page: bytes, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
         try:
             header = decode_page_header(page, 0, max_bytes=limits.max_page_bytes)
@@ -310,44 +309,3 @@ class LeafDecoder:
         if template is None:
             template = self._templates[key] = index_template(self._metadata, self.leaf, chunk)
         return template
-
-
-class LeafArray(NamedTuple):
-    """Decoded rows of a leaf, still as dictionary indices where the pages were.
-
-    Attributes:
-        first_row: in the row group.
-        values: the values, or int32 indices into ``dictionary``.
-        dictionary: values of the dictionary, or None.
-        lacks_dictionary: ``values`` are indices, but the dictionary is not here (:meth:`detached`).
-    """
-
-    first_row: int
-    values: pa.Array
-    dictionary: pa.Array | None
-    lacks_dictionary: bool = False
-
-    @property
-    def stop_row(self) -> int:
-        return self.first_row + len(self.values)
-
-    @property
-    def weight(self) -> int:
-        """Bytes that ``values`` hold in memory, which is all that a :meth:`detached` array holds."""
-        return int(self.values.nbytes)
-
-    def detached(self) -> LeafArray:
-        """The same for a cache: without the dictionary, which is kept, weighed and evicted by itself."""
-        return self if self.dictionary is None else self._replace(dictionary=None, lacks_dictionary=True)
-
-    def attached(self, dictionary: Dictionary | None, column: str) -> LeafArray:
-        """Undo :meth:`detached` with the dictionary of the same column chunk.
-
-        Raises:
-            CorruptFileError: there is none.
-        """
-        if not self.lacks_dictionary:
-            return self
-        if dictionary is None:
-            raise CorruptFileError("dictionary-encoded pages without a dictionary page", column=column)
-        return self._replace(dictionary=dictionary.values, lacks_dictionary=False)

@@ -19,7 +19,7 @@ from asyncpq.format.page_header import PageHeader, PageType
 from asyncpq.format.schema import Leaf, PhysicalType
 from asyncpq.format.thrift import CompactReader
 
-_PLAIN = 0
+ENCODING_PLAIN = 0
 _RLE = 3
 _WIDTHS = {PhysicalType.INT32: 4, PhysicalType.INT64: 8, PhysicalType.FLOAT: 4, PhysicalType.DOUBLE: 8}
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -63,19 +63,36 @@ def decode_plain(
         CorruptFileError: the CRC does not match, or the payload cannot be decompressed.
     """
     count = header.num_values
-    size = count * width
-    if header.encoding != _PLAIN or count == 0:
+    if header.encoding != ENCODING_PLAIN or count == 0:
         return None
+    values = present_values(page, header, leaf, codec, verify_crc=verify_crc)
+    if values is None or values.size != count * width:
+        return None
+    if values.address % width:
+        values = pa.py_buffer(values.to_pybytes())  # Arrow's consumers may rely on alignment
+    return pa.Array.from_buffers(arrow_type, count, [None, values], 0)
+
+
+def present_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool) -> pa.Buffer | None:
+    """The encoded values of a page without nulls: decompressed, levels taken off.
+
+    None if there are nulls, or if it is not certain that all of the page comes out.
+
+    Args, raises: as :func:`decode_plain`.
+    """
     payload = memoryview(page)[header.header_size :]
     levels = b""
-    if header.type is PageType.DATA_PAGE_V2:
+    values = payload
+    compressed = codec != Codec.UNCOMPRESSED
+    expected = header.uncompressed_size
+    is_v2 = header.type is PageType.DATA_PAGE_V2
+    if is_v2:
         if header.num_nulls or header.rep_levels_bytes:
             return None
         levels = bytes(payload[: header.def_levels_bytes])
-        values, compressed = payload[len(levels) :], header.is_compressed and codec != Codec.UNCOMPRESSED
-        expected = header.uncompressed_size - len(levels)
-    else:
-        values, compressed, expected = payload, codec != Codec.UNCOMPRESSED, header.uncompressed_size
+        values = payload[len(levels) :]
+        compressed = compressed and header.is_compressed
+        expected -= len(levels)
     if compressed and _decompressed_size(values, codec) != expected:
         return None
     if verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc:
@@ -83,18 +100,15 @@ def decode_plain(
     buffer = pa.py_buffer(values)
     if compressed:
         buffer = decompress("zstd" if codec == Codec.ZSTD else "snappy", buffer, expected, column=leaf.dotted)
-    start = 0
-    if header.type is PageType.DATA_PAGE and leaf.max_definition_level:
+    if leaf.max_definition_level == 0:
+        return buffer
+    if not is_v2:
         if header.def_encoding != _RLE or len(buffer) < 4:
             return None
         start = 4 + int.from_bytes(buffer[:4].to_pybytes(), "little")
         levels = buffer[4 : min(start, 20)].to_pybytes()
-    if buffer.size - start != size or (leaf.max_definition_level and not _all_present(levels, count)):
-        return None
-    values = buffer.slice(start, size)
-    if values.address % width:
-        values = pa.py_buffer(values.to_pybytes())  # Arrow's consumers may rely on alignment
-    return pa.Array.from_buffers(arrow_type, count, [None, values], 0)
+        buffer = buffer[start:]
+    return buffer if _all_present(levels, header.num_values) else None
 
 
 def _all_present(levels: bytes, count: int) -> bool:

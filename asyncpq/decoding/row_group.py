@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
@@ -12,20 +12,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.assemble import ColumnSource, PagedSource, StreamedSource
+from asyncpq.decoding.encrypted import EncryptedFieldSource
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.filter import Filter
-from asyncpq.decoding.leaf import DecodeLimits, Dictionary, LeafArray, Page
+from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.page import Dictionary, LeafArray, Page
+from asyncpq.decoding.row_access import PackedPage
 from asyncpq.decoding.selection import counted, keep, take
 from asyncpq.decoding.types import field_types, leaf_decoder
 from asyncpq.errors import AsyncpqError
 from asyncpq.fetching.version import FileVersion
+from asyncpq.format.page_index import OffsetIndex
 from asyncpq.planning.read_plan import Item, RowGroupPlan
 from asyncpq.pruning.row_ranges import RowRanges
 
 _EXACT_ROWS = 65_536  # with more matching rows, and not few of those seen, columns are filtered by mask
 
 
-KeepDecoded: TypeAlias = Callable[[int, int, LeafArray], None]
+KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
 
 
 class QueryShape(NamedTuple):
@@ -90,6 +94,9 @@ class RowGroupReader:
         field = version.metadata.schema.fields[column.field]
         chunks = [version.chunk(plan.ordinal, span.leaf) for span in column.chunks]
         leaf = version.metadata.schema.leaves[field.first_leaf]
+        if version.decryption is not None:
+            (kind,) = field_types(version, [column.field], self._shape.extensions)
+            return EncryptedFieldSource(version, field, chunks, plan.ordinal, plan.num_rows, kind.arrow.type)
         if leaf.is_flat:
             decoder = leaf_decoder(version, field, self._shape.extensions)
             if column.offsets is not None:
@@ -128,7 +135,7 @@ class RowGroupReader:
                 item.leaf - self._version.metadata.schema.fields[self.plan.columns[item.column].field].first_leaf, data
             )
 
-    def add_decoded(self, item: Item, array: LeafArray) -> None:
+    def add_decoded(self, item: Item, array: LeafArray | PackedPage) -> None:
         """A page that was decoded before; in row order within each column."""
         source = self._sources[item.column]
         if isinstance(source, PagedSource):
@@ -239,6 +246,12 @@ class RowGroupReader:
         """Let go of what was decoded and passed."""
         for source in self._sources:
             source.discard_before(matched.stop_row)
+
+    def locations(self) -> Iterator[tuple[int, OffsetIndex]]:
+        """Leaves whose page locations were not known before their chunks came, and are now."""
+        for column, source in zip(self.plan.columns, self._sources, strict=True):
+            if isinstance(source, StreamedSource) and source.locations is not None:
+                yield column.chunks[0].leaf, source.locations
 
     def take_pages_decoded(self) -> int:
         """Data pages decoded since the last call."""

@@ -163,7 +163,7 @@ def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_
         codec=chunk.codec,
         encodings=(*chunk.encodings, ENCODING_PLAIN),  # of the dictionary, when it stands as a data page
         arrow_schema=arrow_schema,
-        created_by=_created_by(metadata),
+        created_by=written_by(metadata),
     )
 
 
@@ -177,7 +177,7 @@ def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> Fo
         codec=chunk.codec,
         encodings=(ENCODING_PLAIN, ENCODING_RLE, ENCODING_RLE_DICTIONARY, ENCODING_PLAIN_DICTIONARY),
         arrow_schema=None,
-        created_by=_created_by(metadata),
+        created_by=written_by(metadata),
     )
 
 
@@ -250,9 +250,9 @@ def splice_field(
         num_rows: what the footer is to claim (planned plus one).
         bare: byte arrays are to have no logical type.
     """
-    stop_element = field.element_index + _subtree_size(metadata, field.element_index)
+    stop_element = field.element_index + subtree_size(metadata, field.element_index)
     elements = [
-        _bare_element(metadata, index) if bare else raw_element(metadata, index)
+        bare_element(metadata, index) if bare else raw_element(metadata, index)
         for index in range(field.element_index, stop_element)
     ]
     body = [MAGIC]
@@ -293,8 +293,8 @@ def splice_field(
     writer.field_i64(2, position - len(MAGIC))
     writer.field_i64(3, num_rows)
     writer.end_struct()
-    _key_values(writer, arrow_schema)
-    created_by = _created_by(metadata)
+    key_values(writer, arrow_schema)
+    created_by = written_by(metadata)
     if created_by is not None:
         writer.field_binary(6, created_by.encode("utf-8", "surrogateescape"))
     footer = writer.getvalue()
@@ -306,7 +306,7 @@ def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: b
     elements = [
         raw_element(metadata, index)
         for field in fields
-        for index in range(field.element_index, field.element_index + _subtree_size(metadata, field.element_index))
+        for index in range(field.element_index, field.element_index + subtree_size(metadata, field.element_index))
     ]
     writer = CompactWriter()
     writer.field_i32(1, 2)
@@ -317,12 +317,12 @@ def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: b
     writer.field_i64(3, 0)
     writer.field_list(4, STRUCT, 0)
     pairs = {key: value for key, value in metadata.key_value_metadata.items() if key != "ARROW:schema"}
-    _key_values(writer, arrow_schema, pairs)
+    key_values(writer, arrow_schema, pairs)
     footer = writer.getvalue()
     return b"".join((MAGIC, footer, len(footer).to_bytes(4, "little"), MAGIC))
 
 
-def _created_by(metadata: FileMetadata) -> str | None:
+def written_by(metadata: FileMetadata) -> str | None:
     """The writer, unless pyarrow would read past the chunk for it (PARQUET-816): here sizes are right."""
     return None if omits_dictionary_header(metadata.created_by) else metadata.created_by
 
@@ -341,7 +341,8 @@ def root_element(num_children: int) -> bytes:
     return writer.getvalue()
 
 
-def _bare_element(metadata: FileMetadata, index: int) -> bytes:
+def bare_element(metadata: FileMetadata, index: int) -> bytes:
+    """The same, a byte array without its logical type."""
     element = metadata.schema.elements[index]
     if element.physical_type != PhysicalType.BYTE_ARRAY:
         return raw_element(metadata, index)
@@ -361,7 +362,7 @@ def _path(leaf: Leaf) -> tuple[bytes, ...]:
     return tuple(name.encode() for name in leaf.path)
 
 
-def _subtree_size(metadata: FileMetadata, index: int) -> int:
+def subtree_size(metadata: FileMetadata, index: int) -> int:
     """How many schema elements the field at ``index`` and all below it take."""
     elements = metadata.schema.elements
     position, open_children = index + 1, elements[index].num_children
@@ -371,7 +372,8 @@ def _subtree_size(metadata: FileMetadata, index: int) -> int:
     return position - index
 
 
-def _key_values(writer: CompactWriter, arrow_schema: bytes | None, pairs: dict[str, str | None] | None = None) -> None:
+def key_values(writer: CompactWriter, arrow_schema: bytes | None, pairs: dict[str, str | None] | None = None) -> None:
+    """FileMetaData.key_value_metadata, if there is any."""
     items: list[tuple[bytes, bytes | None]] = [
         (key.encode(), None if value is None else value.encode("utf-8", "surrogateescape"))
         for key, value in (pairs or {}).items()

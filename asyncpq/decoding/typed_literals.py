@@ -9,14 +9,16 @@ above 2**24, ``decimal == 1``, instants in two time zones, UUIDs.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import struct
 import uuid
 from collections.abc import Callable, Iterable
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from asyncpq.expressions import CompareOp
 from asyncpq.scalars import NANOSECONDS, Scalar, Timestamp, nanoseconds, unscaled_decimal
 
 _INT_RANGES = {
@@ -30,6 +32,7 @@ _INT_RANGES = {
     pa.uint64(): (0, (1 << 64) - 1),
 }
 _INT64_MAX = (1 << 63) - 1
+_EXACT = Context(prec=80)  # more digits than any decimal has
 
 Convert = Callable[[Scalar], Any]
 _INEXACT = object()
@@ -65,6 +68,39 @@ def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array,
         else:
             held.append(converted)
     return pa.array(held, type_), others
+
+
+def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[CompareOp, pa.Scalar] | bool | None:
+    """``column op value`` for a number that ``type_`` does not hold, said with one that it holds.
+
+    Returns:
+        Operator and scalar; or the result for every value that is not null; or None for other types and
+        literals, and for those that are cast before they are compared (floats against decimals).
+    """
+    scale = 0
+    if pa.types.is_integer(type_):
+        low, high = _INT_RANGES[type_]
+        if type(value) is float:
+            if value != value:
+                return op == "!="
+        elif type(value) is not int and not (type(value) is Decimal and value.is_finite()):
+            return None
+    elif pa.types.is_decimal128(type_) or pa.types.is_decimal256(type_):
+        if type(value) is not int and not (type(value) is Decimal and value.is_finite()):
+            return None
+        scale = type_.scale
+        high = 10**type_.precision - 1
+        low = -high
+    else:
+        return None
+    step = unscaled_decimal(Decimal(value), scale) if type(value) is not float else value
+    if op == "==" or op == "!=":
+        return op == "!="
+    if not low <= step <= high:
+        return (op[0] == "<") is (step > high)
+    below = math.floor(step)
+    held = pa.scalar(Decimal(below).scaleb(-scale, _EXACT) if pa.types.is_decimal(type_) else below, type_)
+    return ("<=" if op[0] == "<" else ">"), held
 
 
 def converter(type_: pa.DataType) -> Convert | None:

@@ -9,9 +9,10 @@ from asyncpq.caching.keys import ContentKey, PartKind
 from asyncpq.errors import FormatError
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
-from asyncpq.format.metadata import ColumnChunk
+from asyncpq.format.metadata import ColumnChunk, Encoding
 from asyncpq.format.page_index import OffsetIndex, decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.format.statistics import order_of, page_bounds
+from asyncpq.format.writer_version import chains_delta_byte_arrays
 from asyncpq.pruning.pages import PageZones
 from asyncpq.storage.base import RequestContext
 
@@ -35,13 +36,15 @@ class PageIndexes:
 
     Attributes:
         offsets: page locations.
+        learnt: those of them that no index gave, but the chunk itself when it was read.
         zones: bounds of the pages, ready for pruning.
     """
 
-    __slots__ = ("offsets", "zones")
+    __slots__ = ("learnt", "offsets", "zones")
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[int, int], OffsetIndex] = {}
+        self.learnt: set[tuple[int, int]] = set()
         self.zones: dict[tuple[int, int], PageZones] = {}
 
 
@@ -63,18 +66,20 @@ async def fetch_page_indexes(
         chunk = version.chunk(request.row_group, request.leaf)
         place = (request.row_group, request.leaf)
         key = _key(version, "offset_index", chunk.offset_index_range)
-        if key is None:
-            context.metrics.fall_back(f"{_name(version, request)}: no OffsetIndex, whole chunks are read")
-            continue
-        parsed = memory.get(_parsed(key))
-        if parsed is None:
+        parsed = memory.get(_parsed(key)) if key is not None else None
+        if key is not None and parsed is None:
             missing.append((request, key, chunk))
-        elif isinstance(parsed, Unusable):
-            context.metrics.fall_back(parsed.reason)
-            continue  # bounds without locations are of no use
-        else:
+        elif isinstance(parsed, OffsetIndex):
             context.metrics.cache_hits += 1
             indexes.offsets[place] = parsed
+        elif (learnt := memory.get(_learnt(version, chunk))) is not None:
+            context.metrics.cache_hits += 1
+            indexes.offsets[place] = learnt
+            indexes.learnt.add(place)
+        else:
+            reason = f"{_name(version, request)}: no OffsetIndex, whole chunks are read"
+            context.metrics.fall_back(parsed.reason if isinstance(parsed, Unusable) else reason)
+            continue  # bounds without locations are of no use
         if not request.bounds:
             continue
         bounds_key = _key(version, "column_index", chunk.column_index_range)
@@ -92,6 +97,24 @@ async def fetch_page_indexes(
     if missing:
         await _fetch(source, version, missing, indexes, context)
     return indexes
+
+
+def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, leaf: int, index: OffsetIndex) -> None:
+    """Keep where the pages of a chunk are that was read whole, for want of an index that could be used.
+
+    Args:
+        index: as its own OffsetIndex would say it; every page begins with the first value of a row.
+    """
+    chunk = version.chunk(row_group, leaf)
+    if Encoding.DELTA_BYTE_ARRAY in chunk.encodings and chains_delta_byte_arrays(version.metadata.created_by):
+        return
+    validate_offset_index(
+        index,
+        chunk_start=chunk.start,
+        chunk_stop=chunk.stop,
+        num_rows=version.metadata.row_groups[row_group].num_rows,
+    )
+    source.resources.memory.put(_learnt(version, chunk), index, index.weight)
 
 
 async def _fetch(
@@ -152,6 +175,11 @@ def _key(version: FileVersion, kind: PartKind, place: tuple[int, int] | None) ->
 def _parsed(key: ContentKey) -> tuple[str, ContentKey]:
     """Memory holds parsed indexes under a key of their own; the bytes are not kept beside them."""
     return ("parsed", key)
+
+
+def _learnt(version: FileVersion, chunk: ColumnChunk) -> tuple[str, ContentKey]:
+    """Under which memory keeps page locations that the chunk itself told."""
+    return ("learnt", version.key("offset_index", chunk.start, chunk.stop))
 
 
 def _name(version: FileVersion, request: IndexRequest) -> str:

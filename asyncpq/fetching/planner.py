@@ -1,4 +1,4 @@
-"""From a query to a read plan: prune row groups, fetch the page indexes that help, prune pages."""
+"""From a query to a read plan: prune row groups, fetch the page indexes that help, prune pages, ask bloom filters."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from asyncpq.errors import ColumnNotFoundError
 from asyncpq.expressions import Constant, Expression, columns
+from asyncpq.fetching.bloom_filters import row_group_filters
 from asyncpq.fetching.indexes import IndexRequest, PageIndexes, fetch_page_indexes
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Field, Leaf, ParquetSchema
-from asyncpq.planning.read_plan import ChunkSpan, ColumnPlan, PruningReport, ReadPlan, RowGroupPlan
-from asyncpq.pruning.pages import PageZones, prune_pages
+from asyncpq.planning.read_plan import BloomReport, ChunkSpan, ColumnPlan, PruningReport, ReadPlan, RowGroupPlan
+from asyncpq.pruning.pages import PageZones, prune_pages, rows_proven
 from asyncpq.pruning.row_groups import RowGroupPruning, RowGroupZones, prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext
@@ -28,6 +29,7 @@ class Query(NamedTuple):
         prune: what to prune by instead, implied by ``where`` and simplified; or None.
         rows: the only rows of interest, by row group ordinal and row in the row group; None for all.
         limit: rows wanted, or None.
+        rows_only: matching rows are counted, those that are proven to match from statistics alone.
     """
 
     output: tuple[int, ...]
@@ -35,6 +37,7 @@ class Query(NamedTuple):
     prune: Expression | None = None
     rows: Mapping[int, RowRanges] | None = None
     limit: int | None = None
+    rows_only: bool = False
 
 
 def resolve_field(schema: ParquetSchema, name: str) -> tuple[Field, Leaf | None]:
@@ -53,13 +56,15 @@ def resolve_field(schema: ParquetSchema, name: str) -> tuple[Field, Leaf | None]
 
 
 async def plan_read(source: ObjectSource, version: FileVersion, query: Query, context: RequestContext) -> ReadPlan:
-    """Decide what to fetch for ``query``; fetches page indexes where they may help, and nothing else.
+    """Decide what to fetch for ``query``; fetches page indexes and bloom filters where they may help.
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: the predicate names no column, or several.
-        StoreError, ObjectChangedError, FormatError: the indexes could not be had.
+        StoreError, ObjectChangedError, FormatError: indexes or filters could not be had.
     """
     metadata = version.metadata
+    if version.decryption is not None:
+        context.metrics.fall_back("encrypted, whole column chunks are read through pyarrow")
     where = query.where
     if isinstance(where, Constant) and where.value is True:
         where = None
@@ -67,25 +72,57 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     predicate = _predicate_columns(metadata.schema, where)
     trust = source.resources.options.read.trust_statistics
     candidates, statistics = _row_groups(version, query, where, prune, predicate, context, trust=trust)
+    num_candidates = len(candidates)
+    proven = RowRanges.empty()
+    # The keys of a lookup hardly ever fill a row group: it is spared the search.
+    if statistics is not None and prune is where and (context.scan or query.rows_only):
+        proven = statistics.all_match
+    context.metrics.row_groups_proven = sum([ordinal in proven for ordinal, _ in candidates])
+    rows_known = 0
+    if query.rows_only and proven:
+        rows_known = sum([rows.num_rows for ordinal, rows in candidates if ordinal in proven])
+        candidates = [item for item in candidates if item[0] not in proven]
+    leaves = {name: leaf for name, (_, leaf) in predicate.items() if leaf is not None}
+    filters = row_group_filters(source, version, prune, leaves, context) if candidates else None
+    if filters is not None:
+        await filters.rule_out([ordinal for ordinal, _ in candidates if ordinal not in proven])
+        candidates = [item for item in candidates if item[0] not in filters.dropped]
     kept = [ordinal for ordinal, _ in candidates]
     indexes = PageIndexes()
     if kept and (where is not None or query.rows is not None or query.limit is not None):
         if where is None and query.rows is None:
             candidates = _first_rows(candidates, query.limit)
             kept = [ordinal for ordinal, rows in candidates if rows.num_rows < metadata.row_groups[ordinal].num_rows]
+        elif query.rows is None and query.limit is None:
+            kept = [ordinal for ordinal in kept if ordinal not in proven]
         wanted = _requests(version, query, predicate, kept, bounds=trust)
         indexes = await fetch_page_indexes(source, version, wanted, context)
     report = _Report(version, context)
     groups: list[RowGroupPlan] = []
     for ordinal, rows in candidates:
         if prune is not None and not isinstance(prune, Constant) and trust:
-            rows &= _prune_pages(version, prune, predicate, ordinal, indexes)
+            zones = _page_zones(predicate, ordinal, indexes)
+            num_rows = metadata.row_groups[ordinal].num_rows
+            rows &= prune_pages(prune, num_rows, zones) if zones else RowRanges.all(num_rows)
+            if query.rows_only and zones:
+                known = rows & rows_proven(prune, num_rows, zones)
+                rows_known += known.num_rows
+                rows -= known
         if rows:
-            plan = _plan_row_group(version, query, predicate, ordinal, rows, indexes, where is not None)
+            filtered = where is not None and ordinal not in proven
+            plan = _plan_row_group(version, query, predicate if filtered else {}, ordinal, rows, indexes, filtered)
             groups.append(plan)
-            report.count(plan)
+    late = _late(source, groups, query, predicate)
+    bloom: BloomReport | None = None
+    if filters is not None:
+        await filters.rule_out([group.ordinal for group in groups if group.filtered], _stakes(groups, late))
+        bloom = filters.report()
+        if bloom.dropped:
+            groups = [group for group in groups if group.ordinal not in bloom.dropped]
+            late = _late(source, groups, query, predicate)
     source.keep(version)
-    return ReadPlan(tuple(groups), _late(source, groups, query, predicate), report.result(candidates), statistics)
+    pruned = report.result(groups, num_candidates, bloom)
+    return ReadPlan(tuple(groups), late, pruned, statistics, bloom, _learnt(groups, indexes), rows_known)
 
 
 def _predicate_columns(schema: ParquetSchema, where: Expression | None) -> dict[str, tuple[Field, Leaf | None]]:
@@ -167,22 +204,17 @@ def _has_leaf(field: Field) -> bool:
     return field.leaf_stop > field.first_leaf
 
 
-def _prune_pages(
-    version: FileVersion,
-    prune: Expression,
-    predicate: Mapping[str, tuple[Field, Leaf | None]],
-    ordinal: int,
-    indexes: PageIndexes,
-) -> RowRanges:
+def _page_zones(
+    predicate: Mapping[str, tuple[Field, Leaf | None]], ordinal: int, indexes: PageIndexes
+) -> dict[str, PageZones]:
     zones: dict[str, PageZones] = {}
-    num_rows = version.metadata.row_groups[ordinal].num_rows
     for name, (_, leaf) in predicate.items():
         if leaf is None:
             continue
         known = indexes.zones.get((ordinal, leaf.index))
         if known is not None:
             zones[name] = known
-    return prune_pages(prune, num_rows, zones) if zones else RowRanges.all(num_rows)
+    return zones
 
 
 def _plan_row_group(
@@ -231,11 +263,32 @@ def _late(
     size = 0
     for group in groups:
         for column in group.columns:
-            if not column.predicate:
+            if group.filtered and not column.predicate:
                 size += column.num_bytes
         if size > budget:
             return True
     return False
+
+
+def _stakes(groups: list[RowGroupPlan], late: bool) -> dict[int, int]:
+    """Bytes that the first step takes of each row group."""
+    return {
+        group.ordinal: sum([column.num_bytes for column in group.columns if column.predicate or not late])
+        for group in groups
+    }
+
+
+def _learnt(groups: list[RowGroupPlan], indexes: PageIndexes) -> tuple[int, ...]:
+    """Fields that are read page by page by locations that no index gave."""
+    if not indexes.learnt:
+        return ()
+    found = [
+        column.field
+        for group in groups
+        for column in group.columns
+        if column.offsets is not None and (group.ordinal, column.chunks[0].leaf) in indexes.learnt
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 class _Report:
@@ -257,14 +310,20 @@ class _Report:
                 self._pages += column.offsets.num_pages
                 self._pages_kept += len(column.pages)
 
-    def result(self, candidates: list[tuple[int, RowRanges]]) -> PruningReport:
+    def result(self, groups: list[RowGroupPlan], num_candidates: int, bloom: BloomReport | None) -> PruningReport:
+        for group in groups:
+            self.count(group)
         metadata = self._version.metadata
+        by_bloom = 0 if bloom is None else bloom.dropped.num_rows
+        self._metrics.row_groups_by_bloom = by_bloom
         self._metrics.row_groups_read = self._groups
         self._metrics.pages_total = self._pages
         return PruningReport(
             row_groups=len(metadata.row_groups),
-            row_groups_after_statistics=len(candidates),
+            row_groups_after_statistics=num_candidates,
+            row_groups_by_bloom=by_bloom,
             row_groups_kept=self._groups,
+            row_groups_proven=self._metrics.row_groups_proven,
             pages=self._pages,
             pages_kept=self._pages_kept,
             rows=metadata.num_rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,8 +12,8 @@ from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
 from asyncpq.caching.single_flight import Flight
 from asyncpq.caching.tiers import look_up
 from asyncpq.errors import FormatError, UnsupportedStoreError
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.footer import FooterDecoder, FooterFound, NeedBytes
+from asyncpq.fetching.version import Decryption, FileVersion
+from asyncpq.format.footer import MAGIC, FooterDecoder, FooterFound, NeedBytes
 from asyncpq.format.metadata import decode_file_metadata
 from asyncpq.planning.coalesce import ByteRange, coalesce, cut
 from asyncpq.resources import Resources, TailSizes
@@ -41,12 +41,16 @@ class ObjectSource:
         resources: of the session.
         handle: the store's handle on the object.
         namespace: who reads, for cache keys.
+        decryption: keys of the file, where the caller gave some.
     """
 
-    def __init__(self, resources: Resources, handle: StoredObject, namespace: str) -> None:
+    def __init__(
+        self, resources: Resources, handle: StoredObject, namespace: str, decryption: Decryption | None = None
+    ) -> None:
         self.resources = resources
         self.handle = handle
         self._namespace = namespace
+        self._decryption = decryption
         self._pointer_key = PointerKey(namespace, handle.identity)
 
     # -- versions ---------------------------------------------------------------------------------
@@ -103,7 +107,9 @@ class ObjectSource:
         sent = time.monotonic()
         tail = await self.handle.fetch_tail(guess, context=context.step("tail", 1))
         self.check_guarantee()  # known better once the store has answered
-        decoder = FooterDecoder(max_footer_bytes=resources.options.limits.max_footer_bytes)
+        decoder = FooterDecoder(
+            max_footer_bytes=resources.options.limits.max_footer_bytes, encrypted=self._decryption is not None
+        )
         try:
             found = decoder.next(tail.data, tail.start, tail.validator.size)
             while isinstance(found, NeedBytes):
@@ -112,7 +118,7 @@ class ObjectSource:
                 )
                 tail = RangeResult(rest.data + tail.data, rest.start, tail.validator)
                 found = decoder.next(tail.data, tail.start, tail.validator.size)
-            version = self._version(found, tail, sent)
+            version = await self._version(found, tail, sent)
         except FormatError as error:
             raise error.locate(url=self.handle.url) from None
         resources.tail_sizes.learn(self.handle.url, _needed_tail(version))
@@ -124,15 +130,27 @@ class ObjectSource:
             await tier.put_pointer(self._pointer_key, pointer)
         return version
 
-    def _version(self, found: FooterFound, tail: RangeResult, observed_at: float) -> FileVersion:
+    async def _version(self, found: FooterFound, tail: RangeResult, observed_at: float) -> FileVersion:
+        decryption, footer, data = self._decryption, b"", found.metadata_bytes
+        if decryption is not None:
+            footer = tail.data[found.start - tail.start :]
+            data = await self.resources.in_thread(partial(decryption.footer, footer, tail.validator.size))
+        limits = self.resources.options.limits
+        metadata = decode_file_metadata(
+            data, max_elements=limits.max_footer_elements, max_schema_elements=limits.max_schema_elements
+        )
+        if decryption is not None and footer.endswith(MAGIC) and not metadata.has_encryption:
+            decryption, footer = None, b""  # keys were given for a file that needs none
         return FileVersion(
             url=self.handle.url,
             namespace=self._namespace,
             identity=self.handle.identity,
             validator=tail.validator,
             footer_start=found.start,
-            metadata=decode_file_metadata(found.metadata_bytes),
+            metadata=metadata,
             observed_at=observed_at,
+            decryption=decryption,
+            footer=footer,
         )
 
     def keep(self, version: FileVersion) -> None:
@@ -216,7 +234,7 @@ class ObjectSource:
 
     async def fetch_parts(
         self, version: FileVersion, keys: Sequence[ContentKey], context: RequestContext, *, admit: bool
-    ) -> tuple[dict[ContentKey, bytes], bool]:
+    ) -> tuple[dict[ContentKey, bytes], Collection[ContentKey]]:
         """The bytes of each key: from memory, a running fetch, another tier, or the store.
 
         Misses of one call are coalesced and sent at once.
@@ -227,7 +245,7 @@ class ObjectSource:
             admit: keep in memory and tiers what the store had to send.
 
         Returns:
-            The bytes, and whether the store was asked (which validated the version).
+            The bytes, and the keys that the store was asked for (which validated the version).
 
         Raises:
             ObjectChangedError: the object has another version now.
@@ -257,9 +275,9 @@ class ObjectSource:
         metrics.cache_hits += len(found)
         metrics.cache_misses += len(missing)
         if not missing:
-            return found, False
+            return found, ()
         await self._fly(version, missing, found, context, admit)
-        return found, True
+        return found, missing
 
     async def _fly(
         self,
@@ -353,7 +371,10 @@ def _needed_tail(version: FileVersion) -> int:
     start = version.footer_start
     groups = version.metadata.row_groups
     if groups and groups[0].num_columns:
-        first = groups[0].chunk(0)
+        try:
+            first = groups[0].chunk(0)
+        except FormatError:  # a broken or encrypted column; others can be read
+            return version.size - start
         for offset in (first.column_index_offset, first.offset_index_offset):
             if offset is not None and version.size - TailSizes.MAX_LEARNT_BYTES <= offset < start:
                 start = offset

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_left
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from asyncpq.caching.keys import ContentKey, PartKind, version_digest
-from asyncpq.errors import FormatError
+from asyncpq.errors import CorruptFileError, FormatError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata, validate_chunk
 from asyncpq.format.writer_version import DICTIONARY_HEADER_PADDING, omits_dictionary_header
 from asyncpq.storage.base import Validator
 
 T = TypeVar("T")
+
+
+class Decryption(Protocol):
+    """The keys of an encrypted file, in the hands of what can use them."""
+
+    def footer(self, footer: bytes, size: int) -> bytes:
+        """FileMetaData out of ``footer``, the end of a file of ``size`` bytes; slow, perhaps."""
 
 
 class FileVersion:
@@ -27,6 +36,8 @@ class FileVersion:
         digest: names this version in cache keys.
         kept_weight: what the memory cache was told that it weighs.
         padded_chunks: chunks are longer than the footer says, by up to a dictionary page's header.
+        decryption: of an encrypted file that was opened with keys, else None. Its indexes are not read.
+        footer: of such a file, its end from ``footer_start`` on.
     """
 
     def __init__(
@@ -39,6 +50,8 @@ class FileVersion:
         footer_start: int,
         metadata: FileMetadata,
         observed_at: float,
+        decryption: Decryption | None = None,
+        footer: bytes = b"",
     ) -> None:
         self.url = url
         self.validator = validator
@@ -48,14 +61,18 @@ class FileVersion:
         self.digest = version_digest(namespace, identity, validator)
         self.observed_at = observed_at
         self.kept_weight = 0
+        self.decryption = decryption
+        self.footer = footer
         self.padded_chunks = omits_dictionary_header(metadata.created_by)
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
         self._valid_chunks: set[tuple[int, int]] = set()
+        self._claims: list[tuple[int, int, tuple[int, int]]] = []  # start, stop, row group and leaf; ascending
+        self._claims_lock = threading.Lock()
 
     @property
     def weight(self) -> int:
-        return self.metadata.weight + self._derived_weight
+        return self.metadata.weight + self._derived_weight + len(self.footer)
 
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
         return ContentKey(self.digest, kind, start, stop)
@@ -82,11 +99,32 @@ class FileVersion:
                 total_compressed_size=chunk.total_compressed_size + padding,
                 total_uncompressed_size=chunk.total_uncompressed_size + padding,
             )
+        if self.decryption is not None:
+            chunk = chunk._replace(
+                has_crypto=False, offset_index_offset=None, column_index_offset=None, bloom_filter_offset=None
+            )
         if (row_group, leaf) not in self._valid_chunks:
             schema_leaf = self.metadata.schema.leaves[leaf]
             try:
                 validate_chunk(chunk, schema_leaf, self.size, self.footer_start)
+                if chunk.num_values:
+                    self._claim(chunk, row_group, leaf)
             except FormatError as error:
                 raise error.locate(url=self.url, column=schema_leaf.dotted) from None
             self._valid_chunks.add((row_group, leaf))
         return chunk
+
+    def _claim(self, chunk: ColumnChunk, row_group: int, leaf: int) -> None:
+        """Hold that no bytes belong to two chunks, as far as chunks were asked for."""
+        start, stop = chunk.start, chunk.start + self.metadata.row_groups[row_group].chunk(leaf).total_compressed_size
+        owner = (row_group, leaf)
+        with self._claims_lock:
+            at = bisect_left(self._claims, (start, stop, owner))
+            for other_start, other_stop, other in self._claims[max(0, at - 1) : at + 1]:
+                if other != owner and other_start < stop and start < other_stop:
+                    raise CorruptFileError(
+                        f"two column chunks claim the same bytes: {start} to {stop} and {other_start} to {other_stop}",
+                        byte_range=(start, stop),
+                    )
+            if (start, stop, owner) not in self._claims[at : at + 1]:
+                self._claims.insert(at, (start, stop, owner))

@@ -26,6 +26,8 @@ _REQUIRED: Final = (
     (9, "data_page_offset"),
 )
 
+_KEYS: Final = "Give open_file the file's decryption_properties=; only uniformly encrypted files are read whole."
+
 
 class Codec(enum.IntEnum):
     """parquet.thrift, CompressionCodec."""
@@ -176,7 +178,7 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
     meta = chunk.get(3)
     if not isinstance(meta, dict):
         if 8 in chunk or 9 in chunk:
-            raise UnsupportedFeatureError("the column is encrypted", column=leaf.dotted)
+            raise UnsupportedFeatureError("the column is encrypted", column=leaf.dotted, hint=_KEYS)
         raise CorruptFileError("a column chunk has no metadata", column=leaf.dotted)
     kind, codec, num_values, uncompressed, compressed, data_page = _required(meta, leaf)
     path = _path(meta, leaf)
@@ -280,7 +282,7 @@ def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start:
             hint="This may be a summary file (_metadata); open the data files.",
         )
     if chunk.has_crypto:
-        raise UnsupportedFeatureError("the column is encrypted", column=leaf.dotted)
+        raise UnsupportedFeatureError("the column is encrypted", column=leaf.dotted, hint=_KEYS)
     if chunk.num_values == 0:
         return  # nothing is read of it, and writers put any offsets there
     start, stop = chunk.start, chunk.stop

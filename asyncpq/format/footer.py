@@ -14,7 +14,7 @@ from asyncpq.errors import CorruptFileError, NotParquetError, ResourceLimitError
 MAGIC: Final = b"PAR1"
 ENCRYPTED_MAGIC: Final = b"PARE"
 
-_TRAILER_BYTES: Final = 8  # 4 bytes length, 4 bytes magic
+TRAILER_BYTES: Final = 8  # 4 bytes length, 4 bytes magic
 _MIN_FILE_BYTES: Final = 12  # magic, length, magic
 
 
@@ -28,7 +28,7 @@ class NeedBytes:
 
 @dataclass(frozen=True, slots=True)
 class FooterFound:
-    """The metadata, which begin at the file offset ``start``."""
+    """The metadata, which begin at the file offset ``start``; encrypted where the magic says so."""
 
     start: int
     metadata_bytes: bytes
@@ -39,10 +39,12 @@ class FooterDecoder:
 
     Args:
         max_footer_bytes: longer metadata are a ResourceLimitError.
+        encrypted: encrypted metadata are found, too; else they are an UnsupportedFeatureError.
     """
 
-    def __init__(self, *, max_footer_bytes: int) -> None:
+    def __init__(self, *, max_footer_bytes: int, encrypted: bool = False) -> None:
         self._max_footer_bytes = max_footer_bytes
+        self._magics = (MAGIC, ENCRYPTED_MAGIC) if encrypted else (MAGIC,)
 
     def next(self, tail: bytes, tail_start: int, size: int) -> NeedBytes | FooterFound:
         """Look at the object's last bytes.
@@ -63,13 +65,15 @@ class FooterDecoder:
         """
         if tail_start + len(tail) != size:
             raise ValueError(f"{len(tail)} bytes at {tail_start} are not the end of an object of {size} bytes")
-        needed = min(size, _TRAILER_BYTES)
+        needed = min(size, TRAILER_BYTES)
         if len(tail) < needed:
             return NeedBytes(size - needed, size)
         magic = tail[-4:]
-        if magic == ENCRYPTED_MAGIC and size >= _MIN_FILE_BYTES:
-            raise UnsupportedFeatureError("the file's footer is encrypted, which asyncpq does not read")
-        if magic != MAGIC:
+        if magic == ENCRYPTED_MAGIC and magic not in self._magics and size >= _MIN_FILE_BYTES:
+            raise UnsupportedFeatureError(
+                "the file's footer is encrypted", hint="Give open_file its decryption_properties=."
+            )
+        if magic not in self._magics:
             what = f"it ends in {magic!r}, not in {MAGIC!r}" if magic else "it is empty"
             raise NotParquetError(
                 f"not a Parquet file: {what}", hint="It is another kind of file, or was cut off while being written."
@@ -80,16 +84,16 @@ class FooterDecoder:
         if length == 0 or length > size - _MIN_FILE_BYTES:
             raise CorruptFileError(
                 f"the footer claims {length} bytes of metadata in a file of {size} bytes",
-                byte_range=(size - _TRAILER_BYTES, size),
+                byte_range=(size - TRAILER_BYTES, size),
                 hint="The file is damaged or cut off.",
             )
         if length > self._max_footer_bytes:
             raise ResourceLimitError(
                 f"the footer has {length} bytes of metadata, allowed are {self._max_footer_bytes}",
-                byte_range=(size - _TRAILER_BYTES, size),
+                byte_range=(size - TRAILER_BYTES, size),
                 hint="Raise LimitOptions.max_footer_bytes if the file is trusted.",
             )
-        start = size - _TRAILER_BYTES - length
+        start = size - TRAILER_BYTES - length
         if start < tail_start:
             return NeedBytes(start, size)
-        return FooterFound(start, bytes(tail[start - tail_start : len(tail) - _TRAILER_BYTES]))
+        return FooterFound(start, bytes(tail[start - tail_start : len(tail) - TRAILER_BYTES]))

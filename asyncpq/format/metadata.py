@@ -143,16 +143,19 @@ class FileMetadata:
         return self._key_values
 
 
-def decode_file_metadata(data: bytes, *, max_elements: int = DEFAULT_MAX_ELEMENTS) -> FileMetadata:
+def decode_file_metadata(
+    data: bytes, *, max_elements: int = DEFAULT_MAX_ELEMENTS, max_schema_elements: int = DEFAULT_MAX_ELEMENTS
+) -> FileMetadata:
     """Read a footer's metadata bytes (without length and magic).
 
     Args:
         data: the Thrift bytes of FileMetaData; bytes after it are ignored (a footer's signature).
         max_elements: schema elements, column chunks and other list elements that a file may have.
+        max_schema_elements: schema elements that it may have; these are parsed at once.
 
     Raises:
         CorruptFileError: not FileMetaData, or parts that contradict each other.
-        ResourceLimitError: deeper than 64 levels or more than ``max_elements``.
+        ResourceLimitError: deeper than 64 levels, or more elements than allowed.
         UnsupportedFeatureError: a schema with fixed-size vectors.
     """
     reader = CompactReader(data, max_elements=max_elements)
@@ -167,7 +170,7 @@ def decode_file_metadata(data: bytes, *, max_elements: int = DEFAULT_MAX_ELEMENT
         if last_id == 1:
             version = _count(reader, kind, "version")
         elif last_id == 2 and kind == LIST:
-            schema = decode_schema(reader)
+            schema = decode_schema(reader, max_elements=max_schema_elements)
         elif last_id == 3:
             num_rows = _count(reader, kind, "row count")
         elif last_id == 4 and kind == LIST:

@@ -17,7 +17,7 @@ from asyncpq.errors import CorruptFileError, CorruptIndexError, ResourceLimitErr
 from asyncpq.format.thrift import BINARY, FALSE, LIST, STOP, STRUCT, CompactReader, Fields, Value, zigzag_varints
 from asyncpq.format.thrift_patterns import STOP_BYTE, VARINT, VARINT32, repeated
 
-MAX_PAGES: Final = 1 << 22
+MAX_PAGES: Final = 1 << 20  # of one chunk; an index of more is not used
 
 # A PageLocation as writers write it: fields 1, 2 and 3 in order, as i64, i32 and i64.
 _LOCATION: Final = re.compile(

@@ -10,7 +10,7 @@ import difflib
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, CorruptFileError, ResourceLimitError
 from asyncpq.format.logical_types import ConvertedType, LogicalKind, LogicalType, PhysicalType, Repetition, TimeUnit
@@ -25,6 +25,7 @@ __all__ = [
     "LogicalType",
     "ParquetSchema",
     "PhysicalType",
+    "Projection",
     "Repetition",
     "SchemaElement",
     "TimeUnit",
@@ -88,6 +89,18 @@ class Field:
     leaf_stop: int
 
 
+class Projection(NamedTuple):
+    """A top-level field, or a part of one.
+
+    Attributes:
+        field: its ordinal.
+        leaves: ordinals of the leaves that are wanted, ascending; all of the field's leaves for the whole field.
+    """
+
+    field: int
+    leaves: tuple[int, ...]
+
+
 class ParquetSchema:
     """The schema tree.
 
@@ -123,6 +136,43 @@ class ParquetSchema:
     @functools.cached_property
     def _fields_by_name(self) -> dict[str, list[Field]]:
         return _by_name((field.name, field) for field in self.fields)
+
+    @functools.cached_property
+    def _leaves_by_path(self) -> dict[str, list[Leaf]]:
+        """Nested leaves by their own dotted path and by that of every group above them."""
+        return _by_name(
+            (".".join(leaf.path[:depth]), leaf)
+            for leaf in self.leaves
+            if len(leaf.path) > 1
+            for depth in range(2, len(leaf.path) + 1)
+        )
+
+    @functools.cached_property
+    def whole_fields(self) -> tuple[Projection, ...]:
+        """Every top-level field, whole, in file order."""
+        return tuple(
+            [Projection(field.index, tuple(range(field.first_leaf, field.leaf_stop))) for field in self.fields]
+        )
+
+    def projection(self, key: str | int) -> Projection:
+        """The top-level field with the name or the ordinal ``key``, else the part of one at the dotted path ``key``.
+
+        A path is that of a leaf, or of a group, which stands for all leaves in it. As in pyarrow, it holds
+        the names of all groups of the file, those of lists included: ``a.list.element.b``.
+
+        Raises:
+            ColumnNotFoundError, AmbiguousColumnError: no such field or path, or several.
+        """
+        if isinstance(key, int) or key in self._fields_by_name or key not in self._leaves_by_path:
+            return self.whole_fields[self.field(key).index]
+        leaves = self._leaves_by_path[key]
+        if len({leaf.field_index for leaf in leaves}) > 1 or sum(leaf.dotted == key for leaf in leaves) > 1:
+            raise AmbiguousColumnError(
+                f"{len(leaves)} columns of the file have this path",
+                column=key,
+                hint="Ask for the whole top-level column by its ordinal.",
+            )
+        return Projection(leaves[0].field_index, tuple([leaf.index for leaf in leaves]))
 
     def leaf(self, key: str | int) -> Leaf:
         """The leaf with the dotted path, or the ordinal, ``key``.
@@ -161,7 +211,8 @@ class ParquetSchema:
         leaf = self._leaves_by_name.get(name)
         if leaf is not None:
             return f"It is inside the top-level column {_shown(leaf[0].path[0])}."
-        folded = {known.casefold(): known for known in (*self._leaves_by_name, *self._fields_by_name)}
+        paths = (*self._leaves_by_path, *self._leaves_by_name, *self._fields_by_name)
+        folded = {known.casefold(): known for known in paths}
         close = difflib.get_close_matches(name.casefold(), folded, n=3)
         if close:
             return f"Did you mean {', '.join(_shown(folded[known]) for known in close)}?"
@@ -170,14 +221,14 @@ class ParquetSchema:
         return f"Its columns are {', '.join(map(_shown, first))}{rest}." if first else None
 
 
-def decode_schema(reader: CompactReader) -> ParquetSchema:
+def decode_schema(reader: CompactReader, *, max_elements: int) -> ParquetSchema:
     """Read FileMetaData.schema at the reader's position.
 
     Raises:
-        CorruptFileError: not a schema. ResourceLimitError: nested too deeply.
+        CorruptFileError: not a schema. ResourceLimitError: nested too deeply, or too many elements.
         UnsupportedFeatureError: it has fixed-size vectors.
     """
-    return ParquetSchema(decode_elements(reader))
+    return ParquetSchema(decode_elements(reader, max_elements=max_elements))
 
 
 def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple[Field, ...]]:

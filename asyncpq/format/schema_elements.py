@@ -6,7 +6,7 @@ import functools
 import re
 from typing import Final, NamedTuple, TypeVar
 
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError
 from asyncpq.format.logical_types import (
     UNRECOGNISED,
     ConvertedType,
@@ -65,9 +65,18 @@ class SchemaElement(NamedTuple):
     raw_stop: int
 
 
-def decode_elements(reader: CompactReader) -> list[SchemaElement]:
-    """Read FileMetaData.schema at the reader's position: a list of SchemaElement, depth first."""
+def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaElement]:
+    """Read FileMetaData.schema at the reader's position: a list of SchemaElement, depth first.
+
+    Raises:
+        CorruptFileError: not such a list. ResourceLimitError: more than ``max_elements``.
+    """
     element_type, length = reader.list_header()
+    if length > max_elements:
+        raise ResourceLimitError(
+            f"the schema has {length} elements, allowed are {max_elements}",
+            hint="Raise LimitOptions.max_schema_elements if the file is trusted.",
+        )
     if element_type != STRUCT or length == 0:
         raise CorruptFileError("the file's schema is empty or not a list of schema elements")
     elements = []

@@ -332,7 +332,7 @@ class CompactReader:
         if self.elements_left < 0:
             raise ResourceLimitError(
                 "the metadata has more list elements than allowed",
-                hint="The file is damaged or made to exhaust memory.",
+                hint="The file is damaged or made to exhaust memory; else raise LimitOptions.max_footer_elements.",
             )
         return length
 

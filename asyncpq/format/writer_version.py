@@ -51,6 +51,29 @@ def has_sound_binary_statistics(created_by: str | None) -> bool:
     return cdh is not None and writer.release >= (1, 5, 0) and (int(cdh[1]), int(cdh[2])) >= (5, 5)
 
 
+# The first releases known never to split a row between two pages of a chunk that has an OffsetIndex.
+_ALIGNING: Final = {"parquet-cpp-arrow": (14, 0, 0), "parquet-mr": (1, 11, 0), "parquet-rs": (42, 0, 0)}
+
+
+def begins_pages_on_rows(created_by: str | None) -> bool:
+    """Whether every page that an OffsetIndex of this writer names begins with the first value of a row.
+
+    The specification asks for it, yet writers split the rows of repeated columns, even between V2 pages;
+    a page that is read alone then lacks the end of its last row, and nothing says so.
+    """
+    writer = WriterVersion.parse(created_by)
+    return writer is not None and writer.release >= _ALIGNING.get(writer.application, (1 << 30, 0, 0))
+
+
+def chains_delta_byte_arrays(created_by: str | None) -> bool:
+    """Whether DELTA_BYTE_ARRAY pages may begin with a prefix of the last value of the page before (PARQUET-246).
+
+    parquet-mr before 1.8.0 wrote such pages: none of them can be read alone.
+    """
+    writer = WriterVersion.parse(created_by)
+    return writer is not None and writer.application == "parquet-mr" and writer.release < (1, 8, 0)
+
+
 DICTIONARY_HEADER_PADDING: Final = 100
 """Bytes by which a chunk's sizes may be too small where :func:`omits_dictionary_header` is true."""
 

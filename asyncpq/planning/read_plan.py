@@ -169,7 +169,9 @@ class PruningReport(NamedTuple):
     Attributes:
         row_groups: of the file.
         row_groups_after_statistics: not ruled out by the footer's statistics (or by chosen rows).
+        row_groups_by_bloom: of those, ruled out by bloom filters.
         row_groups_kept: not ruled out by page indexes either.
+        row_groups_proven: statistics prove that all their rows match.
         pages: data pages, known by OffsetIndex, of the columns read in the row groups kept.
         pages_kept: those that hold rows which may match.
         rows, rows_kept: rows of the file; rows that may match.
@@ -177,11 +179,27 @@ class PruningReport(NamedTuple):
 
     row_groups: int = 0
     row_groups_after_statistics: int = 0
+    row_groups_by_bloom: int = 0
     row_groups_kept: int = 0
+    row_groups_proven: int = 0
     pages: int = 0
     pages_kept: int = 0
     rows: int = 0
     rows_kept: int = 0
+
+
+class BloomReport(NamedTuple):
+    """What bloom filters ruled out.
+
+    Attributes:
+        columns: whose filters they are.
+        asked: ordinals of the row groups that they were asked about.
+        dropped: those that hold no matching row.
+    """
+
+    columns: tuple[str, ...]
+    asked: RowRanges
+    dropped: RowRanges
 
 
 @dataclass(slots=True)
@@ -193,16 +211,22 @@ class ReadPlan:
         late: the filter's columns are fetched first, the others for matching rows only.
         report: what was pruned.
         statistics: what the row groups' statistics said, where they were asked.
+        bloom: what bloom filters ruled out, where some were asked.
+        learnt: fields whose page locations are known since their chunks were read, not from an index.
+        rows_known: rows that match and need not be read, where rows are only counted; not in ``row_groups``.
     """
 
     row_groups: tuple[RowGroupPlan, ...]
     late: bool
     report: PruningReport = dataclass_field(default_factory=PruningReport)
     statistics: RowGroupPruning | None = None
+    bloom: BloomReport | None = None
+    learnt: tuple[int, ...] = ()
+    rows_known: int = 0
 
     def first_columns(self, row_group: RowGroupPlan) -> range:
         """Positions of the columns that are fetched in the first step."""
-        if not self.late:
+        if not self.late or not row_group.filtered:
             return range(len(row_group.columns))
         return range(sum(column.predicate for column in row_group.columns))
 

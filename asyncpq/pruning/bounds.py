@@ -126,7 +126,7 @@ def _comparison(atom: Comparison, truth: Truth, zones: Zones) -> RowRanges:
         return zones.present | zones.unknown | zones.maybe_nan if wanted is (op == "!=") else _EMPTY
     if op == "==" or op == "!=":
         equal = wanted is (op == "==")
-        found = zones.matching("==", key) if equal else zones.other_than(key)
+        found = zones.matching("==", key) if equal else zones.other_than([key])
         with_nan = not equal
     else:
         found = zones.matching(op if wanted else _COMPLEMENTS[op], key)
@@ -144,8 +144,7 @@ def _key_in(atom: KeyIn, truth: Truth, zones: Zones) -> RowRanges:
         return zones.holding_any(keys) | zones.unknown
     if not keys:
         return RowRanges.all(zones.num_zones)  # false for nulls too
-    found = zones.other_than(keys[0]) if len(keys) == 1 else zones.present
-    return found | zones.maybe_nan | zones.unknown
+    return zones.other_than(keys) | zones.maybe_nan | zones.unknown
 
 
 def _in(atom: In, truth: Truth, zones: Zones) -> RowRanges:
@@ -155,8 +154,7 @@ def _in(atom: In, truth: Truth, zones: Zones) -> RowRanges:
     with_null = None in atom.values
     if truth is Truth.FALSE:
         # 0.0 and -0.0 are two members but one bound, so zero proves nothing.
-        found = zones.other_than(keys[0]) if len(keys) == 1 and keys[0] != 0 else zones.present
-        found = found | zones.maybe_nan | zones.unknown
+        found = zones.other_than([key for key in keys if key != 0]) | zones.maybe_nan | zones.unknown
         return found if with_null else found | zones.maybe_null
     found = zones.holding_any(keys) | zones.unknown
     if zones.maybe_nan and any(value != value for value in atom.values):

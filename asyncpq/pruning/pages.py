@@ -77,6 +77,19 @@ def prune_pages(expr: Expression, num_rows: int, pages: Mapping[str, PageZones])
     Returns:
         row numbers within the row group.
     """
+    return _rows(expr, Truth.TRUE, num_rows, pages)
+
+
+def rows_proven(expr: Expression, num_rows: int, pages: Mapping[str, PageZones]) -> RowRanges:
+    """The rows of a row group of which page bounds prove that ``expr`` is true; as :func:`prune_pages` else."""
+    surely = RowRanges.all(num_rows)
+    for other in (Truth.FALSE, Truth.NULL):
+        if surely:
+            surely -= _rows(expr, other, num_rows, pages)
+    return surely
+
+
+def _rows(expr: Expression, truth: Truth, num_rows: int, pages: Mapping[str, PageZones]) -> RowRanges:
     every = RowRanges.all(num_rows)
 
     def atom_rows(atom: Atom, truth: Truth) -> RowRanges:
@@ -85,4 +98,4 @@ def prune_pages(expr: Expression, num_rows: int, pages: Mapping[str, PageZones])
         known = pages.get(atom.column)
         return every if known is None else known.rows(zones_where(atom, truth, known.zones))
 
-    return rows_where(expr, Truth.TRUE, num_rows, atom_rows)
+    return rows_where(expr, truth, num_rows, atom_rows)

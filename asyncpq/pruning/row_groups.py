@@ -19,10 +19,11 @@ class RowGroupZones:
     Attributes:
         zones: bounds by row group.
         reason: why the bounds of some row group cannot be used although the file has them; None if all can.
+        proves: whether what they say may stand as a proof; the deprecated statistics only rule out.
         weight: approximate bytes held in memory.
     """
 
-    __slots__ = ("reason", "weight", "zones")
+    __slots__ = ("proves", "reason", "weight", "zones")
 
     def __init__(self, metadata: FileMetadata, leaf: Leaf) -> None:
         """Parses the leaf's chunks in ``metadata``, and no others.
@@ -48,6 +49,7 @@ class RowGroupZones:
             exact=[found.min_exact and found.max_exact for found in bounds],
         )
         self.reason = next((reason for _, reason in known if reason is not None), None)
+        self.proves = orders is not None
         self.weight = 600 + 200 * len(bounds)
 
 
@@ -72,6 +74,8 @@ class RowGroupPruning:
     @property
     def all_match(self) -> RowRanges:
         """Ordinals of the row groups of which statistics prove that the predicate is true for every row."""
+        if not all(zones.proves for zones in self._zones.values()):
+            return RowRanges.empty()
         surely = self.kept
         for other in (Truth.FALSE, Truth.NULL):
             if surely:

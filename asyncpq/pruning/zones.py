@@ -145,14 +145,16 @@ class Zones:
             return self._zones(self._runs(op, key))
         return RowRanges.from_rows(self._unsorted(op, key))
 
-    def other_than(self, key: Any) -> RowRanges:
-        """Zones with bounds that may hold another value than ``key``."""
+    def other_than(self, keys: list[Any]) -> RowRanges:
+        """Zones with bounds that may hold another value than the keys, which are sorted."""
         mins, maxs, exact = self._mins, self._maxs, self._exact
+        near: Runs = self._runs("==", keys[0]) if len(keys) == 1 else [(0, len(mins))] if keys else []
+        wanted = set(keys)
         only = [
             (i, i + 1)
-            for start, stop in self._runs("==", key)
+            for start, stop in near
             for i in range(start, stop)
-            if exact[i] and mins[i] == maxs[i] == key
+            if exact[i] and mins[i] == maxs[i] and mins[i] in wanted
         ]
         return self.present - self._zones(only) if only else self.present
 

@@ -36,8 +36,9 @@ from asyncpq.storage.responses import (
 )
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3_errors import error_for, parse_error
-from asyncpq.storage.transport import Transport
+from asyncpq.storage.transport import DEFAULT_HEADERS, Transport
 from asyncpq.storage.urls import identity_of, safe_url
+from asyncpq.storage.wire import AiohttpWire
 
 #: A whole object of at most this size is taken instead of a range, and cut.
 SMALL_BODY_BYTES = 1024 * 1024
@@ -90,7 +91,13 @@ class HttpStore:
                 f"storage_options for http: {unknown[0]} is not understood",
                 hint="Understood are headers, auth, ssl, encoded, and client_kwargs with headers, auth, trust_env.",
             )
-        self.transport = Transport(retry=retry, limits=limits, ssl_context=verify, headers=headers, trust_env=trust_env)
+        wire = AiohttpWire(
+            ssl_context=verify,
+            headers=DEFAULT_HEADERS | headers,
+            connect_timeout_s=retry.connect_timeout_s,
+            trust_env=trust_env,
+        )
+        self.transport = Transport(wire, retry=retry, limits=limits)
         self._without_suffix: set[str] = set()
         self._closed = False
 

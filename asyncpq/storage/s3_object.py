@@ -43,7 +43,7 @@ class S3Object:
         version_aware: pin by the version id that the store names, where it names one.
     """
 
-    client = "aiohttp"
+    client = "direct"
 
     def __init__(
         self,

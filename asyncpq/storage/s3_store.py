@@ -14,9 +14,10 @@ from asyncpq.storage.s3_object import S3Object
 from asyncpq.storage.s3_options import limits_of, retry_of
 from asyncpq.storage.s3_route import Route, Signers
 from asyncpq.storage.s3fs_object import S3fsObject
-from asyncpq.storage.transport import Transport
+from asyncpq.storage.transport import DEFAULT_HEADERS, Transport
 from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.storage.watchdog import Watchdog
+from asyncpq.storage.wire import DirectWire
 
 
 class S3Store:
@@ -80,7 +81,12 @@ class S3Store:
                 self._routes[bucket] = route
                 if isinstance(route, Route) and self._transport is None:
                     context = await self._client.ssl_context(route.scheme)
-                    self._transport = Transport(retry=self._retry, limits=self._limits, ssl_context=context)
+                    wire = DirectWire(
+                        ssl_context=context,
+                        headers=DEFAULT_HEADERS,
+                        connect_timeout_s=self._retry.connect_timeout_s,
+                    )
+                    self._transport = Transport(wire, retry=self._retry, limits=self._limits)
                 if isinstance(route, str) and self._fallback is None:
                     self._fallback = await self._client.connect_fallback()
         if_match = not self._options.get("local_expiry_check")

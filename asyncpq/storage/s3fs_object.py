@@ -6,7 +6,7 @@ The responses go through the same checks; only who sends and signs the request d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 from multidict import CIMultiDict
 
-from asyncpq.errors import AsyncpqError, InvalidResponseError
+from asyncpq.errors import AsyncpqError, InvalidResponseError, TransportError
 from asyncpq.metrics import RequestRecord
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Validator
 from asyncpq.storage.responses import (
@@ -28,9 +28,9 @@ from asyncpq.storage.responses import (
 )
 from asyncpq.storage.retry import RetryableError, delay_before_retry_s
 from asyncpq.storage.s3_errors import error_in_200
-from asyncpq.storage.transport import connection_failure, read_exactly
 from asyncpq.storage.urls import safe_url
 from asyncpq.storage.watchdog import Watch, Watchdog
+from asyncpq.storage.wire import connection_failure
 
 _PART_BYTES = 1024 * 1024
 
@@ -156,7 +156,7 @@ class S3fsObject:
                 raise error_in_200(request, await body.read(ERROR_BODY_BYTES))
             expected = check_range_response(request, status, headers)
             read_part = partial(body.read, _PART_BYTES)
-            data = await read_exactly(read_part, _never_sure, expected.length, request, watch)
+            data = await _read_exactly(read_part, _never_sure, expected.length, request, watch)
         except asyncio.CancelledError:
             watch.raise_if_silent(request.url, request.byte_range)
             raise
@@ -202,3 +202,41 @@ class S3fsObject:
 
 def _never_sure() -> bool:
     return False
+
+
+async def _read_exactly(
+    read_part: Callable[[], Awaitable[bytes]],
+    at_end: Callable[[], bool],
+    length: int,
+    request: RangeRequest,
+    watch: Watch,
+) -> bytes:
+    """A body, which must have ``length`` bytes.
+
+    Args:
+        read_part: the next bytes of the body, none at its end.
+        at_end: True if it is certain that nothing follows.
+
+    Raises:
+        RetryableError: it is shorter.
+        InvalidResponseError: it is longer.
+    """
+    parts: list[bytes] = []
+    received = 0
+    while received < length:
+        part = await read_part()
+        if not part:
+            break
+        received += len(part)
+        watch.progress(received)
+        parts.append(part)
+    if received == length and not at_end():
+        part = await read_part()  # the end of a chunked body, or more than there should be
+        received += len(part)
+        watch.progress(received)
+    if received == length:
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    what = f"the response body has {received} bytes instead of {length}"
+    if received < length:
+        raise RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))
+    raise InvalidResponseError(f"{what} or more", url=request.url, byte_range=request.byte_range)

@@ -105,7 +105,7 @@ async def test_both_clients_agree(store: Store, localstack: str, bucket: str) ->
     through_s3fs = open_test_store("s3", {**storage_options(localstack), "requester_pays": True})
     first = await store.open_object(f"s3://{bucket}/key")
     second = await through_s3fs.open_object(f"s3://{bucket}/key")
-    assert (first.client, second.client) == ("aiohttp", "s3fs")
+    assert (first.client, second.client) == ("direct", "s3fs")
     tails = [await stored.fetch_tail(100, context=new_context()) for stored in (first, second)]
     assert tails[0] == tails[1]
     await through_s3fs.close()

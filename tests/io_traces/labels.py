@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from asyncpq.format.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
 from asyncpq.format.footer import FooterDecoder, FooterFound
 from asyncpq.format.metadata import decode_file_metadata
 from asyncpq.format.page_index import decode_offset_index
@@ -29,6 +30,8 @@ def parts_of(data: bytes) -> list[Part]:
         for leaf in metadata.schema.leaves:
             chunk = group.chunk(leaf.index)
             name = f"{leaf.dotted}[{group.ordinal}]"
+            if chunk.bloom_filter_offset is not None:
+                parts.extend(_bloom_filter(data, chunk.bloom_filter_offset, name))
             if chunk.offset_index_range is None:
                 parts.append(Part(chunk.start, chunk.stop, f"{name} chunk"))
                 continue
@@ -44,6 +47,17 @@ def parts_of(data: bytes) -> list[Part]:
             if chunk.column_index_range is not None:
                 parts.append(Part(*chunk.column_index_range, f"{name} ColumnIndex"))
     return sorted(parts, key=lambda part: part.start)
+
+
+def _bloom_filter(data: bytes, start: int, name: str) -> list[Part]:
+    """The header and every block of a bloom filter."""
+    header = decode_bloom_filter_header(data[start : start + 64])
+    first = start + header.header_size
+    blocks = [
+        Part(first + BLOCK_BYTES * number, first + BLOCK_BYTES * (number + 1), f"{name} block {number}")
+        for number in range(header.num_blocks)
+    ]
+    return [Part(start, first, f"{name} bloom header"), *blocks]
 
 
 def trace(requests: list[LoggedRequest], parts: list[Part]) -> list[str]:
@@ -64,13 +78,13 @@ def trace(requests: list[LoggedRequest], parts: list[Part]) -> list[str]:
 
 
 def _joined(parts: list[Part]) -> str:
-    """Labels, with runs of pages of one chunk written as "page 3-7"."""
+    """Labels, with runs of pages (or blocks) of one chunk written as "page 3-7"."""
     labels: list[str] = []
     for part in parts:
-        name, _, number = part.label.rpartition(" page ")
-        if name and labels and labels[-1].startswith(f"{name} page ") and number.isdigit():
-            first = labels[-1].rpartition(" page ")[2].partition("-")[0]
-            labels[-1] = f"{name} page {first}-{number}"
+        name, _, number = part.label.rpartition(" ")
+        if number.isdigit() and labels and labels[-1].startswith(f"{name} "):
+            first = labels[-1].rpartition(" ")[2].partition("-")[0]
+            labels[-1] = f"{name} {first}-{number}"
         else:
             labels.append(part.label)
     return ", ".join(labels)

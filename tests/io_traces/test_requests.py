@@ -326,9 +326,10 @@ async def test_a_corrupt_offset_index_is_judged_once(server: ObjectServer) -> No
         for number in range(3):
             table = await file.lookup({"id": 3 * 500 * number}, columns=["price"])
             assert table.column("price").to_pylist() == [250.0 * number]
-            assert any("index is not used" in reason for reason in file.metrics.fallbacks)
+            # afterwards the chunk's own pages have told where they are
+            assert any("index is not used" in reason for reason in file.metrics.fallbacks) is (number == 0)
             lines = taken(server)
-            assert number == 0 or not [line for line in lines if "Index" in line]
+            assert number < 2 or not [line for line in lines if "Index" in line]
 
 
 async def test_nested_columns_are_named_as_a_fallback(server: ObjectServer) -> None:

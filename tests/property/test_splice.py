@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from asyncpq.decoding.assemble import StreamedSource
-from asyncpq.decoding.leaf import Dictionary, LeafArray, Page
+from asyncpq.decoding.page import Dictionary, LeafArray, Page
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, OpenFile, write

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.decoding import splice
-from asyncpq.decoding.leaf import LeafArray, Page
+from asyncpq.decoding.page import LeafArray, Page
 from asyncpq.decoding.splice import identity_dictionary
 from asyncpq.format.page_header import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges

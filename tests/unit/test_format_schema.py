@@ -50,7 +50,7 @@ def decode(*elements: Element) -> ParquetSchema:
         writer.end_struct()
     reader = CompactReader(writer.getvalue())
     reader.field(0)
-    return decode_schema(reader)
+    return decode_schema(reader, max_elements=1 << 20)
 
 
 def test_levels_paths_and_fields_of_a_nested_schema() -> None:
@@ -92,7 +92,7 @@ def test_elements_can_be_copied_verbatim() -> None:
         writer.raw(metadata.data[start:stop])
     reader = CompactReader(writer.getvalue())
     reader.field(0)
-    copied = decode_schema(reader)
+    copied = decode_schema(reader, max_elements=1 << 20)
     assert [element[:10] for element in copied.elements] == [element[:10] for element in metadata.schema.elements]
 
 

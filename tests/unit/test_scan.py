@@ -123,7 +123,7 @@ async def test_cancellation_at_any_step_leaves_no_task(server: ObjectServer, ste
 
         async def work() -> int:
             rows = 0
-            async with file.scan(where=col("value") >= 0) as scan:
+            async with file.scan(where=col("id") <= col("value")) as scan:
                 async for batch in scan:
                     rows += batch.num_rows
             return rows

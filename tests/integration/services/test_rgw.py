@@ -69,7 +69,7 @@ async def test_reads_equal_pyarrow(gateway: Gateway, key: str) -> None:
         assert (await file.read(where=[("id", ">=", 79_990)])).equals(table.slice(79_990))
         assert (await file.take([7, 3, 7])).equals(table.take(pa.array([7, 3, 7])))
         assert file.metrics.guarantee == "pinned"
-        assert file.metrics.store_path == "aiohttp"
+        assert file.metrics.store_path == "direct"
 
 
 async def test_options_beyond_the_hot_path_go_through_s3fs(gateway: Gateway) -> None:

@@ -1,0 +1,171 @@
+"""Encrypted files (Encryption.md of parquet-format), read through pyarrow with keys that the caller has.
+
+What is fetched are whole column chunks, as of any file without an OffsetIndex. pyarrow is shown a file
+that has them and the footer in their places, and nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from asyncpq.decoding.arrow import typed_error
+from asyncpq.decoding.decoded_size import refuse
+from asyncpq.decoding.field_source import FieldSource
+from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.selection import join
+from asyncpq.errors import CorruptFileError, InvalidOptionError, UnsupportedFeatureError
+from asyncpq.fetching.version import FileVersion
+from asyncpq.format.footer import MAGIC, TRAILER_BYTES
+from asyncpq.format.metadata import ColumnChunk
+from asyncpq.format.schema import Field
+
+
+class SparseFile(io.RawIOBase):
+    """A file of which only some pieces are there. Reading anything else gives zeros, as of a hole.
+
+    Args:
+        size: bytes of the whole file.
+        pieces: offset and bytes of each piece; they do not overlap.
+    """
+
+    def __init__(self, size: int, pieces: Sequence[tuple[int, bytes]]) -> None:
+        self._size = size
+        self._pieces = sorted(pieces, key=lambda piece: piece[0])
+        self._starts = [start for start, _ in self._pieces]
+        self._pos = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._pos
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._pos, io.SEEK_END: self._size}[whence]
+        self._pos = max(0, base + offset)
+        return self._pos
+
+    def read(self, size: int = -1) -> bytes:
+        start = self._pos
+        stop = self._size if size < 0 else min(self._size, start + size)
+        out = bytearray(max(0, stop - start))
+        for offset, data in self._pieces[max(0, bisect_right(self._starts, start) - 1) :]:
+            if offset >= stop:
+                break
+            low, high = max(start, offset), min(stop, offset + len(data))
+            if low < high:
+                out[low - start : high - start] = data[low - offset : high - offset]
+        self._pos = start + len(out)
+        return bytes(out)
+
+
+class FileDecryption:
+    """The keys of one file. See :class:`asyncpq.fetching.version.Decryption`.
+
+    Args:
+        properties: ``pyarrow.parquet.FileDecryptionProperties``.
+
+    Raises:
+        InvalidOptionError: something else.
+    """
+
+    def __init__(self, properties: object) -> None:
+        if type(properties).__name__ != "FileDecryptionProperties":
+            raise InvalidOptionError(
+                f"decryption_properties: a {type(properties).__name__}",
+                hint="Make them with pyarrow.parquet.encryption: create_decryption_properties or a CryptoFactory.",
+            )
+        self._properties = properties
+
+    def footer(self, footer: bytes, size: int) -> bytes:
+        """The file's FileMetaData, decrypted; a plaintext footer's signature is verified.
+
+        Args:
+            footer: the end of the file: footer, its length, magic.
+            size: bytes of the whole file.
+
+        Raises:
+            CorruptFileError: wrong keys, or a footer that is not what was encrypted or signed.
+        """
+        metadata = self._open(SparseFile(size, [(size - len(footer), footer)]), verify_crc=False).metadata
+        if footer[-len(MAGIC) :] == MAGIC:
+            return footer[:-TRAILER_BYTES]
+        sink = io.BytesIO()
+        metadata.write_metadata_file(sink)  # a whole file without row data, its footer not encrypted
+        plain = sink.getvalue()
+        length = int.from_bytes(plain[-TRAILER_BYTES:-4], "little")
+        return plain[-TRAILER_BYTES - length : -TRAILER_BYTES]
+
+    def read(self, file: SparseFile, row_group: int, paths: Sequence[str], *, verify_crc: bool) -> pa.Table:
+        """Leaves of one row group.
+
+        Raises:
+            CorruptFileError: the chunks cannot be decrypted or decoded.
+            UnsupportedFeatureError: pyarrow does not implement something in them.
+        """
+        reader = self._open(file, verify_crc=verify_crc)
+        try:
+            return reader.read_row_group(row_group, columns=list(paths), use_threads=False)
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            raise typed_error(error, "an encrypted column cannot be read") from error
+
+    def _open(self, file: SparseFile, *, verify_crc: bool) -> pq.ParquetFile:
+        try:
+            return pq.ParquetFile(
+                pa.PythonFile(file, mode="r"),
+                decryption_properties=self._properties,
+                pre_buffer=False,
+                page_checksum_verification=verify_crc,
+            )
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            failure = typed_error(error, "the file cannot be decrypted")
+            failure.hint = "Are decryption_properties those of this file?"
+            raise failure from error
+
+
+class EncryptedFieldSource(FieldSource):
+    """A field of an encrypted file: whole column chunks, decrypted and decoded by pyarrow."""
+
+    def __init__(
+        self,
+        version: FileVersion,
+        field: Field,
+        chunks: Sequence[ColumnChunk],
+        row_group: int,
+        num_rows: int,
+        arrow_type: pa.DataType,
+    ) -> None:
+        super().__init__(version.metadata, field, chunks, num_rows, arrow_type, None)
+        self._version = version
+        self._row_group = row_group
+
+    def _decode(self, limits: DecodeLimits) -> pa.Array:
+        name, version, decryption = self._field.name, self._version, self._version.decryption
+        claimed = sum(chunk.total_uncompressed_size for chunk in self._chunks)
+        if claimed > limits.max_decoded_bytes:
+            raise refuse("an encrypted column", claimed, limits.max_decoded_bytes, name)
+        if not isinstance(decryption, FileDecryption):
+            raise UnsupportedFeatureError("the column is encrypted", column=name)
+        pieces = [(chunk.start, b"".join(parts)) for chunk, parts in zip(self._chunks, self._data, strict=True)]
+        pieces.append((version.footer_start, version.footer))
+        paths = [".".join(chunk.path) for chunk in self._chunks]
+        table = decryption.read(SparseFile(version.size, pieces), self._row_group, paths, verify_crc=limits.verify_crc)
+        if table.num_columns != 1:
+            raise UnsupportedFeatureError("an encrypted column whose name occurs twice", column=name)
+        if table.num_rows != self._num_rows:
+            raise CorruptFileError(f"a row group of {self._num_rows} rows holds {table.num_rows}", column=name)
+        if table.nbytes > limits.max_decoded_bytes:
+            raise refuse("an encrypted column", table.nbytes, limits.max_decoded_bytes, name)
+        self.pages_decoded += 1
+        column = table.column(0)
+        if column.type != self._arrow_type:  # an extension type that is not allowed
+            column = column.cast(self._arrow_type)
+        return join(column.chunks, self._arrow_type)

@@ -1,0 +1,217 @@
+"""One leaf of a nested field in one row group: what was fetched of its column chunk, and its pages."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.nested_merge import num_levels
+from asyncpq.decoding.nested_splice import LeafContent
+from asyncpq.decoding.page import Page
+from asyncpq.decoding.splice import DICTIONARY_ENCODINGS
+from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
+from asyncpq.format.metadata import ColumnChunk
+from asyncpq.format.page_header import (
+    NeedMore,
+    PageHeader,
+    PageType,
+    PageWalker,
+    check_page_header,
+    decode_page_header,
+)
+from asyncpq.format.page_header import Page as WholePage
+from asyncpq.format.schema import Leaf
+from asyncpq.pruning.row_ranges import RowRanges
+
+
+class LeafPages(NamedTuple):
+    """Pages of one leaf that are to be decoded together.
+
+    Attributes:
+        content: for the spliced file.
+        pages: the same with headers, the dictionary page first where there is one.
+        rows: rows of the row group that they hold.
+        stops: of V1 pages of a repeated leaf, which do not say it: how many rows must have ended with each;
+            else empty.
+    """
+
+    content: LeafContent
+    pages: tuple[WholePage, ...]
+    rows: RowRanges
+    stops: tuple[int, ...]
+
+    def check_rows(
+        self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
+    ) -> None:
+        """Hold the rows of each page to the planned ones.
+
+        Args:
+            array: all rows of the pages, decoded; the other arguments: see ``num_levels``.
+
+        Raises:
+            CorruptFileError: a page holds more or fewer rows, or begins inside one.
+        """
+        if not self.stops:
+            return
+        counts = pc.cumulative_sum(num_levels(array, whole, first_leaf, leaves, leaf.index))
+        found = counts.take(pa.array([stop - 1 for stop in self.stops], pa.int64())).to_pylist()
+        wanted = 0
+        for page, at in zip([page for page in self.pages if page.header.is_data], found, strict=True):
+            wanted += page.header.num_values
+            if wanted != at:
+                raise CorruptFileError("a page holds other rows than the OffsetIndex says", column=leaf.dotted)
+
+
+class NestedLeaf:
+    """Takes the pages of a leaf, or the parts of its whole chunk, as they come.
+
+    Args:
+        leaf, chunk: which.
+        num_rows: of the row group.
+        paged: pages come one by one; else the whole chunk in parts.
+        padded: see :class:`asyncpq.format.page_header.PageWalker`.
+    """
+
+    def __init__(self, leaf: Leaf, chunk: ColumnChunk, num_rows: int, *, paged: bool, padded: bool = False) -> None:
+        self.leaf = leaf
+        self.chunk = chunk
+        self.paged = paged
+        self._padded = padded
+        self._num_rows = num_rows
+        self._dictionary: bytes | None = None
+        self._pages: list[Page] = []
+        self._first_rows: list[int] = []
+        self._expected: deque[int] = deque()  # first rows of pages that will come, ascending
+        self.parts: list[bytes] = []
+        self._missing = chunk.stop - chunk.start
+
+    @property
+    def rows_available(self) -> int:
+        """Rows from the row group's start that can be decoded with what has arrived."""
+        if self.paged:
+            return self._expected[0] if self._expected else self._num_rows
+        return 0 if self._missing else self._num_rows
+
+    # -- what arrives -----------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the whole chunk."""
+        self.parts.append(data)
+        self._missing -= len(data)
+
+    def expect(self, first_row: int) -> None:
+        """The page that begins at ``first_row`` will come; told in row order, before it does."""
+        self._expected.append(first_row)
+
+    def add(self, page: Page) -> None:
+        """A page has come, in row order; one without rows is the dictionary page."""
+        if page.num_rows == 0:
+            self._dictionary = page.data
+            return
+        self._pages.append(page)
+        self._first_rows.append(page.first_row)
+        if self._expected and self._expected[0] == page.first_row:
+            self._expected.popleft()
+
+    @property
+    def has_dictionary(self) -> bool:
+        return self._dictionary is not None
+
+    def has(self, first_row: int) -> bool:
+        """Whether the page that begins at ``first_row`` has come."""
+        at = bisect_left(self._first_rows, first_row)
+        return at < len(self._first_rows) and self._first_rows[at] == first_row
+
+    def discard_before(self, row: int) -> None:
+        """Rows before ``row`` will not be decoded again."""
+        if not self.paged:
+            return
+        position = bisect_right(self._first_rows, row)
+        while position and self._pages[position - 1].stop_row > row:
+            position -= 1
+        if position:
+            del self._pages[:position], self._first_rows[:position]
+
+    # -- what comes out ---------------------------------------------------------------------------
+
+    def pages_of(self, rows: RowRanges, limits: DecodeLimits) -> LeafPages:
+        """The pages that hold any of ``rows``; all of a whole chunk.
+
+        Raises:
+            CorruptFileError: a page is not what header, index or footer say of it.
+            ResourceLimitError: a page claims to be larger than allowed.
+        """
+        try:
+            return self._some_pages(rows, limits) if self.paged else self._all_pages(limits)
+        except AsyncpqError as error:
+            raise error.locate(column=self.leaf.dotted) from error.__cause__
+
+    def _all_pages(self, limits: DecodeLimits) -> LeafPages:
+        chunk = self.chunk
+        if chunk.num_values < self._num_rows:
+            raise CorruptFileError(f"a column chunk of {chunk.num_values} values in {self._num_rows} rows")
+        walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=self._padded)
+        pages = walker.feed(b"".join(self.parts))
+        walker.finish()
+        return self._leaf_pages(pages, RowRanges.all(self._num_rows), ())
+
+    def _some_pages(self, rows: RowRanges, limits: DecodeLimits) -> LeafPages:
+        chosen: list[Page] = []
+        following = 0
+        for start, stop in rows:
+            low = max(bisect_right(self._first_rows, start) - 1, following)
+            following = max(bisect_left(self._first_rows, stop), low)
+            chosen += self._pages[low:following]
+        headers = [self._header(page.data, limits) for page in chosen]
+        for page, header in zip(chosen, headers, strict=True):
+            self._check_rows(page, header)
+        pages = [WholePage(header, 0, page.data) for header, page in zip(headers, chosen, strict=True)]
+        if self._dictionary is not None and any(header.encoding in DICTIONARY_ENCODINGS for header in headers):
+            header = self._header(self._dictionary, limits)
+            if header.is_data:
+                raise CorruptFileError(f"a {header.type.name} where the dictionary page belongs")
+            pages.insert(0, WholePage(header, 0, self._dictionary))
+        stops: list[int] = []
+        if self.leaf.max_repetition_level and any(header.num_rows is None for header in headers):
+            for page in chosen:
+                stops.append(page.num_rows + (stops[-1] if stops else 0))
+        held = RowRanges.from_sorted([(page.first_row, page.stop_row) for page in chosen])
+        return self._leaf_pages(pages, held, stops)
+
+    def _leaf_pages(self, pages: Sequence[WholePage], rows: RowRanges, stops: Sequence[int]) -> LeafPages:
+        data = [page for page in pages if page.header.is_data]
+        dictionary = b"".join([page.data for page in pages if page.header.type is PageType.DICTIONARY_PAGE])
+        values = sum([page.header.num_values for page in data])
+        content = LeafContent(self.chunk, dictionary, [page.data for page in data], values)
+        return LeafPages(content, tuple(pages), rows, tuple(stops))
+
+    def _check_rows(self, page: Page, header: PageHeader) -> None:
+        """Hold a header to the planned rows, as far as it tells them."""
+        if not header.is_data:
+            raise CorruptFileError(f"a {header.type.name} where a data page belongs")
+        repeated = self.leaf.max_repetition_level > 0
+        rows = header.num_values if header.num_rows is None and not repeated else header.num_rows
+        fits = rows is None or rows == page.num_rows
+        if not fits or header.num_values < page.num_rows or (not repeated and header.num_values != page.num_rows):
+            raise CorruptFileError(
+                f"the page of rows {page.first_row}-{page.stop_row - 1} holds {rows} rows "
+                f"and {header.num_values} values"
+            )
+
+    def _header(self, page: bytes, limits: DecodeLimits) -> PageHeader:
+        header = decode_page_header(page, 0, max_bytes=limits.max_page_bytes)
+        if isinstance(header, NeedMore):
+            raise CorruptFileError("a page ends inside its header")
+        check_page_header(header, expected_size=len(page), chunk=self.chunk)
+        if header.uncompressed_size > limits.max_page_bytes:
+            raise ResourceLimitError(
+                f"a page claims {header.uncompressed_size} bytes, allowed are {limits.max_page_bytes}",
+                hint="Raise LimitOptions.max_page_bytes if the file is to be trusted.",
+            )
+        return header

@@ -1,0 +1,267 @@
+"""Bloom filters of the row groups that statistics and page indexes leave over, through the caches.
+
+A probe needs a filter's header, once, and one block of 32 bytes for each value. What is kept in memory is one
+:class:`ChunkFilter` for each chunk: its header and the blocks that were asked for. Other values need other
+blocks, so a file that is asked again and again is better served by whole filters: they are fetched where they
+are so small that parts of them cost no less, and where the round trips of the probes so far, and of as many
+again, would have paid for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from asyncpq.caching.keys import ContentKey
+from asyncpq.errors import FormatError
+from asyncpq.expressions import Expression
+from asyncpq.fetching.source import ObjectSource, Tail
+from asyncpq.fetching.version import FileVersion
+from asyncpq.format.schema import Leaf
+from asyncpq.planning.chunk_filter import ChunkFilter
+from asyncpq.planning.coalesce import ByteRange, coalesce
+from asyncpq.planning.read_plan import BloomReport
+from asyncpq.pruning.bloom_filters import Probes, compile_probes, hashes_by_column, may_match, num_values
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.storage.base import RequestContext
+
+_MAX_STEPS: Final = 3  # header and blocks at once; else a header, then its blocks; one more for an unusual header
+_MEMORY_SHARE: Final = 8  # whole filters take at most this part of the memory cache at a time
+
+
+class FilterPlaces(NamedTuple):
+    """Where the filters of one leaf are.
+
+    Attributes:
+        spans: by row group, first byte and, where the footer gives the length, the byte behind the last.
+        misplaced: some filter is not where it could be.
+    """
+
+    spans: Mapping[int, tuple[int, int | None]]
+    misplaced: bool
+
+
+class RowGroupFilters:
+    """The filters that one query may ask.
+
+    Args:
+        source, version: whose they are.
+        probes: what the query asks of them.
+        places: where they are, by column name.
+        context: requests are counted there.
+
+    Attributes:
+        dropped: ordinals of the row groups ruled out so far.
+    """
+
+    def __init__(
+        self,
+        source: ObjectSource,
+        version: FileVersion,
+        probes: Probes,
+        places: Mapping[str, FilterPlaces],
+        context: RequestContext,
+    ) -> None:
+        self._source = source
+        self._version = version
+        self._probes = probes
+        self._hashes = hashes_by_column(probes)
+        self._places = places
+        self._context = context
+        self._filters: dict[tuple[int, str], ChunkFilter | None] = {}
+        self.dropped: set[int] = set()
+        for column in self._hashes:
+            if places[column].misplaced:
+                context.metrics.fall_back(f"{column}: a bloom filter outside the file's data; it is not used")
+
+    def report(self) -> BloomReport:
+        """What the filters that were asked have ruled out."""
+        asked = {ordinal for (ordinal, _), filter_ in self._filters.items() if filter_ is not None and filter_.is_known}
+        return BloomReport(
+            tuple(self._hashes), RowRanges.from_rows(sorted(asked)), RowRanges.from_rows(sorted(self.dropped))
+        )
+
+    async def rule_out(self, row_groups: Sequence[int], stakes: Mapping[int, int] | None = None) -> None:
+        """Find the row groups that hold no matching row, among ``row_groups``.
+
+        Args:
+            row_groups: ordinals.
+            stakes: bytes that reading each of them would take; filters are fetched if that may save more than
+                it costs. Without it, only what costs no request is asked.
+
+        Raises:
+            StoreError, ObjectChangedError: the store failed.
+        """
+        pending = self._pending(row_groups)
+        if pending and stakes is not None and not self._is_worth_it(pending, stakes, len(row_groups)):
+            stakes = None
+        whole = stakes is not None and self._buys(pending)
+        for _ in range(_MAX_STEPS):
+            wanted = [(filter_, column, self._ranges(filter_, column, whole)) for _, column, filter_ in pending]
+            if stakes is None:
+                tail_start = self._tail_start()
+                wanted = [item for item in wanted if all(part.start >= tail_start for part in item[2])]
+            if not wanted:
+                return
+            await self._fetch(wanted)
+            pending = self._pending(row_groups)
+
+    def _pending(self, row_groups: Sequence[int]) -> list[tuple[int, str, ChunkFilter]]:
+        """Filters that may still rule out a row group; those that are known are heard."""
+        pending: list[tuple[int, str, ChunkFilter]] = []
+        for ordinal in row_groups:
+            if ordinal in self.dropped:
+                continue
+            if not may_match(self._probes, partial(self._contains, ordinal)):
+                self.dropped.add(ordinal)
+                continue
+            for column, hashes in self._hashes.items():
+                filter_ = self._filter(ordinal, column)
+                if filter_ is not None and any(filter_.answer(hash_) is None for hash_ in hashes):
+                    pending.append((ordinal, column, filter_))
+        return pending
+
+    def _contains(self, ordinal: int, column: str, hash_: int) -> bool:
+        filter_ = self._filter(ordinal, column)
+        return filter_ is None or filter_.answer(hash_) is not False
+
+    def _filter(self, ordinal: int, column: str) -> ChunkFilter | None:
+        place = (ordinal, column)
+        if place in self._filters:
+            return self._filters[place]
+        filter_: ChunkFilter | None = None
+        span = self._places[column].spans.get(ordinal)
+        if span is not None:
+            filter_ = self._source.resources.memory.get(_kept(self._version, span[0]))
+            if filter_ is None:
+                self._context.metrics.cache_misses += 1
+                filter_ = ChunkFilter(*span, self._version.footer_start)
+            else:
+                self._context.metrics.cache_hits += 1
+            if filter_.reason is not None:
+                self._context.metrics.fall_back(f"{column}: {filter_.reason}")
+        self._filters[place] = filter_
+        return filter_
+
+    def _ranges(self, filter_: ChunkFilter, column: str, whole: bool) -> list[ByteRange]:
+        stop = filter_.stop
+        if whole and stop is not None:
+            return [ByteRange(filter_.start, stop)]
+        return filter_.ranges(self._hashes[column], self._source.resources.options.requests.gap_bytes)
+
+    async def _fetch(self, wanted: Sequence[tuple[ChunkFilter, str, list[ByteRange]]]) -> None:
+        """One round; afterwards every filter knows more than before, or why it is of no use."""
+        source, version, context = self._source, self._version, self._context
+        keys = {part: version.key("bloom_filter", *part) for _, _, parts in wanted for part in parts}
+        metrics = context.metrics
+        step = context.step("bloom", metrics.rounds + 1)
+        data, asked = await source.fetch_parts(version, list(keys.values()), step, admit=False)
+        sent = set(asked)
+        for filter_, column, parts in wanted:
+            filter_.probes += any(keys[part] in sent for part in parts)
+            try:
+                filter_.take([(part, data[keys[part]]) for part in parts], self._hashes[column])
+            except FormatError as error:
+                filter_.reason = f"{error.message}; the bloom filter is not used"
+                metrics.fall_back(f"{column}: {filter_.reason}")
+            source.resources.memory.put(_kept(version, filter_.start), filter_, filter_.weight)
+
+    def _tail_start(self) -> int:
+        tail: Tail | None = self._source.resources.memory.get(self._version.key("tail", 0, 0))
+        return self._version.size if tail is None else tail.start
+
+    # -- what it costs ----------------------------------------------------------------------------
+
+    def _is_worth_it(
+        self, pending: Sequence[tuple[int, str, ChunkFilter]], stakes: Mapping[int, int], num_row_groups: int
+    ) -> bool:
+        """Whether what the filters may save outweighs their round trips and bytes.
+
+        Each value may be in any of the row groups, or in none: what is saved is the part of the bytes at stake
+        that lies in row groups with none of the values.
+        """
+        options = self._source.resources.options
+        if options.requests.bloom_filters == "always":
+            return True
+        tail_start = self._tail_start()
+        ranges = [
+            part
+            for _, column, filter_ in pending
+            for part in self._ranges(filter_, column, False)
+            if part.start < tail_start
+        ]
+        connections = options.limits.max_connections
+        merged = coalesce(
+            ranges,
+            gap_bytes=options.requests.gap_bytes,
+            part_bytes=options.requests.part_bytes,
+            wave=connections,
+            max_requests=options.requests.max_requests,
+        )
+        rounds = -(-len(merged) // connections)
+        cost = rounds * self._round_bytes() + sum([part.stop - part.start for part in merged])
+        absent = (1 - 1 / (num_row_groups + 1)) ** num_values(self._probes)
+        return absent * sum([stakes[ordinal] for ordinal in {ordinal for ordinal, _, _ in pending}]) > cost
+
+    def _buys(self, pending: Sequence[tuple[int, str, ChunkFilter]]) -> bool:
+        """Whether to fetch whole filters: had they been there, the probes so far had saved a round trip each;
+        as many again are expected."""
+        size = sum([filter_.stop - filter_.start for _, _, filter_ in pending if filter_.stop is not None])
+        probes = max((filter_.probes for _, _, filter_ in pending), default=0)
+        return (
+            probes * 2 * self._round_bytes() >= size
+            and probes > 0
+            and size <= self._source.resources.memory.max_bytes // _MEMORY_SHARE
+        )
+
+    def _round_bytes(self) -> float:
+        """What could be fetched in the time of one round trip."""
+        requests = self._source.resources.options.requests
+        return requests.latency_s * requests.bandwidth_bytes_s
+
+
+def row_group_filters(
+    source: ObjectSource,
+    version: FileVersion,
+    prune: Expression | None,
+    leaves: Mapping[str, Leaf],
+    context: RequestContext,
+) -> RowGroupFilters | None:
+    """The filters that can rule out row groups for ``prune``; None if there are none, or the options say so.
+
+    Args:
+        leaves: the columns of ``prune`` that are leaves, by name.
+    """
+    options = source.resources.options
+    if prune is None or not options.read.trust_statistics or options.requests.bloom_filters == "never":
+        return None
+    places = {
+        name: version.derived(
+            ("bloom filters", leaf.index), partial(_places, version, leaf), 100 * len(version.metadata.row_groups)
+        )
+        for name, leaf in leaves.items()
+    }
+    probes = compile_probes(prune, {name: leaves[name] for name, found in places.items() if found.spans})
+    return None if probes is None else RowGroupFilters(source, version, probes, places, context)
+
+
+def _places(version: FileVersion, leaf: Leaf) -> FilterPlaces:
+    spans: dict[int, tuple[int, int | None]] = {}
+    misplaced = False
+    for group in version.metadata.row_groups:
+        chunk = group.chunk(leaf.index)
+        start, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+        if start is None or chunk.has_crypto:  # an encrypted column's filter is encrypted, too
+            continue
+        stop = None if length is None else start + length
+        if start < 4 or (start if stop is None else stop) > version.footer_start or (length is not None and length < 1):
+            misplaced = True
+        else:
+            spans[group.ordinal] = (start, stop)
+    return FilterPlaces(spans, misplaced)
+
+
+def _kept(version: FileVersion, start: int) -> tuple[str, ContentKey]:
+    """Memory holds what is known of a filter under a key of its own."""
+    return ("parsed", version.key("bloom_filter", start, start))

@@ -1,0 +1,217 @@
+"""What bloom filters say about a predicate: whether any row of a row group can match (BloomFilter.md).
+
+A filter holds the hashes of a chunk's values, plainly encoded, nulls left out. So only equality asks it, and
+only with literals that the column's physical type holds in exactly one form: NaN has many, zero has two, and
+neither is looked up; what is stored in several forms is looked up in each.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Final, NamedTuple, TypeAlias
+
+from asyncpq.expressions import And, Comparison, Constant, Expression, In, KeyIn, Or
+from asyncpq.format.bloom_filter import xxh64
+from asyncpq.format.column_order import order_of
+from asyncpq.format.metadata import ColumnOrder
+from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType
+from asyncpq.pruning.literals import Comparable, Incomparable, Key, ToKey, to_key
+from asyncpq.scalars import Scalar
+
+Contains: TypeAlias = Callable[[str, int], bool]
+
+
+class Probe(NamedTuple):
+    """True only in row groups where ``column`` has a value with one of the hashes."""
+
+    column: str
+    hashes: frozenset[int]
+
+
+class AllOf(NamedTuple):
+    """True only where all of its parts can be."""
+
+    parts: tuple[Probes, ...]
+
+
+class AnyOf(NamedTuple):
+    """True only where one of its parts can be."""
+
+    parts: tuple[Probes, ...]
+
+
+Probes: TypeAlias = "Probe | AllOf | AnyOf"
+
+
+def compile_probes(expr: Expression, leaves: Mapping[str, Leaf]) -> Probes | None:
+    """What ``expr`` asks of bloom filters; None if they cannot rule anything out.
+
+    Args:
+        expr: a predicate.
+        leaves: the columns that have filters, by name.
+    """
+    if isinstance(expr, And):
+        parts = [part for part in (compile_probes(arg, leaves) for arg in expr.args) if part is not None]
+        return AllOf(tuple(parts)) if parts else None
+    if isinstance(expr, Or):
+        branches = [compile_probes(arg, leaves) for arg in expr.args]
+        known = tuple([branch for branch in branches if branch is not None])
+        return AnyOf(known) if len(known) == len(branches) else None
+    if isinstance(expr, Constant):
+        return None if expr.value is True else AnyOf(())
+    if isinstance(expr, Comparison) and expr.op == "==":
+        return _probe(expr.column, (expr.value,), leaves, cast=True)
+    if isinstance(expr, KeyIn):
+        keys = [value for value in expr.values if value is not None and value == value]  # others match nothing
+        return _probe(expr.column, keys, leaves, cast=True)
+    if isinstance(expr, In):
+        return _probe(expr.column, expr.values, leaves, cast=False)
+    return None
+
+
+def may_match(probes: Probes, contains: Contains) -> bool:
+    """Whether a row group can hold a matching row.
+
+    Args:
+        probes: what the predicate asks.
+        contains: whether a column may hold a value with a hash; True where that is not known.
+    """
+    if isinstance(probes, Probe):
+        return any(contains(probes.column, hash_) for hash_ in probes.hashes)
+    if isinstance(probes, AllOf):
+        return all(may_match(part, contains) for part in probes.parts)
+    return any(may_match(part, contains) for part in probes.parts)
+
+
+def hashes_by_column(probes: Probes) -> dict[str, set[int]]:
+    """Every hash that may be asked for."""
+    if isinstance(probes, Probe):
+        return {probes.column: set(probes.hashes)}
+    found: dict[str, set[int]] = {}
+    for part in probes.parts:
+        for column, hashes in hashes_by_column(part).items():
+            found.setdefault(column, set()).update(hashes)
+    return found
+
+
+def num_values(probes: Probes) -> int:
+    """How many values must be absent, at least, to rule a row group out."""
+    if isinstance(probes, Probe):
+        return len(probes.hashes)
+    counts = [num_values(part) for part in probes.parts]
+    return min(counts) if isinstance(probes, AllOf) else sum(counts)
+
+
+def _probe(column: str, values: Iterable[Scalar], leaves: Mapping[str, Leaf], *, cast: bool) -> Probe | None:
+    """
+    Args:
+        cast: literals of another kind that equal one value of the column count too (``==`` compares them as
+            numbers, ``isin`` casts them).
+    """
+    leaf = leaves.get(column)
+    if leaf is None:
+        return None
+    encode = plain_encoder(leaf)
+    if encode is None:
+        return None
+    to_literal: ToKey = to_key(leaf, order_of(leaf, ColumnOrder.TYPE_ORDER))
+    hashes: set[int] = set()
+    for value in values:
+        literal: Comparable | Incomparable | None = None if value is None else to_literal(value)
+        if not isinstance(literal, Comparable) or not (cast or literal.same_type):
+            return None
+        forms = encode(literal.key)
+        if not forms:
+            return None
+        hashes.update(map(xxh64, forms))
+    return Probe(column, frozenset(hashes))
+
+
+# -- PLAIN bytes of a value -----------------------------------------------------------------------
+
+Encode: TypeAlias = Callable[[Key], Sequence[bytes]]
+
+_NO_FORM: Final[Sequence[bytes]] = ()
+_INTEGER_BYTES: Final = {PhysicalType.INT32: 4, PhysicalType.INT64: 8}
+_FLOATS: Final = {PhysicalType.FLOAT: struct.Struct("<f"), PhysicalType.DOUBLE: struct.Struct("<d")}
+_DECIMAL128_DIGITS: Final = 38
+
+
+def plain_encoder(leaf: Leaf) -> Encode | None:
+    """What turns a key of :mod:`asyncpq.pruning.literals` into all plain encodings that the value may have.
+
+    None for types that filters are not asked about. The encoder gives no form for a key that is not exactly
+    a value of the column, and for NaN and zero of floats.
+    """
+    physical, logical = leaf.physical_type, leaf.element.logical_type
+    kind = None if logical is None else logical.kind
+    if leaf.max_repetition_level > 0 or physical in (PhysicalType.BOOLEAN, PhysicalType.INT96):
+        return None
+    if physical in _FLOATS:
+        return _float(_FLOATS[physical])
+    if physical in _INTEGER_BYTES:
+        signed = logical is None or kind is not LogicalKind.INTEGER or logical.is_signed is True
+        return _integer(_INTEGER_BYTES[physical], signed)
+    width = leaf.element.type_length if physical is PhysicalType.FIXED_LEN_BYTE_ARRAY else None
+    if kind is LogicalKind.DECIMAL and logical is not None:
+        if width is not None:
+            return _big_endian(range(width, width + 1))
+        # The fewest bytes should be used, which not every writer does; pyarrow reads no longer ones.
+        return _big_endian(range(1, 17 if (logical.precision or 0) <= _DECIMAL128_DIGITS else 33))
+    return _bytes(width)
+
+
+def _integer(size: int, signed: bool) -> Encode:
+    low, high = (-(1 << 8 * size - 1), (1 << 8 * size - 1) - 1) if signed else (0, (1 << 8 * size) - 1)
+
+    def encode(key: Key) -> Sequence[bytes]:
+        number = _whole(key)
+        if number is None or not low <= number <= high:
+            return _NO_FORM
+        return (number.to_bytes(size, "little", signed=signed),)
+
+    return encode
+
+
+def _big_endian(sizes: range) -> Encode:
+    def encode(key: Key) -> Sequence[bytes]:
+        number = _whole(key)
+        if number is None:
+            return _NO_FORM
+        needed = (number if number >= 0 else ~number).bit_length() // 8 + 1
+        return [number.to_bytes(size, "big", signed=True) for size in sizes if size >= needed]
+
+    return encode
+
+
+def _float(form: struct.Struct) -> Encode:
+    def encode(key: Key) -> Sequence[bytes]:
+        if isinstance(key, bytes) or key == 0 or key != key:
+            return _NO_FORM
+        try:
+            raw = form.pack(key)
+        except (OverflowError, struct.error):
+            return _NO_FORM
+        return (raw,) if form.unpack(raw)[0] == key else _NO_FORM
+
+    return encode
+
+
+def _bytes(width: int | None) -> Encode:
+    def encode(key: Key) -> Sequence[bytes]:
+        return (key,) if isinstance(key, bytes) and (width is None or len(key) == width) else _NO_FORM
+
+    return encode
+
+
+def _whole(key: Key) -> int | None:
+    """The key as an integer, if it is exactly one."""
+    if type(key) is int:
+        return key
+    if isinstance(key, float):
+        return int(key) if key.is_integer() else None
+    if isinstance(key, Fraction):
+        return key.numerator if key.denominator == 1 else None
+    return None

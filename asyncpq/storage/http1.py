@@ -1,0 +1,433 @@
+"""HTTP/1.1 for the hot path: one request at a time on each of a pool of connections (RFC 9112).
+
+A GET of a few pages costs a third here of what it costs through a full client: the request is one
+string, the response is parsed in the buffer that the socket filled, and the reading task is woken once,
+when all of it is there. Redirects, cookies, proxies and content codings are nobody's wish here; where
+they are, the stores use :mod:`asyncpq.storage.wire_aiohttp`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import aiohappyeyeballs
+
+_BUFFER_BYTES = 64 * 1024  # of a connection; a head must fit
+_MAX_LINE_BYTES = 8 * 1024
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?")
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
+
+
+class ProtocolError(Exception):
+    """What came is not an HTTP/1.1 response."""
+
+
+class Headers(Mapping[str, str]):
+    """Header fields; names are compared without case, of repeated ones the first counts."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: dict[str, str]) -> None:
+        """``fields`` by lower-cased name."""
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> str:
+        return self._fields[name.lower()]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower() in self._fields
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._fields.get(name.lower(), default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+class Body(NamedTuple):
+    """What came after the head.
+
+    Attributes:
+        data: as many bytes as were wanted, or one more if there are more.
+        complete: the response ended with it.
+    """
+
+    data: bytes
+    complete: bool
+
+
+#: Told status and headers once they are there; returns how many bytes of the body are wanted.
+#: What it raises ends the exchange unread.
+OnHead = Callable[[int, Mapping[str, str]], int]
+#: Told how many bytes of the body have come.
+OnProgress = Callable[[int], None]
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection, for one exchange after the other.
+
+    Attributes:
+        reusable: another request may be sent.
+        untouched: nothing has come back for the last request.
+        idle_since: of the loop's clock; kept by the pool.
+        closed: done once the socket is.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, open_: set[Connection]) -> None:
+        """``open_``: holds the connection while its socket is open."""
+        self._loop = loop
+        self._open = open_
+        self._transport: asyncio.Transport | None = None
+        self._memory = bytearray(_BUFFER_BYTES)
+        self._buffer = memoryview(self._memory)  # what the socket fills: of the connection, or of a large body
+        self._start = 0  # where the body begins in the buffer
+        self._filled = 0  # bytes of the buffer that are filled
+        self._waiter: asyncio.Future[Body] | None = None
+        self._on_head: OnHead | None = None
+        self._on_progress: OnProgress | None = None
+        self._in_head = True
+        self._without_body = False
+        self._wanted = 0
+        self._length: int | None = None  # of the body; None: until its end shows
+        self._target = 0  # bytes of the body to take
+        self._chunks: _Chunks | None = None
+        self._keep_alive = False
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self.reusable = False
+        self.untouched = True
+        self.idle_since = 0.0
+
+    # -- asyncio's side ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self._open.add(self)
+        self.reusable = True
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._waiter is None or self._waiter.done():
+            self.abort()  # bytes that nobody asked for
+            return
+        self.untouched = False
+        self._filled += nbytes
+        try:
+            if not self._in_head or self._take_head():
+                self._take_body()
+        except Exception as error:  # noqa: BLE001  # raised where the exchange is awaited
+            self._waiter.set_exception(error)
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.reusable = False
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            if self._in_head or exc is not None:
+                waiter.set_exception(exc or ConnectionResetError("the server closed the connection"))
+            else:
+                self._finish(complete=self._length is None and self._chunks is None)
+        self._open.discard(self)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    # -- the pool's side --------------------------------------------------------------------------
+
+    async def exchange(self, request: bytes, *, method: str, on_head: OnHead, on_progress: OnProgress) -> Body:
+        """Send a request and take its response.
+
+        Raises:
+            ProtocolError: the answer is not HTTP/1.1.
+            OSError: the connection broke.
+            Exception: what ``on_head`` raised.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the connection was closed")
+        self._on_head, self._on_progress = on_head, on_progress
+        self._in_head, self._keep_alive, self.reusable, self.untouched = True, False, False, True
+        self._without_body = method == "HEAD"
+        self._start = self._filled = 0
+        waiter: asyncio.Future[Body] = self._loop.create_future()
+        self._waiter = waiter
+        transport.write(request)
+        try:
+            return await waiter
+        finally:
+            self._waiter = None
+            if not self.reusable:
+                self.abort()
+
+    def abort(self) -> None:
+        """Close at once. Idempotent."""
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- the response -----------------------------------------------------------------------------
+
+    def _take_head(self) -> bool:
+        """Parse the head if all of it is there."""
+        while True:
+            end = self._memory.find(b"\r\n\r\n", self._start, self._filled)
+            if end < 0:
+                if self._filled == _BUFFER_BYTES:
+                    raise ProtocolError("the response's head is too long")
+                return False
+            status, version, headers = parse_head(bytes(self._buffer[self._start : end]))
+            self._start = end + 4
+            if status >= 200:
+                break
+            if status == 101:
+                raise ProtocolError("the server switches protocols")
+        self._in_head = False
+        self._frame(status, version, headers)
+        self._wanted = 0 if self._on_head is None else self._on_head(status, headers)
+        self._target = self._wanted + 1 if self._length is None else min(self._length, self._wanted + 1)
+        if self._chunks is None and self._target > _BUFFER_BYTES - self._start:
+            come = self._buffer[self._start : self._filled]
+            self._buffer = memoryview(bytearray(self._target + 1))  # room to notice that more comes
+            self._start, self._filled = 0, len(come)
+            self._buffer[: len(come)] = come
+        return True
+
+    def _frame(self, status: int, version: int, headers: Headers) -> None:
+        """How the body's end is told (RFC 9112, section 6.3)."""
+        self._keep_alive = version == 1 and "close" not in headers.get("Connection", "").lower()
+        length, coding = headers.get("Content-Length"), headers.get("Transfer-Encoding")
+        self._length = self._chunks = None
+        if self._without_body or status in (204, 304):
+            self._length = 0
+        elif coding is not None:
+            if coding.lower() != "chunked" or length is not None:
+                raise ProtocolError("the body's framing is not understood")
+            self._chunks = _Chunks()
+        elif length is not None:
+            if not (length.isascii() and length.isdigit() and len(length) < 20):
+                raise ProtocolError("the Content-Length is not a number")
+            self._length = int(length)
+        else:
+            self._keep_alive = False
+
+    def _take_body(self) -> None:
+        chunks = self._chunks
+        if chunks is not None:
+            ended = chunks.feed(bytes(self._buffer[self._start : self._filled]))
+            self._start = self._filled = 0
+            come = len(chunks.data)
+        else:
+            come = self._filled - self._start
+            ended = come >= self._target
+        if self._on_progress is not None:
+            self._on_progress(min(come, self._target))
+        if ended or come >= self._target:
+            self._finish(complete=ended if chunks is not None else self._target == self._length)
+
+    def _finish(self, *, complete: bool) -> None:
+        chunks, waiter = self._chunks, self._waiter
+        if chunks is not None:
+            data = bytes(chunks.data[: self._target])
+            surplus = chunks.over or len(chunks.data) > self._wanted
+        else:
+            data = bytes(self._buffer[self._start : min(self._start + self._target, self._filled)])
+            surplus = self._filled - self._start > self._target or len(data) > self._wanted
+        if self._buffer.obj is not self._memory:
+            self._buffer = memoryview(self._memory)
+        self._start = self._filled = 0
+        self._on_head = self._on_progress = self._chunks = None
+        complete = complete and len(data) <= self._wanted
+        self.reusable = complete and self._keep_alive and not surplus
+        if waiter is not None:
+            waiter.set_result(Body(data, complete))
+
+
+def parse_head(head: bytes) -> tuple[int, int, Headers]:
+    """Status, minor version and headers of a response's head, without its final empty line.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    lines = head.split(b"\r\n")
+    status_line = _STATUS_LINE.fullmatch(lines[0])
+    if status_line is None:
+        raise ProtocolError("the answer is not HTTP/1.1")
+    fields: dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        if not colon or _NAME.fullmatch(name) is None or b"\n" in value or b"\r" in value or b"\0" in value:
+            raise ProtocolError("a header is malformed")
+        key = name.decode("ascii").lower()
+        text = value.strip(b" \t").decode("utf-8", "surrogateescape")
+        if key in fields:
+            if key == "content-length" and fields[key] != text:
+                raise ProtocolError("the response has two lengths")
+            continue
+        fields[key] = text
+    return int(status_line[2]), int(status_line[1]), Headers(fields)
+
+
+class _Chunks:
+    """The chunked transfer coding (RFC 9112, section 7.1).
+
+    Attributes:
+        data: decoded so far.
+        over: bytes follow the end.
+    """
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.over = False
+        self._pending = b""
+        self._left = 0  # bytes of the present chunk to come
+        self._behind_chunk = False  # at the line end that closes a chunk
+        self._in_trailers = False
+
+    def feed(self, coded: bytes) -> bool:
+        """Take the next bytes; True at the end of the body."""
+        coded = self._pending + coded
+        at = 0
+        while True:
+            if self._left:
+                part = coded[at : at + self._left]
+                self.data += part
+                at += len(part)
+                self._left -= len(part)
+                if self._left:
+                    break
+                self._behind_chunk = True
+            end = coded.find(b"\r\n", at)
+            if end < 0:
+                if len(coded) - at > _MAX_LINE_BYTES:
+                    raise ProtocolError("a line of the chunked body is too long")
+                break
+            line, at = coded[at:end], end + 2
+            if self._behind_chunk:
+                if line:
+                    raise ProtocolError("a chunk is longer than it says")
+                self._behind_chunk = False
+            elif self._in_trailers:
+                if not line:
+                    self.over = at < len(coded)
+                    return True
+            else:
+                size = _CHUNK_SIZE.fullmatch(line)
+                if size is None:
+                    raise ProtocolError("a chunk's size is malformed")
+                self._left = int(size[1], 16)
+                self._in_trailers = self._left == 0
+        self._pending = coded[at:]
+        return False
+
+
+class Endpoint(NamedTuple):
+    """Where connections go to."""
+
+    host: str
+    port: int
+    tls: bool
+
+
+class ConnectionPool:
+    """Connections of one event loop, kept for the next request while they are young.
+
+    Args:
+        ssl_context: for https; True for the system's trust, False to trust anyone.
+        connect_timeout_s: to connect and to agree on TLS.
+        keepalive_s: an idle connection is not used after this time.
+    """
+
+    def __init__(self, *, ssl_context: ssl.SSLContext | bool, connect_timeout_s: float, keepalive_s: float) -> None:
+        self._ssl = ssl_context
+        self._connect_timeout_s = connect_timeout_s
+        self._keepalive_s = keepalive_s
+        self._idle: dict[Endpoint, deque[Connection]] = {}
+        self._open: set[Connection] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def take(self, endpoint: Endpoint, *, fresh: bool = False) -> tuple[Connection, bool]:
+        """A connection that is used by nobody else, and whether it was used before.
+
+        Raises:
+            OSError: none can be made; TimeoutError is one.
+        """
+        loop = asyncio.get_running_loop()
+        idle = self._idle.get(endpoint)
+        while idle and not fresh:
+            connection = idle.pop()
+            if connection.reusable and loop.time() - connection.idle_since < self._keepalive_s:
+                return connection, True
+            connection.abort()
+        async with asyncio.timeout(self._connect_timeout_s):
+            connection = await self._connect(endpoint, loop)
+        if self._closed:
+            connection.abort()
+            raise ConnectionAbortedError("the pool was closed")
+        return connection, False
+
+    async def _connect(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop) -> Connection:
+        context = self._context() if endpoint.tls else None
+        addresses = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+        sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=0.25, loop=loop)
+        _, connection = await loop.create_connection(
+            lambda: Connection(loop, self._open),
+            sock=sock,
+            ssl=context,
+            server_hostname=None if context is None else endpoint.host,
+        )
+        return connection
+
+    def give_back(self, endpoint: Endpoint, connection: Connection) -> None:
+        """The exchange has ended; the connection is kept if it can be."""
+        if not connection.reusable or self._closed:
+            connection.abort()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.setdefault(endpoint, deque()).append(connection)
+        if self._sweep is None:
+            self._sweep = loop.call_later(self._keepalive_s, self._drop_old)
+
+    def _drop_old(self) -> None:
+        """Close what has been idle for too long."""
+        self._sweep = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for idle in self._idle.values():
+            while idle and (not idle[0].reusable or now - idle[0].idle_since >= self._keepalive_s):
+                idle.popleft().abort()
+        if any(self._idle.values()):
+            self._sweep = loop.call_later(self._keepalive_s, self._drop_old)
+
+    def _context(self) -> ssl.SSLContext:
+        if isinstance(self._ssl, bool):
+            context = ssl.create_default_context()
+            if not self._ssl:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            self._ssl = context
+        return self._ssl
+
+    async def close(self) -> None:
+        """Close all connections and wait until they are. Idempotent."""
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        self._idle.clear()
+        open_ = list(self._open)
+        for connection in open_:
+            connection.abort()
+        if open_:
+            await asyncio.wait([connection.closed for connection in open_])

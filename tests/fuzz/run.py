@@ -1,0 +1,139 @@
+"""The long run: ``make fuzz ARGS="--minutes 20"``, or one seed again: ``--seed 123``.
+
+Every failure is printed with the command that repeats it. ``--keep`` writes the damaged file of a seed to
+tests/fuzz/seeds, where it is a test from then on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from ast import literal_eval
+from pathlib import Path
+
+from tests.fuzz import mutations
+from tests.fuzz.judge import judge
+from tests.fuzz.targets import run_atheris
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = Path(__file__).resolve().parent / "seeds"
+CASE_TIMEOUT_S = 30.0
+
+
+class Worker:
+    """A child process that judges seeds; a new one is made after it has died."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def judge(self, seed: int) -> str | None:
+        """What is wrong with a seed's case, or None."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(f"{seed}\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has died, as its empty answer says
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            if not selector.select(CASE_TIMEOUT_S):
+                self.close()
+                return f"no answer after {CASE_TIMEOUT_S} s"
+        answer = process.stdout.readline().rstrip("\n")
+        if not answer:
+            code = process.wait()
+            self.close()
+            return f"the process died, exit status {code}"
+        if answer == "ok":
+            return None
+        self.close()  # memory that grew must not be blamed on the next case
+        return str(literal_eval(answer.removeprefix("fail ")))
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+            )
+        return self._process
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.close()
+
+
+def keep(seed: int) -> Path:
+    """Write the damaged file of a seed to the kept ones."""
+    case = mutations.make(seed)
+    SEEDS.mkdir(exist_ok=True)
+    path = SEEDS / f"{case.base}-{'other' if case.says_other else 'same'}-{seed}.parquet"
+    path.write_bytes(case.data)
+    return path
+
+
+def main() -> int:
+    """Run for as long as asked. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--first", type=int, help="first seed of the run; by default a random one")
+    parser.add_argument("--seed", type=int, help="only this seed, in this process")
+    parser.add_argument("--keep", action="store_true", help="with --seed: keep its file as a test")
+    parser.add_argument("--no-atheris", action="store_true")
+    options = parser.parse_args()
+    if options.seed is not None:
+        case = mutations.make(options.seed)
+        sys.stdout.write(f"{case.base}: {case.what}\n")
+        if options.keep:
+            sys.stdout.write(f"kept as {keep(options.seed)}\n")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "case.parquet"
+            path.write_bytes(case.data)
+            asyncio.run(judge(case, path, options.seed))
+        return 0
+    failures = 0 if options.no_atheris else run_atheris(options.minutes * 60 / 4)
+    share = 1.0 if options.no_atheris else 0.75
+    return 1 if failures + _run(options.minutes * 60 * share, options.first) else 0
+
+
+def _run(seconds: float, first: int | None) -> int:
+    seed = random.randrange(1 << 40) if first is None else first
+    sys.stdout.write(f"damaged files, from seed {seed}\n")
+    stop = time.monotonic() + seconds
+    worker = Worker()
+    failures = done = 0
+    try:
+        while time.monotonic() < stop:
+            wrong = worker.judge(seed)
+            if wrong is not None:
+                failures += 1
+                sys.stdout.write(f"\n{mutations.make(seed).what}\n{wrong}\n")
+                sys.stdout.write(f'again: make fuzz ARGS="--seed {seed}"   (--keep makes it a test)\n')
+            seed += 1
+            done += 1
+    finally:
+        worker.close()
+    sys.stdout.write(f"{done} damaged files, {failures} failures\n")
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())
