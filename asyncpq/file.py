@@ -31,10 +31,12 @@ from asyncpq.storage.base import RequestContext, Validator
 class File:
     """A Parquet object in a store, open for reading. Made by :meth:`asyncpq.Session.open_file`.
 
-    Every method that reads may be called concurrently. ``columns`` are names of top-level columns, or
-    their ordinals where names occur twice; None means all. ``where`` is an expression of
+    Every method that reads may be called concurrently. ``columns`` are names of top-level columns, dotted
+    paths of parts of nested ones (``"a.b"``), or ordinals of top-level columns where names occur twice;
+    None means all. ``where`` is an expression of
     :func:`asyncpq.col`, a list as in pyarrow's ``filters=``, or a ``pyarrow.compute`` expression; what it
-    means is in docs/filter.md.
+    means is in docs/filter.md. ``read_dictionary`` names string and binary columns that come as dictionary
+    arrays, with the pages' own indices, as by pyarrow's option of that name; it leaves other types as they are.
 
     Attributes:
         metrics: of the call of this handle that ended last, whether it returned or raised; of a scan
@@ -71,7 +73,7 @@ class File:
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema, as pyarrow gives it."""
-        fields = tuple(range(len(self._version.metadata.schema.fields)))
+        fields = self._version.metadata.schema.whole_fields
         return file_schema(self._version, fields, self._source.resources.options.read.extension_types)
 
     @property
@@ -120,6 +122,7 @@ class File:
         *,
         limit: int | None = None,
         batch_size: int = DEFAULT_BATCH_SIZE,
+        read_dictionary: Sequence[str] = (),
     ) -> Scan:
         """Stream matching rows in file order.
 
@@ -127,6 +130,7 @@ class File:
             columns, where: see the class.
             limit: at most this many rows.
             batch_size: at most this many rows in a batch.
+            read_dictionary: see the class.
 
         Returns:
             To be used as ``async with file.scan(...) as scan: async for batch in scan``.
@@ -134,15 +138,25 @@ class File:
         Raises:
             ColumnNotFoundError, PredicateTypeError, ...: when the scan is entered.
         """
-        question = Question(columns=_names(columns), where=self._where(where), limit=_count("limit", limit, 0))
+        question = Question(
+            columns=_names(columns),
+            where=self._where(where),
+            limit=_count("limit", limit, 0),
+            read_dictionary=_dictionaries(read_dictionary),
+        )
         size = _count("batch_size", batch_size, 1)
         return Scan(self._prepare(question), batch_size=size or DEFAULT_BATCH_SIZE, limit=question.limit)
 
     async def read(
-        self, columns: Sequence[str | int] | None = None, where: object = None, *, limit: int | None = None
+        self,
+        columns: Sequence[str | int] | None = None,
+        where: object = None,
+        *,
+        limit: int | None = None,
+        read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
         """All matching rows in one table, in file order."""
-        async with self.scan(columns, where, limit=limit) as scan:
+        async with self.scan(columns, where, limit=limit, read_dictionary=read_dictionary) as scan:
             batches = [batch async for batch in scan]
             self.metrics = scan.metrics
             return _table(batches, scan.schema)
@@ -153,6 +167,7 @@ class File:
         columns: Sequence[str | int] | None = None,
         *,
         with_keys: bool = False,
+        read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
         """Rows whose key columns equal the given values: one key, or many in one plan.
 
@@ -162,6 +177,7 @@ class File:
             columns: see the class.
             with_keys: add the int64 column ``key_position``: the position of the key that a row
                 matches, one row for each pair of row and key.
+            read_dictionary: see the class.
 
         Returns:
             The rows in file order, duplicates in the file included; keys without rows give none.
@@ -170,11 +186,24 @@ class File:
             QueryError: no key columns, lists of unequal lengths, or unknown columns.
         """
         wanted, names = Keys(keys), _names(columns)
-        read = wanted.columns(names, with_keys, self._version.metadata.schema)
-        _, table = await self._collect(Question(columns=read, where=wanted.where, prune=wanted.prune))
-        return wanted.finish(table, names, with_keys)
+        dictionaries = _dictionaries(read_dictionary)
+        question = Question(
+            columns=names,
+            keys=wanted.columns(with_keys),
+            where=wanted.where,
+            prune=wanted.prune,
+            read_dictionary=dictionaries,
+        )
+        _, table = await self._collect(question)
+        return wanted.finish(table, with_keys)
 
-    async def take(self, rows: Sequence[int], columns: Sequence[str | int] | None = None) -> pa.Table:
+    async def take(
+        self,
+        rows: Sequence[int],
+        columns: Sequence[str | int] | None = None,
+        *,
+        read_dictionary: Sequence[str] = (),
+    ) -> pa.Table:
         """Rows by their numbers in the file, in the order asked, duplicates included.
 
         It never starts again on a changed object, since row numbers mean one version.
@@ -189,7 +218,9 @@ class File:
             if not 0 <= row < total:
                 raise RowIndexError(f"row {row} is not in a file of {total} rows", url=self.url)
         distinct = sorted(set(rows))
-        _, table = await self._collect(Question(columns=_names(columns), rows=distinct, positional=True))
+        dictionaries = _dictionaries(read_dictionary)
+        question = Question(columns=_names(columns), rows=distinct, positional=True, read_dictionary=dictionaries)
+        _, table = await self._collect(question)
         if len(distinct) == len(rows) and all(left < right for left, right in itertools.pairwise(rows)):
             return table
         if not table.num_columns:
@@ -315,6 +346,13 @@ def _names(columns: Any) -> list[str | int] | None:
         if not isinstance(name, (str, int)) or isinstance(name, bool):
             raise InvalidOptionError(f"columns: {name!r} is neither a name nor an ordinal")
     return names
+
+
+def _dictionaries(names: Any) -> tuple[str, ...]:
+    found = _names(names)
+    if found is None or not all(isinstance(name, str) for name in found):
+        raise InvalidOptionError(f"read_dictionary={names!r}: must be a list of names")
+    return tuple(str(name) for name in found)
 
 
 def _count(name: str, value: Any, least: int) -> int | None:

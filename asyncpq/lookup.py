@@ -12,8 +12,6 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.selection import take_table
 from asyncpq.errors import AmbiguousColumnError, QueryError
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or
-from asyncpq.fetching.planner import resolve_field
-from asyncpq.format.schema import ParquetSchema
 from asyncpq.scalars import as_scalar
 
 KEY_POSITION = "key_position"
@@ -68,44 +66,33 @@ class Keys:
         """Whether ``where`` alone says which rows match."""
         return len(self.names) == 1 or self._count <= 1
 
-    def columns(
-        self, columns: list[str | int] | None, with_keys: bool, schema: ParquetSchema
-    ) -> list[str | int] | None:
-        """The columns to read: those asked for, and the keys' where they are needed to pair rows with keys.
+    def columns(self, with_keys: bool) -> tuple[str, ...]:
+        """The key columns to read behind those asked for: all, where they are needed to pair rows with keys."""
+        return () if self._exact and not with_keys else self.names
 
-        Args:
-            columns: names and ordinals, as the caller asked.
-            schema: of the file, whose top-level fields hold the keys.
-        """
-        if columns is None or (self._exact and not with_keys):
-            return columns
-        fields = dict.fromkeys(resolve_field(schema, name)[0] for name in self.names)
-        asked = {name if isinstance(name, int) else schema.field(name).index for name in columns}
-        return [*columns, *(field.name for field in fields if field.index not in asked)]
-
-    def finish(self, table: pa.Table, columns: list[str | int] | None, with_keys: bool) -> pa.Table:
+    def finish(self, table: pa.Table, with_keys: bool) -> pa.Table:
         """From the rows of ``where`` to the rows of the lookup.
 
         Args:
-            table: rows that satisfy ``where``, with the columns of :meth:`columns`.
-            columns: as the caller asked.
+            table: rows that satisfy ``where``, with the columns asked for, and behind them those of :meth:`columns`.
             with_keys: add the position of the key.
         """
         if self._exact and not with_keys:
             return table
-        if with_keys and KEY_POSITION in table.column_names:
+        num_columns = table.num_columns - len(self.names)
+        if with_keys and KEY_POSITION in table.column_names[:num_columns]:
             raise AmbiguousColumnError(f"the file has a column {KEY_POSITION!r} of its own", column=KEY_POSITION)
         rows, positions = self._pairs(table)
         table = take_table(table, pa.array(rows if with_keys else sorted(set(rows)), pa.int64()))
-        if columns is not None:
-            table = table.select(list(range(len(columns))))
+        table = table.select(list(range(num_columns)))
         if with_keys:
             table = table.append_column(KEY_POSITION, pa.array(positions, pa.int64()))
         return table
 
     def _pairs(self, table: pa.Table) -> tuple[list[int], list[int]]:
         """Pairs of (row in ``table``, position of key), by row, then by position."""
-        columns = [_column(table, name) for name in self.names]
+        first = table.num_columns - len(self.names)
+        columns = [_values_of(table, first + at, name) for at, name in enumerate(self.names)]
         pairs = self._hashed(columns) if self._hashable(columns) else self._compared(columns, table.num_rows)
         return [row for row, _ in pairs], [position for _, position in pairs]
 
@@ -136,13 +123,10 @@ class Keys:
         return sorted(pairs)
 
 
-def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+def _values_of(table: pa.Table, position: int, name: str) -> pa.ChunkedArray:
     """A column, or a leaf of a struct column by its dotted path."""
-    field = name
-    while field not in table.column_names and "." in field:
-        field = field.rpartition(".")[0]
-    column = table.column(field)
-    path = name[len(field) + 1 :]
+    path = name[len(table.field(position).name) + 1 :]
+    column = table.column(position)
     return pc.struct_field(column, path.split(".")) if path else column
 
 

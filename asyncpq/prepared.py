@@ -13,18 +13,18 @@ import pyarrow as pa
 from asyncpq.decoding.filter import Filter, compile_filter
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.row_group import QueryShape
-from asyncpq.decoding.types import field_types, file_schema
+from asyncpq.decoding.types import dictionary_type, field_types, file_schema
 from asyncpq.errors import (
     AmbiguousColumnError,
     AsyncpqError,
-    ColumnNotFoundError,
     ObjectChangedError,
     UnsupportedFeatureError,
 )
-from asyncpq.expressions import Constant, Expression, columns, simplify
-from asyncpq.fetching.planner import Query, plan_read, resolve_field
+from asyncpq.expressions import Constant, Expression, simplify
+from asyncpq.fetching.planner import Query, plan_read, predicate_columns
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
+from asyncpq.format.schema import ParquetSchema, Projection
 from asyncpq.metrics import ReadMetrics
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.read import Read
@@ -40,22 +40,26 @@ class Question(NamedTuple):
     """What a caller asks of a file, in the caller's terms.
 
     Attributes:
-        columns: names of top-level fields, or their ordinals; None for all.
+        columns: names of top-level fields, dotted paths inside them, or ordinals of fields; None for all.
+        keys: names or paths of columns to return behind those, whether they are among them or not.
         where: the predicate, or None.
         prune: a sharper predicate to prune by, implied by ``where``; or None.
         rows: row numbers of the file, sorted and distinct; or None.
         limit: rows wanted in file order, or None.
         rows_only: matching rows are counted, no column is returned.
         positional: the question names row numbers, which mean something in one version only.
+        read_dictionary: names of string and binary columns that come as dictionary arrays.
     """
 
     columns: ColumnNames | None = None
+    keys: Sequence[str] = ()
     where: Expression | None = None
     prune: Expression | None = None
     rows: Sequence[int] | None = None
     limit: int | None = None
     rows_only: bool = False
     positional: bool = False
+    read_dictionary: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -143,11 +147,12 @@ class Preparation:
         options = self.source.resources.options
         schema = version.metadata.schema
         extensions = options.read.extension_types
-        output = resolve_output(version, () if self.question.rows_only else self.question.columns)
+        keys = tuple([schema.projection(name) for name in self.question.keys])
+        output = (*resolve_output(schema, () if self.question.rows_only else self.question.columns), *keys)
         filter_: Filter | None = None
         if self.question.where is not None:
-            names = columns(self.question.where)
-            fields = list(dict.fromkeys(resolve_field(schema, name)[0].index for name in names))
+            found = predicate_columns(schema, self.question.where)
+            fields = list(dict.fromkeys(column.projection.field for column in found.values()))
             kinds = field_types(version, fields, extensions)
             types = {schema.fields[field].name: kind.arrow.type for field, kind in zip(fields, kinds, strict=True)}
             filter_ = compile_filter(self.question.where, types)
@@ -155,9 +160,13 @@ class Preparation:
                 # rows are judged by what the plan fetches columns for; the whole was compiled for its errors
                 filter_ = compile_filter(self._where, types)
         arrow = file_schema(version, output, extensions)
+        dictionaries = _dictionary_fields(version, self.question.read_dictionary)
+        for at, projection in enumerate(output):
+            if projection.field in dictionaries:
+                arrow = arrow.set(at, arrow.field(at).with_type(dictionary_type(arrow.field(at).type)))
         self._check_types(arrow)
         limits = DecodeLimits(options.read.verify_crc, options.limits.max_page_bytes, options.limits.max_decoded_bytes)
-        return QueryShape(arrow, output, filter_, limits, extensions)
+        return QueryShape(arrow, output, filter_, limits, extensions, dictionaries)
 
     def _check_types(self, schema: pa.Schema) -> None:
         """A read that starts again must still give the columns that were asked for."""
@@ -187,33 +196,46 @@ class Preparation:
             self.source.resources.metrics.add(self.metrics)
 
 
-def resolve_output(version: FileVersion, names: ColumnNames | None) -> tuple[int, ...]:
-    """Ordinals of the top-level fields asked for, in the order asked.
+def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Projection, ...]:
+    """The top-level fields asked for, or parts of them, in the order asked.
+
+    Several paths into one field give it once, where the first of them stands.
 
     Raises:
-        ColumnNotFoundError, AmbiguousColumnError: no such field, or several of that name.
+        ColumnNotFoundError, AmbiguousColumnError: no such column, several of that name, or one asked for twice.
+    """
+    if names is None:
+        return schema.whole_fields
+    asked: dict[int, list[int]] = {}
+    for name in names:
+        projection = schema.projection(name)
+        leaves = asked.setdefault(projection.field, [])
+        if not set(leaves).isdisjoint(projection.leaves):
+            raise AmbiguousColumnError(f"a column is asked for twice in {list(names)!r}")
+        leaves += projection.leaves
+    return tuple([Projection(field, tuple(sorted(leaves))) for field, leaves in asked.items()])
+
+
+def _dictionary_fields(version: FileVersion, names: Sequence[str]) -> frozenset[int]:
+    """Ordinals of the fields that are to come as dictionary arrays.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError: no such column, or several of that name.
+        UnsupportedFeatureError: a nested column, or an encrypted file.
     """
     schema = version.metadata.schema
-    if names is None:
-        return tuple(range(len(schema.fields)))
-    output: list[int] = []
+    fields: set[int] = set()
     for name in names:
-        if isinstance(name, int):
-            if not 0 <= name < len(schema.fields):
-                raise ColumnNotFoundError(f"no column {name} in a file of {len(schema.fields)} columns")
-            output.append(name)
-            continue
-        field, _ = resolve_field(schema, name)
-        if field.name != name:
+        projection = schema.projection(name)
+        flat = [schema.leaves[leaf].is_flat for leaf in projection.leaves] == [True]
+        if not flat or version.decryption is not None:
             raise UnsupportedFeatureError(
-                "a leaf inside a nested column cannot be returned alone yet",
+                "read_dictionary is for columns that are neither nested nor encrypted",
                 column=name,
-                hint=f"Ask for the whole column {field.name!r}.",
+                hint="Leave the column out of read_dictionary.",
             )
-        output.append(field.index)
-    if len(set(output)) < len(output):
-        raise AmbiguousColumnError(f"a column is asked for twice in {list(names)!r}")
-    return tuple(output)
+        fields.add(projection.field)
+    return frozenset(fields)
 
 
 def _row_group_rows(version: FileVersion, rows: Sequence[int] | None) -> Mapping[int, RowRanges] | None:

@@ -6,15 +6,16 @@ import asyncio
 import hashlib
 import os
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
+from types import TracebackType
 from typing import Any, TypeVar
 
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import CacheTier
-from asyncpq.errors import AsyncpqError, DeadlineExceededError, UsageError
+from asyncpq.errors import DeadlineExceededError, UsageError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import SessionOptions
 from asyncpq.storage.base import Store, StoreLimits
@@ -209,25 +210,13 @@ class Resources:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    @asynccontextmanager
-    async def deadline(self, url: str) -> AsyncIterator[None]:
+    def deadline(self, url: str) -> Deadline:
         """Bounds what is done inside by ``read_timeout_s``.
 
         Raises:
             DeadlineExceededError: the time is over.
         """
-        timeout_s = self.options.retry.read_timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                yield
-        except TimeoutError as error:
-            if isinstance(error, AsyncpqError):
-                raise
-            raise DeadlineExceededError(
-                f"not done after {timeout_s} s",
-                url=url,
-                hint="Raise RetryOptions.read_timeout_s if the store is slow.",
-            ) from error
+        return Deadline(self.options.retry.read_timeout_s, url)
 
     # -- what is shared ---------------------------------------------------------------------------
 
@@ -264,6 +253,32 @@ class Resources:
                 # the thread still uses what the read owns: leave only once it has ended
                 await asyncio.wait((asyncio.wrap_future(running),))
             raise
+
+
+class Deadline:
+    """``async with``: :func:`asyncio.timeout` that says what was not done, and which option allows more time."""
+
+    __slots__ = ("_timeout", "_timeout_s", "_url")
+
+    def __init__(self, timeout_s: float | None, url: str) -> None:
+        self._timeout = asyncio.timeout(timeout_s)
+        self._timeout_s = timeout_s
+        self._url = url
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, traceback)
+        except TimeoutError as timeout:
+            raise DeadlineExceededError(
+                f"not done after {self._timeout_s} s",
+                url=self._url,
+                hint="Raise RetryOptions.read_timeout_s if the store is slow.",
+            ) from timeout
 
 
 def _namespace(protocol: str, options: Mapping[str, Any]) -> str:

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 from asyncpq.decoding.assemble import PagedSource, StreamedSource
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
+from asyncpq.decoding.nested_leaf import NestedLeaf
 from asyncpq.decoding.page import Dictionary, Page
-from asyncpq.decoding.types import field_types, leaf_decoder
+from asyncpq.decoding.types import leaf_decoder
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.footer import FooterDecoder, FooterFound
 from asyncpq.format.metadata import ColumnChunk, decode_file_metadata
@@ -108,12 +109,12 @@ class OpenFile:
         (chunk,) = self.chunks(column, group)
         return StreamedSource(self.decoder(column), chunk, self.num_rows(group), limits)
 
-    def whole(self, column: int = 0, group: int = 0) -> FieldSource:
+    def whole(self, column: int = 0, group: int = 0, num_rows: int | None = None) -> FieldSource:
         """With all bytes."""
-        field = self.field(column)
-        (kind,) = field_types(self.version, [column], self.extensions)
-        chunks = self.chunks(column, group)
-        source = FieldSource(self.metadata, field, chunks, self.num_rows(group), kind.arrow.type, kind.arrow_schema)
-        for position, chunk in enumerate(chunks):
-            source.feed(position, self.bytes_of(chunk))
-        return source
+        num_rows = self.num_rows(group) if num_rows is None else num_rows
+        leaves: dict[int, NestedLeaf] = {}
+        for index in range(self.field(column).first_leaf, self.field(column).leaf_stop):
+            chunk = self.version.chunk(group, index)
+            leaves[index] = NestedLeaf(self.metadata.schema.leaves[index], chunk, num_rows, paged=False)
+            leaves[index].feed(self.bytes_of(chunk))
+        return FieldSource(self.version, self.field(column), leaves, num_rows, self.extensions)

@@ -10,9 +10,12 @@ import base64
 import copy
 import functools
 import io
+import pickle
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -156,14 +159,20 @@ def _unknown_fields() -> Iterator[Hostile]:
     for levels in (65, 200):
         for kind in (STRUCT, LIST):
             what = "structs" if kind == STRUCT else "lists"
-            data = _footer(lambda footer, field=_nest(levels, kind): footer.fields.append(field))  # type: ignore[misc]
+            field = _nest(levels, kind)
+            data = _footer(lambda footer, field=field: footer.fields.append(field))  # type: ignore[misc]
             yield Hostile("unknown nested fields", f"{levels} {what} in the footer", data, None, Limit)
     text = write(_parts().footer)
     deep = text[:-1] + b"\x0c\x90\x03" + b"\x1c" * 100_000 + bytes(100_001) + b"\0"
     yield Hostile("unknown nested fields", "100,000 structs in the footer", _with_footer(deep), None, Limit)
     data = _page(lambda header: header.fields.append(_nest(100)))
     yield Hostile("unknown nested fields", "100 structs in a page header", data, bases.table("plain"), Limit, "id")
-    data = _index(lambda chunk: chunk.offset_index and chunk.offset_index.fields.append(_nest(100)))
+
+    def nested(chunk: ChunkPart) -> None:
+        assert chunk.offset_index is not None
+        chunk.offset_index.fields.append(_nest(100))
+
+    data = _index(nested)
     yield Hostile("unknown nested fields", "100 structs in an OffsetIndex", data, bases.table("plain"), None)
 
 
@@ -467,7 +476,7 @@ def _bombs() -> Iterator[Hostile]:
     _resize(page.header, page.body, many)
     yield of("2^31 deltas of no bits", _bomb(parts, many))
     # compression: a page of zeros, claimed rightly and wrongly
-    zeros = 128 << 20
+    zeros = 100 << 20
     for codec, code in (("zstd", 6), ("gzip", 2), ("brotli", 4), ("snappy", 1), ("lz4_raw", 7)):
         small = 20 << 20  # more takes the other codecs long to write
         size = zeros if codec in ("zstd",) else small
@@ -483,13 +492,13 @@ def _bombs() -> Iterator[Hostile]:
         page.header.struct(5).set(1, 9)
         yield Hostile("bombs", f"the same, said to be 78 bytes ({codec})", _bomb(parts, 9), None, Corrupt)
     for said, values, options in (
-        ("a dictionary of one long string", pa.array(["x" * 100_000] * 3000), {}),
-        ("a list of one long string", pa.array([["x" * 100_000] * 2] * 1500), {}),
+        ("a dictionary of one long string", pa.array(["x" * 100_000] * 1000), {}),
+        ("a list of one long string", pa.array([["x" * 100_000] * 2] * 500), {}),
         ("lists of many lists", pa.array([[[7] * 100] * 1000] * 100), {}),
-        ("nulls in lists of 100,000", pa.nulls(2000, pa.list_(pa.int64(), 100_000)), {}),
+        ("nulls in lists of 100,000", pa.nulls(200, pa.list_(pa.int64(), 100_000)), {}),
         (
             "prefixes of a long string",
-            pa.array(["x" * 100_000] * 3000),
+            pa.array(["x" * 100_000] * 1000),
             {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
         ),
     ):
@@ -608,3 +617,14 @@ THREATS = tuple(_MAKERS)
 def hostile_files(threat: str) -> Iterator[Hostile]:
     """The files of one of :data:`THREATS`, one after another: some are large."""
     yield from _MAKERS[threat]()
+
+
+def main(folder: str, *threats: str) -> None:
+    """Write the files of some threats, pickled: making some takes more memory than reading them may."""
+    files = [case for threat in threats for case in hostile_files(threat)]
+    for number, case in enumerate(files):
+        (Path(folder) / f"{number:04d}").write_bytes(pickle.dumps(case))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,15 +1,20 @@
-"""Asks everything of the hostile files of one threat, in a process of its own, whose memory is measured.
+"""Asks everything of the hostile files of some threats, in a process of its own, whose memory is measured.
 
-``python -m tests.hostile_run "row counts"`` prints a line for each thing that went wrong, then ``done``.
+``python -m tests.hostile_run "row counts" names`` prints a line for each thing that went wrong, then how many
+files there were.
 """
 
 from __future__ import annotations
 
 import asyncio
+import pickle
 import re
 import resource
+import subprocess
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +24,12 @@ import asyncpq
 from asyncpq.testing import ObjectServer
 from tests.fuzz import bases
 from tests.fuzz.judge import same
-from tests.hostile import Hostile, hostile_files
+from tests.hostile import Hostile
 
 KEY = "lake/hostile.parquet"
 LIMITS = asyncpq.LimitOptions(max_page_bytes=16 << 20, max_decoded_bytes=64 << 20)
 MAX_REQUESTS = 100  # of all questions to one file, which has at most 16 column chunks
-GROWTH = 160 << 10  # KiB that all files of a threat may take, of which the limits above allow 64 MiB
+GROWTH = 128 << 10  # KiB that all files may take, of which the limits above allow 64 MiB
 
 Question = tuple[str, Callable[[asyncpq.File], Awaitable[Any]], Callable[[pa.Table], Any]]
 
@@ -109,7 +114,7 @@ def _judge_error(case: Hostile, name: str, error: asyncpq.AsyncpqError) -> list[
     text = str(error)
     if error.url is None or not text.isprintable():
         return [f"{name}: no url, or text that is not printable: {text!r}"]
-    if case.column is not None and error.column != case.column:
+    if case.column is not None and case.column != error.column and repr(case.column) not in text:
         return [f"{name}: the column {error.column!r} is blamed: {text}"]
     return []
 
@@ -126,20 +131,29 @@ def _judge_requests(server: ObjectServer, case: Hostile) -> list[str]:
     return wrong
 
 
-async def main(threat: str) -> None:
-    """Every file of the threat."""
+def _load(path: Path) -> Hostile:
+    case: Hostile = pickle.loads(path.read_bytes())
+    return case
+
+
+async def main(paths: list[Path]) -> None:
+    """Every pickled file."""
     good = Hostile("", "none", bases.data("plain"), bases.table("plain"), None)
     async with ObjectServer() as server:
         failures = [f"a good file: {text}" for text in await ask(server, good)]
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        for case in hostile_files(threat):
+        for path in paths:
+            case = _load(path)
             failures += [f"{case.name}: {text}" for text in await ask(server, case)]
             grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
             if grown > GROWTH:
                 failures.append(f"{case.name}: memory grew by {grown} KiB")
                 before += grown
-    sys.stdout.write("\n".join([*failures, "done"]))
+    sys.stdout.write("\n".join([*failures, f"{len(paths)} files"]))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as made:
+        # the process that makes them may be large, this one must not be
+        subprocess.run([sys.executable, "-m", "tests.hostile", made, *sys.argv[1:]], check=True)
+        asyncio.run(main(sorted(Path(made).iterdir())))

@@ -89,6 +89,10 @@ class PagedSource:
         """The page that begins at ``first_row`` will come; told in row order, before it does."""
         self._expected.append(first_row)
 
+    @property
+    def has_dictionary(self) -> bool:
+        return self.dictionary is not None
+
     def has(self, first_row: int) -> bool:
         """Whether the page that begins at ``first_row`` has come."""
         return first_row in self._arrived
@@ -124,19 +128,24 @@ class PagedSource:
                 pieces.append(self._pick(last, here, limits))
                 need = rows.clip(last.stop_row, rows.stop)
         few = need.num_rows <= _FEW_ROWS
-        for run in self._runs(need, alone=few):
+        runs = self._runs(need, alone=few)
+        for run in runs:
             picked = self._pick_few(run, need, limits) if few else None
             if picked is not None:
                 pieces.append(picked)
                 continue
-            for array in self._decode(run, limits):
+            arrays = self._decode(run, limits)
+            for array in arrays:
                 self._last = array
                 here = need.clip(array.first_row, array.stop_row)
                 if here:
                     piece = self._pick(array, here, limits)
                     pieces.append(piece)
+                    if len(runs) == len(arrays) == 1:
+                        break  # held to the limit by its decoder
                     # without a dictionary the piece is a slice, and holds on to all of the array
-                    size += array.weight if array.dictionary is None else piece.nbytes
+                    held = piece.indices if isinstance(piece, pa.DictionaryArray) else piece
+                    size += array.weight if array.dictionary is None else held.nbytes
                     if size > limits.max_decoded_bytes:
                         raise refuse("pages", size, limits.max_decoded_bytes, self._decoder.leaf.dotted)
         return join(pieces, self._decoder.arrow_type)
@@ -203,9 +212,8 @@ class PagedSource:
 
     def _pick(self, array: LeafArray, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
         values = take_rows(array.values, rows, array.first_row)
-        if array.dictionary is None:
-            # a slice holds on to its page: few rows leave it
-            return pa.concat_arrays([values]) if rows.num_rows <= _FEW_ROWS else values
+        if array.dictionary is None and rows.num_rows <= _FEW_ROWS:
+            values = pa.concat_arrays([values])  # a slice holds on to its page: few rows leave it
         return self._decoder.dense(array._replace(values=values), limits)
 
     def discard_before(self, row: int) -> None:

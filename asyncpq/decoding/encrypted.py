@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,12 +17,13 @@ from asyncpq.decoding.arrow import typed_error
 from asyncpq.decoding.decoded_size import refuse
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.nested_leaf import NestedLeaf
 from asyncpq.decoding.selection import join
-from asyncpq.errors import CorruptFileError, InvalidOptionError, UnsupportedFeatureError
+from asyncpq.decoding.types import projected_field
+from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.footer import MAGIC, TRAILER_BYTES
-from asyncpq.format.metadata import ColumnChunk
-from asyncpq.format.schema import Field
+from asyncpq.format.schema import Field, Projection
 
 
 class SparseFile(io.RawIOBase):
@@ -138,26 +139,31 @@ class EncryptedFieldSource(FieldSource):
         self,
         version: FileVersion,
         field: Field,
-        chunks: Sequence[ColumnChunk],
-        row_group: int,
+        leaves: Mapping[int, NestedLeaf],
         num_rows: int,
-        arrow_type: pa.DataType,
+        extensions: frozenset[str],
+        row_group: int,
     ) -> None:
-        super().__init__(version.metadata, field, chunks, num_rows, arrow_type, None)
-        self._version = version
+        super().__init__(version, field, leaves, num_rows, extensions)
         self._row_group = row_group
 
-    def _decode(self, limits: DecodeLimits) -> pa.Array:
+    def _decode_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
         name, version, decryption = self._field.name, self._version, self._version.decryption
-        claimed = sum(chunk.total_uncompressed_size for chunk in self._chunks)
+        read = [self._leaves[leaf] for leaf in leaves]
+        claimed = sum(leaf.chunk.total_uncompressed_size for leaf in read)
         if claimed > limits.max_decoded_bytes:
             raise refuse("an encrypted column", claimed, limits.max_decoded_bytes, name)
         if not isinstance(decryption, FileDecryption):
             raise UnsupportedFeatureError("the column is encrypted", column=name)
-        pieces = [(chunk.start, b"".join(parts)) for chunk, parts in zip(self._chunks, self._data, strict=True)]
+        pieces = [(leaf.chunk.start, b"".join(leaf.parts)) for leaf in read]
         pieces.append((version.footer_start, version.footer))
-        paths = [".".join(chunk.path) for chunk in self._chunks]
-        table = decryption.read(SparseFile(version.size, pieces), self._row_group, paths, verify_crc=limits.verify_crc)
+        paths = [leaf.leaf.dotted for leaf in read]
+        try:
+            table = decryption.read(
+                SparseFile(version.size, pieces), self._row_group, paths, verify_crc=limits.verify_crc
+            )
+        except AsyncpqError as error:
+            raise error.locate(column=name) from error.__cause__
         if table.num_columns != 1:
             raise UnsupportedFeatureError("an encrypted column whose name occurs twice", column=name)
         if table.num_rows != self._num_rows:
@@ -166,6 +172,7 @@ class EncryptedFieldSource(FieldSource):
             raise refuse("an encrypted column", table.nbytes, limits.max_decoded_bytes, name)
         self.pages_decoded += 1
         column = table.column(0)
-        if column.type != self._arrow_type:  # an extension type that is not allowed
-            column = column.cast(self._arrow_type)
-        return join(column.chunks, self._arrow_type)
+        kind = projected_field(version, Projection(self._field.index, leaves), self._extensions).type
+        if column.type != kind:  # an extension type that is not allowed
+            column = column.cast(kind)
+        return join(column.chunks, kind)

@@ -1,151 +1,226 @@
-"""A top-level field, nested or not, read as whole column chunks."""
+"""A top-level field that is not one flat column: its leaves' pages to rows of the whole field, or of a part."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import read_table, typed_error
-from asyncpq.decoding.decoded_size import check_nested, leaf_bounds, leaf_types, refuse
+from asyncpq.decoding.arrow import read_leaves, typed_error
+from asyncpq.decoding.decoded_size import leaf_bounds, leaf_types, nested_bytes, refuse
 from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.nested_leaf import LeafPages, NestedLeaf
+from asyncpq.decoding.nested_merge import Part, merge
+from asyncpq.decoding.nested_splice import FieldTemplate
 from asyncpq.decoding.selection import join, take_rows
-from asyncpq.decoding.splice import splice_field
+from asyncpq.decoding.types import field_template, field_types, projected_field
 from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
-from asyncpq.format.metadata import ColumnChunk, FileMetadata
-from asyncpq.format.page_header import PageType, PageWalker
-from asyncpq.format.schema import Field, PhysicalType
+from asyncpq.fetching.version import FileVersion
+from asyncpq.format.schema import Field, PhysicalType, Projection
 from asyncpq.pruning.row_ranges import RowRanges
+
+_FEW_ROWS = 8  # are copied: slices of their pages would hold on to all of them
 
 
 class FieldSource:
-    """A top-level field read as whole column chunks of all its leaves, nested or not.
+    """A field whose leaves come page by page or as whole column chunks.
+
+    Leaves whose pages hold the same rows are decoded together; the others one by one, each cut to the
+    wanted rows, and merged.
 
     Args:
-        metadata: the footer.
+        version: the file.
         field: a top-level field.
-        chunks: its leaves' chunks in schema order.
+        leaves: what was fetched of those of its leaves that are read, by ordinal in the schema.
         num_rows: rows of the row group.
-        arrow_type: what pyarrow gives the field in this file.
-        arrow_schema: value of ``ARROW:schema`` for a file of this field alone, or None.
+        extensions: allowed extension types.
     """
 
     def __init__(
         self,
-        metadata: FileMetadata,
+        version: FileVersion,
         field: Field,
-        chunks: Sequence[ColumnChunk],
+        leaves: Mapping[int, NestedLeaf],
         num_rows: int,
-        arrow_type: pa.DataType,
-        arrow_schema: bytes | None,
-        *,
-        padded: bool = False,
+        extensions: frozenset[str],
     ) -> None:
-        self._padded = padded
-        self._metadata = metadata
+        self._version = version
         self._field = field
-        self._chunks = tuple(chunks)
+        self._leaves = leaves
         self._num_rows = num_rows
-        self._arrow_type = arrow_type
-        self._arrow_schema = arrow_schema
-        self._data: list[list[bytes]] = [[] for _ in chunks]
-        self._missing = sum(chunk.stop - chunk.start for chunk in chunks)
-        self._decoded: pa.Array | None = None
+        self._extensions = extensions
+        self._whole: dict[tuple[int, ...], pa.Array] = {}  # leaves read as whole chunks, decoded
         self.pages_decoded = 0
 
-    @property
-    def rows_available(self) -> int:
-        return self._num_rows if self._missing == 0 else 0
+    def select(self, rows: RowRanges, limits: DecodeLimits, leaves: Sequence[int] | None = None) -> pa.Array:
+        """The values of exactly ``rows``, which have arrived, of the field cut to ``leaves`` (default: all here).
 
-    def feed(self, leaf_position: int, data: bytes) -> None:
-        """The next bytes of the chunk of the ``leaf_position``-th leaf of the field."""
-        self._data[leaf_position].append(data)
-        self._missing -= len(data)
-
-    def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
-        if self._decoded is None:
-            try:
-                self._decoded = self._decode(limits)
-            except (pa.ArrowException, OverflowError) as error:
-                raise typed_error(error, "pages cannot be put together").locate(column=self._field.name) from error
-            self._data = [[] for _ in self._chunks]
-        return take_rows(self._decoded, rows, 0)
-
-    def _decode(self, limits: DecodeLimits) -> pa.Array:
-        claimed = sum(chunk.total_uncompressed_size for chunk in self._chunks)
-        if claimed > limits.max_decoded_bytes:
-            raise refuse("a nested column", claimed, limits.max_decoded_bytes, self._field.name)
-        data = self._checked_data(limits)
-        file = splice_field(
-            self._metadata,
-            self._field,
-            list(zip(self._chunks, data, strict=True)),
-            num_rows=self._num_rows + 1,
-            arrow_schema=self._arrow_schema,
-        )
+        Raises:
+            CorruptFileError: pages are not what header, index or footer say of them, or leaves contradict
+                each other.
+            ResourceLimitError: they would decode to more bytes than allowed.
+        """
         try:
-            column = read_table(file, verify_crc=limits.verify_crc).column(0)
+            return self._select(rows, limits, tuple(self._leaves if leaves is None else leaves))
         except AsyncpqError as error:
             raise error.locate(column=self._field.name) from error.__cause__
-        if len(column) != self._num_rows:
-            raise CorruptFileError(
-                f"a row group of {self._num_rows} rows whose pages hold {len(column)}", column=self._field.name
-            )
-        return join(column.chunks, self._arrow_type)
+        except (pa.ArrowException, OverflowError) as error:
+            raise typed_error(error, "pages cannot be put together").locate(column=self._field.name) from error
 
-    def _checked_data(self, limits: DecodeLimits) -> list[bytes]:
-        """The chunks' bytes, known to be whole pages that do not decode to more than allowed."""
+    def _select(self, rows: RowRanges, limits: DecodeLimits, leaves: tuple[int, ...]) -> pa.Array:
+        paged = tuple([leaf for leaf in leaves if self._leaves[leaf].paged])
+        whole = tuple([leaf for leaf in leaves if leaf not in paged])
+        if not paged:
+            return take_rows(self._whole_chunks(whole, limits), rows, 0)
+        pages = {leaf: self._leaves[leaf].pages_of(rows, limits) for leaf in paged}
+        groups: dict[RowRanges, list[int]] = {}
+        for leaf, some in pages.items():
+            groups.setdefault(some.rows, []).append(leaf)
+        alone = len(groups) == 1 and not whole
+        arrays = self._decode(pages, list(groups.values()), limits, as_storage=not alone)
+        parts: list[Part] = []
+        for (held, group), array in zip(groups.items(), arrays, strict=True):
+            array = take_rows(array, _positions(rows, held), 0)
+            parts.append(Part(tuple(group), pa.concat_arrays([array]) if rows.num_rows <= _FEW_ROWS else array))
+        if whole:
+            parts.append(Part(whole, take_rows(self._whole_chunks(whole, limits, as_storage=True), rows, 0)))
+        return parts[0].array if alone else self._merged(parts, leaves)
+
+    def _merged(self, parts: Sequence[Part], leaves: tuple[int, ...]) -> pa.Array:
+        (kind,) = field_types(self._version, [self._field.index], self._extensions)
+        target = projected_field(self._version, Projection(self._field.index, leaves), self._extensions)
+        return merge(parts, kind.arrow.type, self._field.first_leaf, target.type)
+
+    def _whole_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool = False) -> pa.Array:
+        """All rows of leaves that came as whole chunks; decoded once."""
+        array = self._whole.get(leaves)
+        if array is None:
+            array = self._whole[leaves] = self._decode_chunks(leaves, limits, as_storage=as_storage)
+        return array
+
+    def _decode_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
+        claimed = sum(self._leaves[leaf].chunk.total_uncompressed_size for leaf in leaves)
+        if claimed > limits.max_decoded_bytes:
+            raise refuse("a nested column", claimed, limits.max_decoded_bytes, self._field.name)
+        pages = {leaf: self._leaves[leaf].pages_of(RowRanges.all(self._num_rows), limits) for leaf in leaves}
+        (array,) = self._decode(pages, [leaves], limits, as_storage=as_storage)
+        return array
+
+    def _decode(
+        self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], limits: DecodeLimits, *, as_storage: bool
+    ) -> list[pa.Array]:
+        """For each group of leaves, whose pages hold the same rows, the field cut to them.
+
+        Args:
+            as_storage: without extension types, which cannot be made of some of their leaves.
+        """
+        version, field = self._version, self._field
+        (kind,) = field_types(version, [field.index], self._extensions)
+        self._check_size(pages, groups, kind.arrow.type, limits)
+        template = field_template(version, field, self._extensions, as_storage=as_storage)
+        columns = self._read(template, pages, groups, limits)
+        arrays: list[pa.Array] = []
+        for group, column in zip(groups, columns, strict=True):
+            rows = pages[group[0]].rows
+            if len(column) != rows.num_rows:
+                raise CorruptFileError(f"pages planned to hold {rows.num_rows} rows hold {len(column)}")
+            array = join(column.chunks, column.type)
+            for leaf in group:
+                pages[leaf].check_rows(array, kind.arrow.type, field.first_leaf, group, self._leaves[leaf].leaf)
+            arrays.append(array)
+        self.pages_decoded += sum([len(some.content.pages) for some in pages.values()])
+        return arrays
+
+    def _read(
+        self,
+        template: FieldTemplate,
+        pages: Mapping[int, LeafPages],
+        groups: Sequence[Sequence[int]],
+        limits: DecodeLimits,
+        *,
+        as_dictionary: Sequence[str] = (),
+    ) -> list[pa.ChunkedArray]:
+        """Splice and decode. The footer claims one row more than any leaf holds, so that none is cut short."""
+        rows = max(some.rows.num_rows for some in pages.values())
+        file = template.splice({leaf: some.content for leaf, some in pages.items()}, num_rows=rows + 1)
+        first = self._field.first_leaf
+        return read_leaves(
+            file,
+            [[leaf - first for leaf in group] for group in groups],
+            verify_crc=limits.verify_crc,
+            as_dictionary=as_dictionary,
+        )
+
+    # -- sizes ------------------------------------------------------------------------------------
+
+    def _check_size(
+        self,
+        pages: Mapping[int, LeafPages],
+        groups: Sequence[Sequence[int]],
+        kind: pa.DataType,
+        limits: DecodeLimits,
+    ) -> None:
+        """Refuse before decoding what would not fit."""
         limit = limits.max_decoded_bytes
-        kinds = leaf_types(self._arrow_type)
-        if len(kinds) != len(self._chunks):
+        kinds = leaf_types(kind)
+        first = self._field.first_leaf
+        if len(kinds) != self._field.leaf_stop - first:
             raise UnsupportedFeatureError(
-                f"pyarrow gives {len(kinds)} leaves to a field that has {len(self._chunks)}", column=self._field.name
+                f"pyarrow gives {len(kinds)} leaves to a field that has {self._field.leaf_stop - first}"
             )
-        data: list[bytes] = []
         proven = possible = 0
-        for at, (chunk, parts) in enumerate(zip(self._chunks, self._data, strict=True)):
-            chunk_data = b"".join(parts)
-            leaf = self._metadata.schema.leaves[self._field.first_leaf + at]
-            if chunk.num_values < self._num_rows:
-                raise CorruptFileError(
-                    f"a column chunk of {chunk.num_values} values in {self._num_rows} rows", column=leaf.dotted
-                )
-            walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=self._padded)
+        for number, some in pages.items():
+            leaf = self._leaves[number].leaf
+            content = some.content
+            chunk = content.chunk._replace(num_values=content.num_values)
             try:
-                pages = walker.feed(chunk_data)
-                walker.finish()
-                bounds = leaf_bounds(leaf, chunk, pages, *kinds[at], limit)
+                bounds = leaf_bounds(leaf, chunk, some.pages, *kinds[number - first], limit)
             except AsyncpqError as error:
                 raise error.locate(column=leaf.dotted) from error.__cause__
-            self.pages_decoded += sum(page.header.type != PageType.DICTIONARY_PAGE for page in pages)
-            data.append(chunk_data[: walker.stop - chunk.start])
             proven += bounds[0]
             possible += bounds[1]
             if proven > limit:
                 raise refuse("the pages of a nested column in one row group", proven, limit, leaf.dotted)
         if proven + possible > limit:
-            self._check_exactly(data, limits)
-        return data
+            self._check_exactly(pages, groups, limits)
 
-    def _check_exactly(self, data: Sequence[bytes], limits: DecodeLimits) -> None:
+    def _check_exactly(
+        self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], limits: DecodeLimits
+    ) -> None:
         """Decode with dictionaries left as they are and lists as plain lists, to see what all would take."""
-        file = splice_field(
-            self._metadata,
-            self._field,
-            list(zip(self._chunks, data, strict=True)),
-            num_rows=self._num_rows + 1,
-            arrow_schema=None,
-            bare=True,
-        )
-        paths = [".".join(chunk.path) for chunk in self._chunks if chunk.physical_type == PhysicalType.BYTE_ARRAY]
+        leaves = [self._leaves[number].leaf for number in pages]
+        paths = [leaf.dotted for leaf in leaves if leaf.physical_type == PhysicalType.BYTE_ARRAY]
         if len(set(paths)) != len(paths):
-            raise UnsupportedFeatureError("a large nested column with two leaves of one name", column=self._field.name)
-        try:
-            column = read_table(file, verify_crc=limits.verify_crc, as_dictionary=paths).column(0)
-        except AsyncpqError as error:
-            raise error.locate(column=self._field.name) from error.__cause__
-        check_nested(column.chunks, self._arrow_type, limits.max_decoded_bytes, self._field.name)
+            raise UnsupportedFeatureError("a large nested column with two leaves of one name")
+        template = field_template(self._version, self._field, self._extensions, bare=True)
+        columns = self._read(template, pages, groups, limits, as_dictionary=paths)
+        size = 0
+        for group, column in zip(groups, columns, strict=True):
+            projection = Projection(self._field.index, tuple(group))
+            kind = projected_field(self._version, projection, self._extensions).type
+            size += sum(nested_bytes(array, kind) for array in column.chunks)
+        if size > limits.max_decoded_bytes:
+            what = "the pages of a nested column in one row group"
+            raise refuse(what, size, limits.max_decoded_bytes, self._field.name)
 
     def discard_before(self, row: int) -> None:
+        """Rows before ``row`` will not be selected again."""
         if row >= self._num_rows:
-            self._decoded = None
+            self._whole.clear()
+
+
+def _positions(rows: RowRanges, held: RowRanges) -> RowRanges:
+    """Where ``rows`` stand among the rows of ``held``, of which they are a subset."""
+    if held.num_ranges == 1:
+        return rows.shift(-held.start)
+    before = [0, *accumulate([stop - start for start, stop in held])]
+    found: list[tuple[int, int]] = []
+    for start, stop in rows:
+        while start < stop:
+            at = bisect_right(held.starts, start) - 1
+            end = min(stop, held.stops[at])
+            found.append((before[at] + start - held.starts[at], before[at] + end - held.starts[at]))
+            start = end
+    return RowRanges.from_sorted(found)

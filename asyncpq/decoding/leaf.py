@@ -153,6 +153,8 @@ class LeafDecoder:
         Raises:
             CorruptFileError: an index points outside the dictionary.
         """
+        if self._gives_dictionary:
+            return None
         if not packed.is_indices:
             return packed.byte_arrays(rows, self.arrow_type)
         indices = packed.indices(rows)
@@ -190,16 +192,23 @@ class LeafDecoder:
             ResourceLimitError: the expanded values would be larger than allowed.
         """
         values = array.values
-        if array.dictionary is None:
-            return values
         try:
+            if array.dictionary is None:
+                return self._as_asked(values)
             if self._gives_dictionary:
-                encoded = pa.DictionaryArray.from_arrays(values, array.dictionary)
-                return encoded if encoded.type == self.arrow_type else encoded.cast(self.arrow_type)
+                return self._as_asked(pa.DictionaryArray.from_arrays(values, array.dictionary))
             self._check_expansion(array, limits)
             return take(array.dictionary, values)
         except (pa.ArrowException, OverflowError) as error:
             raise typed_error(error, "dictionary indices cannot be expanded").locate(column=self.leaf.dotted) from error
+
+    def _as_asked(self, values: pa.Array) -> pa.Array:
+        """``values`` as dictionary array of the asked type, where the column comes so and they do not."""
+        if not self._gives_dictionary or values.type == self.arrow_type:
+            return values
+        if not pa.types.is_dictionary(values.type):
+            values = values.cast(self.arrow_type.value_type).dictionary_encode()
+        return values.cast(self.arrow_type)
 
     def _check_expansion(self, array: LeafArray, limits: DecodeLimits) -> None:
         """Refuse before expanding what would not fit; exact only where the cheap bound is too large."""

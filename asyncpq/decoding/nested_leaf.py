@@ -26,6 +26,7 @@ from asyncpq.format.page_header import (
     decode_page_header,
 )
 from asyncpq.format.page_header import Page as WholePage
+from asyncpq.format.page_index import OffsetIndex
 from asyncpq.format.schema import Leaf
 from asyncpq.pruning.row_ranges import RowRanges
 
@@ -90,6 +91,8 @@ class NestedLeaf:
         self._expected: deque[int] = deque()  # first rows of pages that will come, ascending
         self.parts: list[bytes] = []
         self._missing = chunk.stop - chunk.start
+        self.locations: OffsetIndex | None = None  # of a whole chunk, once they are known from decoded levels
+        self.pages_decoded = 0  # they are counted where they are decoded, with those of other leaves
 
     @property
     def rows_available(self) -> int:

@@ -11,19 +11,21 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.assemble import ColumnSource, PagedSource, StreamedSource
+from asyncpq.decoding.assemble import PagedSource, StreamedSource
 from asyncpq.decoding.encrypted import EncryptedFieldSource
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.nested_leaf import NestedLeaf
 from asyncpq.decoding.page import Dictionary, LeafArray, Page
 from asyncpq.decoding.row_access import PackedPage
 from asyncpq.decoding.selection import counted, keep, take
-from asyncpq.decoding.types import field_types, leaf_decoder
+from asyncpq.decoding.types import leaf_decoder
 from asyncpq.errors import AsyncpqError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.page_index import OffsetIndex
-from asyncpq.planning.read_plan import Item, RowGroupPlan
+from asyncpq.format.schema import Projection
+from asyncpq.planning.read_plan import ColumnPlan, Item, RowGroupPlan
 from asyncpq.pruning.row_ranges import RowRanges
 
 _EXACT_ROWS = 65_536  # with more matching rows, and not few of those seen, columns are filtered by mask
@@ -37,17 +39,19 @@ class QueryShape(NamedTuple):
 
     Attributes:
         schema: Arrow schema of the output.
-        output: ordinals of the output's fields, in the order of ``schema``.
+        output: the output's fields, or the parts of them, in the order of ``schema``.
         filter: the compiled predicate, or None.
         limits: bounds and checks of decoding.
         extensions: allowed extension types.
+        dictionaries: ordinals of flat fields whose values come as dictionary arrays.
     """
 
     schema: pa.Schema
-    output: tuple[int, ...]
+    output: tuple[Projection, ...]
     filter: Filter | None
     limits: DecodeLimits
     extensions: frozenset[str]
+    dictionaries: frozenset[int] = frozenset()
 
 
 class Matched(NamedTuple):
@@ -56,7 +60,7 @@ class Matched(NamedTuple):
     Attributes:
         rows: superset to select columns by; exactly the matching rows when ``mask`` is None.
         mask: over ``rows``, which of them match.
-        arrays: the filter's columns, already cut to the matching rows, by field ordinal.
+        arrays: the filter's columns, already cut to the matching rows.
         stop_row: rows of the row group before this one have been looked at.
         num_rows: how many rows match.
         seen: how many rows the filter saw.
@@ -64,7 +68,7 @@ class Matched(NamedTuple):
 
     rows: RowRanges
     mask: pa.BooleanArray | None
-    arrays: Mapping[int, pa.Array]
+    arrays: Mapping[Projection, pa.Array]
     stop_row: int
     num_rows: int
     seen: int
@@ -85,34 +89,52 @@ class RowGroupReader:
         self._keep = keep
         self._shape = shape
         self._version = version
-        self._sources: list[ColumnSource] = [self._source(position) for position in range(len(plan.columns))]
+        self._sources = [self._source(column) for column in plan.columns]
+        self._positions = {column.chunk.leaf: position for position, column in enumerate(plan.columns)}
+        self._fields = self._field_sources()
         self._emitted = 0
         self._pages_counted = 0
 
-    def _source(self, position: int) -> ColumnSource:
-        column, plan, version = self.plan.columns[position], self.plan, self._version
+    def _source(self, column: ColumnPlan) -> PagedSource | StreamedSource | NestedLeaf:
+        """Takes what is fetched for one leaf."""
+        plan, version, leaf = self.plan, self._version, column.chunk.leaf
         field = version.metadata.schema.fields[column.field]
-        chunks = [version.chunk(plan.ordinal, span.leaf) for span in column.chunks]
-        leaf = version.metadata.schema.leaves[field.first_leaf]
+        chunk = version.chunk(plan.ordinal, leaf)
+        paged, padded = column.offsets is not None, version.padded_chunks
+        if column.nested or version.decryption is not None:
+            return NestedLeaf(version.metadata.schema.leaves[leaf], chunk, plan.num_rows, paged=paged, padded=padded)
+        as_dictionary = field.index in self._shape.dictionaries
+        decoder = leaf_decoder(version, field, self._shape.extensions, as_dictionary=as_dictionary)
+        if paged:
+            keep = None if self._keep is None else partial(self._keep, plan.ordinal, leaf)
+            return PagedSource(decoder, chunk, plan.num_rows, keep=keep)
+        return StreamedSource(decoder, chunk, plan.num_rows, self._shape.limits, padded=padded)
+
+    def _field_sources(self) -> dict[int, FieldSource]:
+        """Those of the fields that are not decoded leaf by leaf, by ordinal."""
+        leaves: dict[int, dict[int, NestedLeaf]] = {}
+        for column, source in zip(self.plan.columns, self._sources, strict=True):
+            if isinstance(source, NestedLeaf):
+                leaves.setdefault(column.field, {})[column.chunk.leaf] = source
+        version, plan, extensions = self._version, self.plan, self._shape.extensions
+        fields = version.metadata.schema.fields
         if version.decryption is not None:
-            (kind,) = field_types(version, [column.field], self._shape.extensions)
-            return EncryptedFieldSource(version, field, chunks, plan.ordinal, plan.num_rows, kind.arrow.type)
-        if leaf.is_flat:
-            decoder = leaf_decoder(version, field, self._shape.extensions)
-            if column.offsets is not None:
-                keep = None if self._keep is None else partial(self._keep, plan.ordinal, field.first_leaf)
-                return PagedSource(decoder, chunks[0], plan.num_rows, keep=keep)
-            return StreamedSource(decoder, chunks[0], plan.num_rows, self._shape.limits, padded=version.padded_chunks)
-        (kind,) = field_types(version, [column.field], self._shape.extensions)
-        return FieldSource(
-            version.metadata,
-            field,
-            chunks,
-            plan.num_rows,
-            kind.arrow.type,
-            kind.arrow_schema,
-            padded=version.padded_chunks,
-        )
+            return {
+                field: EncryptedFieldSource(version, fields[field], some, plan.num_rows, extensions, plan.ordinal)
+                for field, some in leaves.items()
+            }
+        return {
+            field: FieldSource(version, fields[field], some, plan.num_rows, extensions)
+            for field, some in leaves.items()
+        }
+
+    def _select(self, projection: Projection, rows: RowRanges) -> pa.Array:
+        field = self._fields.get(projection.field)
+        if field is not None:
+            return field.select(rows, self._shape.limits, projection.leaves)
+        source = self._sources[self._positions[projection.leaves[0]]]
+        assert not isinstance(source, NestedLeaf)  # of which all fields have a source of their own
+        return source.select(rows, self._shape.limits)
 
     # -- what arrives -----------------------------------------------------------------------------
 
@@ -120,20 +142,16 @@ class RowGroupReader:
         """Pages that will arrive later: rows from the first of them on are not available yet."""
         for item in items:
             source = self._sources[item.column]
-            if isinstance(source, PagedSource) and item.kind == "page":
+            if not isinstance(source, StreamedSource) and item.kind == "page" and item.num_rows:
                 source.expect(item.first_row)
 
     def add(self, item: Item, data: bytes) -> None:
         """One fetched piece; in row order within each column."""
         source = self._sources[item.column]
-        if isinstance(source, PagedSource):
+        if item.kind == "page" and not isinstance(source, StreamedSource):
             source.add(Page(data, item.first_row, item.num_rows))
-        elif isinstance(source, StreamedSource):
+        elif not isinstance(source, PagedSource):
             source.feed(data)
-        elif isinstance(source, FieldSource):
-            source.feed(
-                item.leaf - self._version.metadata.schema.fields[self.plan.columns[item.column].field].first_leaf, data
-            )
 
     def add_decoded(self, item: Item, array: LeafArray | PackedPage) -> None:
         """A page that was decoded before; in row order within each column."""
@@ -179,12 +197,9 @@ class RowGroupReader:
         self._emitted = stop = max(self._emitted, available)
         if not rows or shape.filter is None or not plan.filtered:
             return Matched(rows, None, {}, stop, rows.num_rows, rows.num_rows)
-        arrays = {
-            column.field: self._sources[position].select(rows, shape.limits)
-            for position, column in enumerate(plan.columns)
-            if column.predicate
-        }
-        names = {self._version.metadata.schema.fields[field].name: array for field, array in arrays.items()}
+        arrays = {projection: self._select(projection, rows) for projection in self._predicate()}
+        fields = self._version.metadata.schema.fields
+        names = {fields[projection.field].name: array for projection, array in arrays.items()}
         mask = shape.filter.mask(names, rows.num_rows)
         count = mask.true_count
         if count == rows.num_rows:
@@ -192,11 +207,23 @@ class RowGroupReader:
         if count == 0:
             return Matched(RowRanges.empty(), None, {}, stop, 0, rows.num_rows)
         if count > _EXACT_ROWS and count * 4 > rows.num_rows:
-            kept = {field: keep(array, mask) for field, array in arrays.items()}
+            kept = {projection: keep(array, mask) for projection, array in arrays.items()}
             return Matched(rows, mask, kept, stop, count, rows.num_rows)
         positions_found = pc.indices_nonzero(mask)
-        kept = {field: take(array, positions_found) for field, array in arrays.items() if field in shape.output}
+        kept = {
+            projection: take(array, positions_found)
+            for projection, array in arrays.items()
+            if projection in shape.output
+        }
         return Matched(_absolute(rows, positions_found.to_pylist()), None, kept, stop, count, rows.num_rows)
+
+    def _predicate(self) -> list[Projection]:
+        """What the filter needs of each field."""
+        leaves: dict[int, list[int]] = {}
+        for column in self.plan.columns:
+            if column.predicate:
+                leaves.setdefault(column.field, []).append(column.chunk.leaf)
+        return [Projection(field, tuple(sorted(some))) for field, some in leaves.items()]
 
     def late_items(self, matched: Matched, positions: range) -> list[Item]:
         """What must still be fetched of the columns not in ``positions`` for the matched rows."""
@@ -208,12 +235,12 @@ class RowGroupReader:
             column, source = plan.columns[position], self._sources[position]
             if column.offsets is None:
                 if source.rows_available < plan.num_rows:
-                    items.extend(Item(position, chunk.leaf, "part", chunk.start, chunk.stop) for chunk in column.chunks)
+                    items.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
                 continue
-            if isinstance(source, PagedSource):
+            if not isinstance(source, StreamedSource):
                 first_rows = column.offsets.first_rows
                 pages = [page for page in column.pages_of(matched.rows) if not source.has(first_rows[page])]
-                items.extend(column.items(position, pages, dictionary=source.dictionary is None))
+                items.extend(column.items(position, pages, dictionary=not source.has_dictionary))
         return items
 
     def emit(self, matched: Matched) -> pa.Table:
@@ -226,14 +253,13 @@ class RowGroupReader:
     def _emit(self, matched: Matched) -> pa.Table:
         shape = self._shape
         columns: list[pa.Array] = []
-        by_field = {column.field: position for position, column in enumerate(self.plan.columns)}
-        for field, kind in zip(shape.output, shape.schema, strict=True):
-            array = matched.arrays.get(field)
+        for projection, kind in zip(shape.output, shape.schema, strict=True):
+            array = matched.arrays.get(projection)
             if array is None:
                 if not matched.num_rows:
                     array = pa.nulls(0, kind.type)
                 else:
-                    array = self._sources[by_field[field]].select(matched.rows, shape.limits)
+                    array = self._select(projection, matched.rows)
                     if matched.mask is not None:
                         array = keep(array, matched.mask)
             columns.append(array)
@@ -244,18 +270,18 @@ class RowGroupReader:
 
     def skip(self, matched: Matched) -> None:
         """Let go of what was decoded and passed."""
-        for source in self._sources:
+        for source in (*self._sources, *self._fields.values()):
             source.discard_before(matched.stop_row)
 
     def locations(self) -> Iterator[tuple[int, OffsetIndex]]:
         """Leaves whose page locations were not known before their chunks came, and are now."""
         for column, source in zip(self.plan.columns, self._sources, strict=True):
-            if isinstance(source, StreamedSource) and source.locations is not None:
-                yield column.chunks[0].leaf, source.locations
+            if not isinstance(source, PagedSource) and source.locations is not None:
+                yield column.chunk.leaf, source.locations
 
     def take_pages_decoded(self) -> int:
         """Data pages decoded since the last call."""
-        total = sum([source.pages_decoded for source in self._sources])
+        total = sum([source.pages_decoded for source in (*self._sources, *self._fields.values())])
         new, self._pages_counted = total - self._pages_counted, total
         return new
 

@@ -1,4 +1,4 @@
-"""Which Arrow types a file's fields have, and the decoders made for them; kept with the footer."""
+"""Which Arrow types a file's fields have, and the decoders and templates made for them; kept with the footer."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import StoredArrowSchema, read_schema
+from asyncpq.decoding.arrow import StoredArrowSchema, read_schema, read_schema_of
 from asyncpq.decoding.leaf import LeafDecoder
+from asyncpq.decoding.nested_splice import FieldTemplate
 from asyncpq.decoding.splice import schema_file
 from asyncpq.errors import FormatError
 from asyncpq.fetching.version import FileVersion
-from asyncpq.format.schema import Field
+from asyncpq.format.schema import Field, Projection
 
 _FIELD_WEIGHT = 1500
+_STRINGS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
+_BINARIES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 
 
 class FieldType(NamedTuple):
@@ -45,12 +48,8 @@ def field_types(version: FileVersion, fields: Sequence[int], allowed_extensions:
 
 def _read_types(version: FileVersion, missing: Sequence[int], allowed: frozenset[str]) -> dict[int, FieldType]:
     metadata = version.metadata
-    stored = version.derived(
-        ("stored schema", allowed),
-        lambda: StoredArrowSchema(metadata, allowed),
-        weight=1000 + len(metadata.key_value_metadata.get("ARROW:schema") or ""),
-    )
     asked = [metadata.schema.fields[field] for field in missing]
+    stored = _stored_schema(version, allowed)
     try:
         plain = read_schema(schema_file(metadata, asked, None))
         encoded = stored.encoded(asked)
@@ -64,15 +63,76 @@ def _read_types(version: FileVersion, missing: Sequence[int], allowed: frozenset
     return types
 
 
-def file_schema(version: FileVersion, fields: Sequence[int], allowed_extensions: frozenset[str]) -> pa.Schema:
-    """The Arrow schema of a table of these fields, with the file's key-value metadata."""
+def _stored_schema(version: FileVersion, allowed: frozenset[str]) -> StoredArrowSchema:
+    metadata = version.metadata
     return version.derived(
-        ("schema", tuple(fields), allowed_extensions),
-        lambda: pa.schema(
-            [kind.arrow for kind in field_types(version, fields, allowed_extensions)], metadata=_metadata(version)
-        ),
-        weight=_FIELD_WEIGHT * len(fields),
+        ("stored schema", allowed),
+        lambda: StoredArrowSchema(metadata, allowed),
+        weight=1000 + len(metadata.key_value_metadata.get("ARROW:schema") or ""),
     )
+
+
+def projected_field(version: FileVersion, projection: Projection, allowed_extensions: frozenset[str]) -> pa.Field:
+    """A top-level field, or what pyarrow gives of it for some of its leaves.
+
+    Raises:
+        UnsupportedFeatureError, CorruptFileError: pyarrow has no type for it.
+    """
+    (whole,) = field_types(version, [projection.field], allowed_extensions)
+    field = version.metadata.schema.fields[projection.field]
+    if len(projection.leaves) == field.leaf_stop - field.first_leaf:
+        return whole.arrow
+
+    def make() -> pa.Field:
+        file = schema_file(version.metadata, [field], whole.arrow_schema)
+        leaves = [leaf - field.first_leaf for leaf in projection.leaves]
+        try:
+            return read_schema_of(file, leaves).field(0)
+        except FormatError as error:
+            raise error.locate(url=version.url, column=field.name) from error.__cause__
+
+    return version.derived(("projected field", projection, allowed_extensions), make, weight=_FIELD_WEIGHT)
+
+
+def file_schema(
+    version: FileVersion, projections: Sequence[Projection], allowed_extensions: frozenset[str]
+) -> pa.Schema:
+    """The Arrow schema of a table of these columns, with the file's key-value metadata."""
+
+    def make() -> pa.Schema:
+        field_types(version, [projection.field for projection in projections], allowed_extensions)  # all at once
+        fields = [projected_field(version, projection, allowed_extensions) for projection in projections]
+        return pa.schema(fields, metadata=_metadata(version))
+
+    return version.derived(
+        ("schema", tuple(projections), allowed_extensions), make, weight=_FIELD_WEIGHT * len(projections)
+    )
+
+
+def field_template(
+    version: FileVersion,
+    field: Field,
+    allowed_extensions: frozenset[str],
+    *,
+    as_storage: bool = False,
+    bare: bool = False,
+) -> FieldTemplate:
+    """The template of spliced files of a top-level field.
+
+    Args:
+        as_storage: without extension types.
+        bare: without any Arrow types but Parquet's own, and byte arrays without logical type.
+    """
+
+    def make() -> FieldTemplate:
+        (kind,) = field_types(version, [field.index], allowed_extensions)
+        arrow_schema = kind.arrow_schema
+        if arrow_schema is not None and as_storage:
+            arrow_schema = _stored_schema(version, allowed_extensions).encoded([field], as_storage=True)
+        return FieldTemplate(version.metadata, field, None if bare else arrow_schema, bare=bare)
+
+    weight = 1000 + 300 * (field.leaf_stop - field.first_leaf)
+    return version.derived(("field template", field.index, allowed_extensions, as_storage, bare), make, weight)
 
 
 def _metadata(version: FileVersion) -> dict[bytes, bytes] | None:
@@ -83,12 +143,29 @@ def _metadata(version: FileVersion) -> dict[bytes, bytes] | None:
     return {key.encode(): (value or "").encode("utf-8", "surrogateescape") for key, value in kept.items()}
 
 
-def leaf_decoder(version: FileVersion, field: Field, allowed_extensions: frozenset[str]) -> LeafDecoder:
-    """The decoder of a flat top-level field."""
+def dictionary_type(kind: pa.DataType) -> pa.DataType:
+    """The type that a column of ``kind`` has where it is read as a dictionary: as pyarrow's ``read_dictionary``
+    gives it to strings and binary, of whatever size; others keep their type."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    for like, plain in ((_STRINGS, pa.string()), (_BINARIES, pa.binary())):
+        if value in like:
+            return pa.dictionary(pa.int32(), plain)
+    return kind
+
+
+def leaf_decoder(
+    version: FileVersion, field: Field, allowed_extensions: frozenset[str], *, as_dictionary: bool = False
+) -> LeafDecoder:
+    """The decoder of a flat top-level field.
+
+    Args:
+        as_dictionary: values come as :func:`dictionary_type` says.
+    """
 
     def make() -> LeafDecoder:
         (kind,) = field_types(version, [field.index], allowed_extensions)
         leaf = version.metadata.schema.leaves[field.first_leaf]
-        return LeafDecoder(version.metadata, leaf, kind.arrow.type, kind.arrow_schema)
+        type_ = dictionary_type(kind.arrow.type) if as_dictionary else kind.arrow.type
+        return LeafDecoder(version.metadata, leaf, type_, kind.arrow_schema)
 
-    return version.derived(("decoder", field.index, allowed_extensions), make, weight=4000)
+    return version.derived(("decoder", field.index, allowed_extensions, as_dictionary), make, weight=4000)

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from asyncpq.errors import ColumnNotFoundError
 from asyncpq.expressions import Constant, Expression, columns
 from asyncpq.fetching.bloom_filters import row_group_filters
 from asyncpq.fetching.indexes import IndexRequest, PageIndexes, fetch_page_indexes
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
-from asyncpq.format.schema import Field, Leaf, ParquetSchema
+from asyncpq.format.schema import Leaf, ParquetSchema, Projection
+from asyncpq.format.writer_version import begins_pages_on_rows
+from asyncpq.planning.overlaps import refuse_overlaps
 from asyncpq.planning.read_plan import BloomReport, ChunkSpan, ColumnPlan, PruningReport, ReadPlan, RowGroupPlan
 from asyncpq.pruning.pages import PageZones, prune_pages, rows_proven
 from asyncpq.pruning.row_groups import RowGroupPruning, RowGroupZones, prune_row_groups
@@ -24,7 +25,7 @@ class Query(NamedTuple):
     """What is asked of one file.
 
     Attributes:
-        output: ordinals of the top-level fields to return.
+        output: the top-level fields to return, or the parts of them.
         where: the predicate that rows must satisfy, simplified; or None.
         prune: what to prune by instead, implied by ``where`` and simplified; or None.
         rows: the only rows of interest, by row group ordinal and row in the row group; None for all.
@@ -32,7 +33,7 @@ class Query(NamedTuple):
         rows_only: matching rows are counted, those that are proven to match from statistics alone.
     """
 
-    output: tuple[int, ...]
+    output: tuple[Projection, ...]
     where: Expression | None = None
     prune: Expression | None = None
     rows: Mapping[int, RowRanges] | None = None
@@ -40,19 +41,32 @@ class Query(NamedTuple):
     rows_only: bool = False
 
 
-def resolve_field(schema: ParquetSchema, name: str) -> tuple[Field, Leaf | None]:
-    """The top-level field that holds column ``name``, and the leaf itself if ``name`` is one.
+class PredicateColumn(NamedTuple):
+    """A column that a predicate names.
+
+    Attributes:
+        projection: what is read of its top-level field.
+        leaf: the leaf that it is, with a value or null in each row; else None. Statistics of other leaves
+            count values or nulls that are no rows.
+    """
+
+    projection: Projection
+    leaf: Leaf | None
+
+
+def predicate_columns(schema: ParquetSchema, where: Expression | None) -> dict[str, PredicateColumn]:
+    """The columns that ``where`` names, by name.
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: no such column, or several.
     """
-    try:
-        field = schema.field(name)
-    except ColumnNotFoundError:
-        leaf = schema.leaf(name)
-        return schema.fields[leaf.field_index], leaf
-    leaf = schema.leaves[field.first_leaf]
-    return field, leaf if len(leaf.path) == 1 else None
+    found: dict[str, PredicateColumn] = {}
+    for name in columns(where) if where is not None else ():
+        projection = schema.projection(name)
+        leaf = schema.leaves[projection.leaves[0]] if len(projection.leaves) == 1 else None
+        is_value = leaf is not None and leaf.dotted == name and leaf.max_repetition_level == 0
+        found[name] = PredicateColumn(projection, leaf if is_value else None)
+    return found
 
 
 async def plan_read(source: ObjectSource, version: FileVersion, query: Query, context: RequestContext) -> ReadPlan:
@@ -69,7 +83,7 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     if isinstance(where, Constant) and where.value is True:
         where = None
     prune = where if query.prune is None or where is None else query.prune
-    predicate = _predicate_columns(metadata.schema, where)
+    predicate = predicate_columns(metadata.schema, where)
     trust = source.resources.options.read.trust_statistics
     candidates, statistics = _row_groups(version, query, where, prune, predicate, context, trust=trust)
     num_candidates = len(candidates)
@@ -77,8 +91,9 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     # The keys of a lookup hardly ever fill a row group: it is spared the search.
     if statistics is not None and prune is where and (context.scan or query.rows_only):
         proven = statistics.all_match
-    context.metrics.row_groups_proven = sum([ordinal in proven for ordinal, _ in candidates])
     rows_known = 0
+    if proven:
+        context.metrics.row_groups_proven = sum([ordinal in proven for ordinal, _ in candidates])
     if query.rows_only and proven:
         rows_known = sum([rows.num_rows for ordinal, rows in candidates if ordinal in proven])
         candidates = [item for item in candidates if item[0] not in proven]
@@ -95,7 +110,7 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
             kept = [ordinal for ordinal, rows in candidates if rows.num_rows < metadata.row_groups[ordinal].num_rows]
         elif query.rows is None and query.limit is None:
             kept = [ordinal for ordinal in kept if ordinal not in proven]
-        wanted = _requests(version, query, predicate, kept, bounds=trust)
+        wanted = _requests(version, query, predicate, kept, context, bounds=trust)
         indexes = await fetch_page_indexes(source, version, wanted, context)
     report = _Report(version, context)
     groups: list[RowGroupPlan] = []
@@ -120,13 +135,11 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
         if bloom.dropped:
             groups = [group for group in groups if group.ordinal not in bloom.dropped]
             late = _late(source, groups, query, predicate)
+    if not version.padded_chunks:
+        refuse_overlaps(groups, metadata.schema.leaves)
     source.keep(version)
     pruned = report.result(groups, num_candidates, bloom)
     return ReadPlan(tuple(groups), late, pruned, statistics, bloom, _learnt(groups, indexes), rows_known)
-
-
-def _predicate_columns(schema: ParquetSchema, where: Expression | None) -> dict[str, tuple[Field, Leaf | None]]:
-    return {name: resolve_field(schema, name) for name in columns(where)} if where is not None else {}
 
 
 def _row_groups(
@@ -134,7 +147,7 @@ def _row_groups(
     query: Query,
     where: Expression | None,
     prune: Expression | None,
-    predicate: Mapping[str, tuple[Field, Leaf | None]],
+    predicate: Mapping[str, PredicateColumn],
     context: RequestContext,
     *,
     trust: bool,
@@ -184,29 +197,31 @@ def _first_rows(candidates: list[tuple[int, RowRanges]], limit: int | None) -> l
 def _requests(
     version: FileVersion,
     query: Query,
-    predicate: Mapping[str, tuple[Field, Leaf | None]],
+    predicate: Mapping[str, PredicateColumn],
     kept: list[int],
+    context: RequestContext,
     *,
     bounds: bool,
 ) -> list[IndexRequest]:
-    schema = version.metadata.schema
-    leaves: dict[int, bool] = {
-        leaf.index: bounds for _, leaf in predicate.values() if leaf is not None and leaf.max_repetition_level == 0
-    }
-    for ordinal in (*(field.index for field, _ in predicate.values()), *query.output):
-        leaf = schema.leaves[schema.fields[ordinal].first_leaf] if _has_leaf(schema.fields[ordinal]) else None
-        if leaf is not None and leaf.is_flat:
-            leaves.setdefault(leaf.index, False)
+    metadata = version.metadata
+    aligned = begins_pages_on_rows(metadata.created_by)
+    leaves: dict[int, bool] = {leaf.index: bounds for _, leaf in predicate.values() if leaf is not None}
+    for index in _leaves(predicate, query.output):
+        leaf = metadata.schema.leaves[index]
+        if aligned or leaf.max_repetition_level == 0:
+            leaves.setdefault(index, False)
+        elif kept:
+            context.metrics.fall_back(f"{leaf.dotted}: its writer may split rows between pages, whole chunks are read")
     return [IndexRequest(group, leaf, wanted) for group in kept for leaf, wanted in leaves.items()]
 
 
-def _has_leaf(field: Field) -> bool:
-    return field.leaf_stop > field.first_leaf
+def _leaves(predicate: Mapping[str, PredicateColumn], output: Iterable[Projection]) -> dict[int, int]:
+    """The leaves to read, with the fields that they are in; those of the predicate first."""
+    projections = (*(column.projection for column in predicate.values()), *output)
+    return {leaf: projection.field for projection in projections for leaf in projection.leaves}
 
 
-def _page_zones(
-    predicate: Mapping[str, tuple[Field, Leaf | None]], ordinal: int, indexes: PageIndexes
-) -> dict[str, PageZones]:
+def _page_zones(predicate: Mapping[str, PredicateColumn], ordinal: int, indexes: PageIndexes) -> dict[str, PageZones]:
     zones: dict[str, PageZones] = {}
     for name, (_, leaf) in predicate.items():
         if leaf is None:
@@ -220,42 +235,38 @@ def _page_zones(
 def _plan_row_group(
     version: FileVersion,
     query: Query,
-    predicate: Mapping[str, tuple[Field, Leaf | None]],
+    predicate: Mapping[str, PredicateColumn],
     ordinal: int,
     rows: RowRanges,
     indexes: PageIndexes,
     filtered: bool,
 ) -> RowGroupPlan:
-    first = dict.fromkeys(field.index for field, _ in predicate.values())
-    order = (*first, *(field for field in query.output if field not in first))
+    first = _leaves(predicate, ())
     plans: list[ColumnPlan] = []
     num_rows = version.metadata.row_groups[ordinal].num_rows
-    for field_index in dict.fromkeys(order):
-        chunks = version.derived(("chunks", ordinal, field_index), partial(_chunks, version, ordinal, field_index), 300)
-        nested = len(chunks) != 1 or not version.metadata.schema.leaves[chunks[0].leaf].is_flat
-        offsets = None if nested else indexes.offsets.get((ordinal, chunks[0].leaf))
-        plans.append(ColumnPlan(field_index, chunks, offsets, field_index in first, nested, num_rows, rows))
+    for leaf, field in _leaves(predicate, query.output).items():
+        span = version.derived(("chunk", ordinal, leaf), partial(_chunk, version, ordinal, leaf), 200)
+        nested = not version.metadata.schema.leaves[leaf].is_flat
+        offsets = indexes.offsets.get((ordinal, leaf))
+        plans.append(ColumnPlan(field, span, offsets, leaf in first, nested, num_rows, rows))
     return RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered)
 
 
-def _chunks(version: FileVersion, ordinal: int, field_index: int) -> tuple[ChunkSpan, ...]:
-    """Where the chunks of a field's leaves are."""
-    field = version.metadata.schema.fields[field_index]
-    chunks = ((leaf, version.chunk(ordinal, leaf)) for leaf in range(field.first_leaf, field.leaf_stop))
-    return tuple(ChunkSpan(leaf, chunk.start, chunk.stop) for leaf, chunk in chunks)
+def _chunk(version: FileVersion, ordinal: int, leaf: int) -> ChunkSpan:
+    chunk = version.chunk(ordinal, leaf)
+    return ChunkSpan(leaf, chunk.start, chunk.stop)
 
 
 def _late(
     source: ObjectSource,
     groups: list[RowGroupPlan],
     query: Query,
-    predicate: Mapping[str, tuple[Field, Leaf | None]],
+    predicate: Mapping[str, PredicateColumn],
 ) -> bool:
     """Whether to fetch the filter's columns first: it costs one more round, and saves what the other
     columns' pages without a matching row would have cost."""
     requests = source.resources.options.requests
-    first = {field.index for field, _ in predicate.values()}
-    if not predicate or not any(field not in first for field in query.output):
+    if not predicate or len(_leaves(predicate, query.output)) == len(_leaves(predicate, ())):
         return False
     if requests.late_materialization != "auto":
         return requests.late_materialization == "always"
@@ -286,7 +297,7 @@ def _learnt(groups: list[RowGroupPlan], indexes: PageIndexes) -> tuple[int, ...]
         column.field
         for group in groups
         for column in group.columns
-        if column.offsets is not None and (group.ordinal, column.chunks[0].leaf) in indexes.learnt
+        if column.offsets is not None and (group.ordinal, column.chunk.leaf) in indexes.learnt
     ]
     return tuple(dict.fromkeys(found))
 
@@ -303,9 +314,6 @@ class _Report:
         self._groups += 1
         self._rows_kept += plan.rows.num_rows
         for column in plan.columns:
-            if column.nested:
-                name = self._version.metadata.schema.fields[column.field].name
-                self._metrics.fall_back(f"{name}: nested, whole column chunks are read")
             if column.offsets is not None:
                 self._pages += column.offsets.num_pages
                 self._pages_kept += len(column.pages)

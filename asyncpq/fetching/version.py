@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from bisect import bisect_left
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, TypeVar, cast
 
 from asyncpq.caching.keys import ContentKey, PartKind, version_digest
-from asyncpq.errors import CorruptFileError, FormatError
+from asyncpq.errors import FormatError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata, validate_chunk
 from asyncpq.format.writer_version import DICTIONARY_HEADER_PADDING, omits_dictionary_header
 from asyncpq.storage.base import Validator
@@ -67,8 +65,6 @@ class FileVersion:
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
         self._valid_chunks: set[tuple[int, int]] = set()
-        self._claims: list[tuple[int, int, tuple[int, int]]] = []  # start, stop, row group and leaf; ascending
-        self._claims_lock = threading.Lock()
 
     @property
     def weight(self) -> int:
@@ -107,24 +103,7 @@ class FileVersion:
             schema_leaf = self.metadata.schema.leaves[leaf]
             try:
                 validate_chunk(chunk, schema_leaf, self.size, self.footer_start)
-                if chunk.num_values:
-                    self._claim(chunk, row_group, leaf)
             except FormatError as error:
                 raise error.locate(url=self.url, column=schema_leaf.dotted) from None
             self._valid_chunks.add((row_group, leaf))
         return chunk
-
-    def _claim(self, chunk: ColumnChunk, row_group: int, leaf: int) -> None:
-        """Hold that no bytes belong to two chunks, as far as chunks were asked for."""
-        start, stop = chunk.start, chunk.start + self.metadata.row_groups[row_group].chunk(leaf).total_compressed_size
-        owner = (row_group, leaf)
-        with self._claims_lock:
-            at = bisect_left(self._claims, (start, stop, owner))
-            for other_start, other_stop, other in self._claims[max(0, at - 1) : at + 1]:
-                if other != owner and other_start < stop and start < other_stop:
-                    raise CorruptFileError(
-                        f"two column chunks claim the same bytes: {start} to {stop} and {other_start} to {other_stop}",
-                        byte_range=(start, stop),
-                    )
-            if (start, stop, owner) not in self._claims[at : at + 1]:
-                self._claims.insert(at, (start, stop, owner))

@@ -141,11 +141,11 @@ def decode_values(raw: Sequence[bytes], leaf: Leaf, order: Order) -> list[Any]:
     size = struct.calcsize(f"<{code}")
     if any(len(value) != size for value in raw):
         raise CorruptIndexError(f"a bound does not have the {size} bytes of its type", column=leaf.dotted)
-    values = list(struct.unpack(f"<{len(raw)}{code}", b"".join(raw)))
+    found: list[Any] = list(struct.unpack(f"<{len(raw)}{code}", b"".join(raw)))
     width = logical.bit_width if (logical := leaf.element.logical_type) is not None else None
-    if width is not None and width < 8 * size and values:
+    if width is not None and width < 8 * size and found:
         # A value that its type does not hold is read as another one.
         top = 1 << (width if order is Order.UNSIGNED else width - 1)
-        if max(values) >= top or min(values) < (0 if order is Order.UNSIGNED else -top):
+        if max(found) >= top or min(found) < (0 if order is Order.UNSIGNED else -top):
             raise CorruptIndexError(f"a bound is no integer of {width} bits", column=leaf.dotted)
-    return values
+    return found

@@ -1,7 +1,7 @@
 """What a read will fetch, row group by row group, and in which units.
 
-A *column plan* says how one top-level field of one row group comes: page by page, where an
-OffsetIndex tells where pages are, or as whole column chunks. A *unit* is what is fetched at once and
+A *column plan* says how one leaf of one row group comes: page by page, where an OffsetIndex tells
+where pages are, or as a whole column chunk. A *unit* is what is fetched at once and
 what read-ahead counts: whole pages, or parts of chunks, in row order. Pure: no I/O.
 """
 
@@ -29,7 +29,8 @@ class Item(NamedTuple):
         leaf: leaf index in the schema.
         kind: "page", "dictionary", or "part" of a chunk whose pages are not known.
         start, stop: bytes in the object.
-        first_row, num_rows: of a page, in the row group.
+        first_row, num_rows: of a page, in the row group; a page without rows is the dictionary page of a
+            nested leaf, which is kept as it is.
     """
 
     column: int
@@ -51,21 +52,21 @@ class ChunkSpan(NamedTuple):
 
 @dataclass(slots=True)
 class ColumnPlan:
-    """How one top-level field of one row group is read.
+    """How one leaf of one row group is read.
 
     Attributes:
-        field: ordinal of the top-level field.
-        chunks: the chunks of its leaves.
-        offsets: page locations of a flat field that is read page by page; else None.
+        field: ordinal of its top-level field.
+        chunk: its column chunk.
+        offsets: page locations where it is read page by page; else None.
         predicate: the filter needs it.
-        nested: it has other leaves than one flat one, and comes as whole chunks for that reason.
+        nested: it is not a flat column.
         num_rows: rows of the row group.
         pages: ordinals of the pages that hold candidate rows; none without ``offsets``.
-        num_bytes: compressed bytes of those pages and the dictionary, or of the chunks.
+        num_bytes: compressed bytes of those pages and the dictionary, or of the chunk.
     """
 
     field: int
-    chunks: tuple[ChunkSpan, ...]
+    chunk: ChunkSpan
     offsets: OffsetIndex | None
     predicate: bool
     nested: bool
@@ -77,18 +78,18 @@ class ColumnPlan:
     def __post_init__(self, rows: RowRanges) -> None:
         if self.offsets is None:
             self.pages = []
-            self.num_bytes = sum(chunk.stop - chunk.start for chunk in self.chunks)
+            self.num_bytes = self.chunk.stop - self.chunk.start
         else:
             sizes = self.offsets.sizes
             self.pages = self.pages_of(rows)
-            self.num_bytes = sum([sizes[page] for page in self.pages], self.offsets.offsets[0] - self.chunks[0].start)
+            self.num_bytes = sum([sizes[page] for page in self.pages], self.offsets.offsets[0] - self.chunk.start)
 
     @property
     def dictionary(self) -> ByteRange | None:
         """Where the dictionary page is: whatever stands before the first data page."""
         if self.offsets is None:
             return None
-        start, first = self.chunks[0].start, self.offsets.offsets[0]
+        start, first = self.chunk.start, self.offsets.offsets[0]
         return ByteRange(start, first) if first > start else None
 
     def pages_of(self, rows: RowRanges) -> list[int]:
@@ -109,7 +110,7 @@ class ColumnPlan:
         offsets = self.offsets
         if offsets is None:
             return []
-        leaf, starts, sizes, firsts = self.chunks[0].leaf, offsets.offsets, offsets.sizes, offsets.first_rows
+        leaf, starts, sizes, firsts = self.chunk.leaf, offsets.offsets, offsets.sizes, offsets.first_rows
         last = len(firsts) - 1
         items = []
         for page in pages:
@@ -118,7 +119,7 @@ class ColumnPlan:
             items.append(Item(column, leaf, "page", start, start + sizes[page], first, count))
         span = self.dictionary if dictionary and items else None
         if span is not None:
-            items.insert(0, Item(column, leaf, "dictionary", span.start, span.stop))
+            items.insert(0, Item(column, leaf, "page" if self.nested else "dictionary", span.start, span.stop))
         return items
 
 
@@ -129,7 +130,7 @@ class RowGroupPlan(NamedTuple):
         ordinal: of the row group.
         num_rows: rows it has.
         rows: rows that may match; never empty.
-        columns: the fields to read, those of the filter first.
+        columns: the leaves to read, those of the filter first.
         filtered: whether the filter must see the rows.
     """
 
@@ -265,7 +266,7 @@ def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[Piece]:
             items = column.items(position, column.pages, dictionary=True)
             (paged if position in first else late).append(items)
         elif position in first:
-            parts.extend(Item(position, chunk.leaf, "part", chunk.start, chunk.stop) for chunk in column.chunks)
+            parts.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
         else:
             late_parts += column.num_bytes
     count = max(1, -(-sum([column.num_bytes for column in group.columns]) // unit_bytes))
@@ -299,7 +300,7 @@ def _row_edges(group: RowGroupPlan, paged: Sequence[Sequence[Item]], count: int)
     """Row numbers where slices begin: page starts of the column with the most bytes."""
     if not paged:
         return [group.num_rows * number // count for number in range(count)]
-    pages = [item for item in max(paged, key=_size) if item.kind == "page"]
+    pages = [item for item in max(paged, key=_size) if item.num_rows]
     total = _size(pages)
     edges = [0]
     size = 0

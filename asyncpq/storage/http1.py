@@ -3,7 +3,7 @@
 A GET of a few pages costs a third here of what it costs through a full client: the request is one
 string, the response is parsed in the buffer that the socket filled, and the reading task is woken once,
 when all of it is there. Redirects, cookies, proxies and content codings are nobody's wish here; where
-they are, the stores use :mod:`asyncpq.storage.wire_aiohttp`.
+they are, stores take :class:`asyncpq.storage.wire.AiohttpWire`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import aiohappyeyeballs
 _BUFFER_BYTES = 64 * 1024  # of a connection; a head must fit
 _MAX_LINE_BYTES = 8 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?")
-_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+# A header field with the line end before it; leading blanks of a value do not belong to it.
+_FIELD = re.compile(rb"\r\n([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 
 
@@ -34,24 +35,25 @@ class Headers(Mapping[str, str]):
 
     __slots__ = ("_fields",)
 
-    def __init__(self, fields: dict[str, str]) -> None:
+    def __init__(self, fields: dict[bytes, bytes]) -> None:
         """``fields`` by lower-cased name."""
         self._fields = fields
 
     def __getitem__(self, name: str) -> str:
-        return self._fields[name.lower()]
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name.lower() in self._fields
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self._fields.get(name.lower(), default)
+        return self._fields[name.lower().encode()].rstrip(b" \t").decode("utf-8", "surrogateescape")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
+        return (name.decode() for name in self._fields)
 
     def __len__(self) -> int:
         return len(self._fields)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower().encode() in self._fields
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = self._fields.get(name.lower().encode())
+        return default if value is None else value.rstrip(b" \t").decode("utf-8", "surrogateescape")
 
 
 class Body(NamedTuple):
@@ -258,22 +260,19 @@ def parse_head(head: bytes) -> tuple[int, int, Headers]:
     Raises:
         ProtocolError: it is none.
     """
-    lines = head.split(b"\r\n")
-    status_line = _STATUS_LINE.fullmatch(lines[0])
+    end = head.find(b"\r\n")
+    status_line = _STATUS_LINE.fullmatch(head, 0, len(head) if end < 0 else end)
     if status_line is None:
         raise ProtocolError("the answer is not HTTP/1.1")
-    fields: dict[str, str] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        if not colon or _NAME.fullmatch(name) is None or b"\n" in value or b"\r" in value or b"\0" in value:
-            raise ProtocolError("a header is malformed")
-        key = name.decode("ascii").lower()
-        text = value.strip(b" \t").decode("utf-8", "surrogateescape")
-        if key in fields:
-            if key == "content-length" and fields[key] != text:
-                raise ProtocolError("the response has two lengths")
-            continue
-        fields[key] = text
+    found = _FIELD.findall(head, status_line.end())
+    if not len(found) == head.count(b"\n") == head.count(b"\r") or b"\0" in head:
+        raise ProtocolError("a header is malformed")
+    found.reverse()  # the first of several counts
+    fields = {name.lower(): value for name, value in found}
+    if len(fields) < len(found):
+        lengths = {value for name, value in found if name.lower() == b"content-length"}
+        if len(lengths) > 1:
+            raise ProtocolError("the response has two lengths")
     return int(status_line[2]), int(status_line[1]), Headers(fields)
 
 

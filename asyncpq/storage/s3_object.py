@@ -1,4 +1,4 @@
-"""One S3 object over aiohttp: ranges signed with SigV4, pinned with If-Match. The hot path."""
+"""One S3 object: ranges signed with SigV4, pinned with If-Match. The hot path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S3: s3fs resolves credentials, endpoint, region and addressing; aiohttp and SigV4 do the reading."""
+"""S3: s3fs resolves credentials, endpoint, region and addressing; own GETs with SigV4 do the reading."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import aiohttp
 from yarl import URL
 
 from asyncpq.errors import InvalidResponseError, StoreError, TransportError, UsageError
-from asyncpq.storage.http1 import Body, Connection, ConnectionPool, Endpoint, OnHead, OnProgress, ProtocolError
+from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, OnHead, OnProgress, ProtocolError
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.retry import RetryableError
 
@@ -138,7 +138,6 @@ class DirectWire:
         self, *, ssl_context: ssl.SSLContext | bool, headers: Mapping[str, str], connect_timeout_s: float
     ) -> None:
         self._fixed = dict(headers)
-        self._fixed_names = frozenset(name.lower() for name in headers)
         self._fixed_lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         self._pool = ConnectionPool(
             ssl_context=ssl_context, connect_timeout_s=connect_timeout_s, keepalive_s=_KEEPALIVE_S
@@ -166,7 +165,7 @@ class DirectWire:
             except (TimeoutError, OSError) as error:
                 raise connection_failure(error, request) from error
             try:
-                return await self._send(connection, message, method, on_head, on_progress)
+                return await connection.exchange(message, method=method, on_head=on_head, on_progress=on_progress)
             except OSError as error:
                 if isinstance(error, StoreError):
                     raise
@@ -178,11 +177,6 @@ class DirectWire:
                 raise _no_http(request, str(error)) from error
             finally:
                 self._pool.give_back(endpoint, connection)
-
-    async def _send(
-        self, connection: Connection, message: bytes, method: str, on_head: OnHead, on_progress: OnProgress
-    ) -> Body:
-        return await connection.exchange(message, method=method, on_head=on_head, on_progress=on_progress)
 
     def _target(self, url: URL) -> tuple[Endpoint, str]:
         target = self._targets.get(url)
@@ -197,16 +191,14 @@ class DirectWire:
         return target
 
     def _message(self, method: str, start: str, headers: dict[str, str], request: RangeRequest) -> bytes:
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         fixed = self._fixed_lines
-        if not self._fixed_names.isdisjoint([name.lower() for name in headers]):
-            own = {name.lower() for name in headers}
-            fixed = "".join([f"{name}: {value}\r\n" for name, value in self._fixed.items() if name.lower() not in own])
-        message = f"{method} {start}{fixed}{lines}\r\n"
-        count = len(headers) + len(self._fixed) + 3
-        if message.count("\n") > count or message.count("\r") > count or "\0" in message:
-            raise InvalidResponseError("a request header would break the line", url=request.url)
-        return message.encode("utf-8", "surrogateescape")
+        if not self._fixed.keys().isdisjoint(headers):
+            own = {name: value for name, value in self._fixed.items() if name not in headers}
+            fixed = "".join([f"{name}: {value}\r\n" for name, value in own.items()])
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if not len(headers) == lines.count("\n") == lines.count("\r") or "\0" in lines:
+            raise InvalidResponseError("a request header would break its line", url=request.url)
+        return f"{method} {start}{fixed}{lines}\r\n".encode("utf-8", "surrogateescape")
 
     async def close(self) -> None:
         self._closed = True

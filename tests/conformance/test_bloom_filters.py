@@ -200,9 +200,16 @@ def test_a_filter_that_lies_is_not_used(name: str, tail_bytes: int) -> None:
     ask(data, question, requests=asyncpq.RequestOptions(bloom_filters="always", tail_bytes=tail_bytes, gap_bytes=0))
 
 
-def test_a_header_written_in_another_way_is_read_all_the_same() -> None:
-    # field 1 by its long form: two bytes more than a length of this size implies
-    data = lie(header(b"\x15\x80\x01", b"\x05\x02\x80\x01"))
+@pytest.mark.parametrize(
+    "change",
+    [
+        header(b"\x15\x80\x01", b"\x05\x02\x80\x01"),  # field 1 by its long form: the length implies no header
+        # one more field, after which the length implies a shorter header and more blocks
+        header(b"\x1c\x1c\x00\x00\x00", b"\x1c\x1c\x00\x00\x18\x1e" + bytes(30) + b"\x00"),
+    ],
+)
+def test_a_header_written_in_another_way_is_read_all_the_same(change: Callable[[EditedFile, Struct], None]) -> None:
+    data = lie(change)
 
     async def question(file: asyncpq.File) -> None:
         for key in range(0, 200, 3):

@@ -167,8 +167,8 @@ _FLOAT_ATOMS: list[Expression] = [
 @pytest.mark.parametrize("values", [[3.0, NAN, 3.0, 3.0], [1.0, NAN, 3.0, 4.0], [NAN, NAN, 1.0, None], [None, NAN]])
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
 def test_04_nan_is_outside_of_the_bounds(values: list[float | None], kind: pa.DataType) -> None:
-    for index in (False, True):
-        file = column(values, kind, write_page_index=index, rows_per_page=1, use_dictionary=False)
+    for index, rows in ((False, 1), (True, 1), (True, 2)):
+        file = column(values, kind, write_page_index=index, rows_per_page=rows, use_dictionary=False)
         assert_reads(file.data(), *_FLOAT_ATOMS)
 
 

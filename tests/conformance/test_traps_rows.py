@@ -91,7 +91,8 @@ def test_10_counts_of_nested_leaves_are_not_of_rows() -> None:
     ("null_pages", "counts"),
     [
         ([True, False, False], [0, 2, 0]),  # claims nulls alone, and none
-        ([True, False, False], None),
+        ([True, True, False], None),
+        ([True, True, False], [1, 2, 0]),
         ([False, False, False], [0, 2, 0]),  # a page of nulls alone is not marked
         ([False, True, True], [0, 2, 2]),  # nulls where there are none
         ([False, True, False], [0, -1, 0]),

@@ -268,3 +268,28 @@ def test_every_encoding_is_there() -> None:
             found |= {encoding for at in range(2) for encoding in metadata.column(at).encodings}
     assert found >= {"PLAIN", "RLE", "RLE_DICTIONARY", "BYTE_STREAM_SPLIT", "DELTA_BINARY_PACKED"}
     assert found >= {"DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"}
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_variants(version: str) -> None:
+    kind = pa.struct([pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary())])
+    rows = [{"metadata": b"\x01\0\0", "value": bytes([12, row])} if row % 4 else None for row in range(ROWS)]
+    table = pa.table({"v": pa.array(rows, kind), "n": pa.array(range(ROWS))})
+    file = EditedFile.of(table, rows_per_page=PAGE, data_page_version=version, store_schema=False)
+    file.element(0).put(10, _empty(77))
+    with pytest.raises(OSError, match="Undefined"):
+        by_pyarrow(file.data())
+    with pytest.raises(asyncpq.FormatError, match="Undefined"):
+        ask(file.data(), lambda opened: opened.read())
+    file.element(0).put(10, _empty(16))
+    data = file.data()
+    whole = by_pyarrow(data)
+
+    async def question(opened: asyncpq.File) -> None:
+        assert opened.schema.equals(whole.schema)
+        assert text(await opened.read()) == text(whole)
+        assert text(await opened.take([3, 4, 9])) == text(whole.take([3, 4, 9]))
+        assert text(await opened.read(where=col("n") == 7)) == text(whole.slice(7, 1))
+        assert await opened.count(col("v").is_null()) == 4
+
+    ask(data, question)

@@ -127,6 +127,7 @@ def _run(seconds: float, first: int | None) -> int:
                 failures += 1
                 sys.stdout.write(f"\n{mutations.make(seed).what}\n{wrong}\n")
                 sys.stdout.write(f'again: make fuzz ARGS="--seed {seed}"   (--keep makes it a test)\n')
+                sys.stdout.flush()
             seed += 1
             done += 1
     finally:

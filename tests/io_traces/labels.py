@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from asyncpq.format.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
 from asyncpq.format.footer import FooterDecoder, FooterFound
 from asyncpq.format.metadata import decode_file_metadata
+from asyncpq.format.page_header import PageWalker
 from asyncpq.format.page_index import decode_offset_index
 from asyncpq.testing import LoggedRequest
+from tests.bloom_files import metadata_of
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,21 @@ def _bloom_filter(data: bytes, start: int, name: str) -> list[Part]:
         for number in range(header.num_blocks)
     ]
     return [Part(start, first, f"{name} bloom header"), *blocks]
+
+
+def walked_parts(data: bytes) -> list[Part]:
+    """Every page and dictionary of flat chunks, in file order, found by their headers."""
+    parts: list[Part] = []
+    metadata = metadata_of(data)
+    for group in metadata.row_groups:
+        for leaf in metadata.schema.leaves:
+            chunk = group.chunk(leaf.index)
+            number = 0
+            for page in PageWalker(chunk, max_page_bytes=len(data)).feed(data[chunk.start : chunk.stop]):
+                label = f"page {number}" if page.header.is_data else "dictionary"
+                number += page.header.is_data
+                parts.append(Part(page.offset, page.offset + len(page.data), f"{leaf.dotted}[{group.ordinal}] {label}"))
+    return parts
 
 
 def trace(requests: list[LoggedRequest], parts: list[Part]) -> list[str]:

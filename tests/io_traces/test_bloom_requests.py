@@ -97,6 +97,9 @@ async def test_headers_are_known_later_and_blocks_are_not_asked_for_twice(server
         await file.lookup({"id": KEY + 1})
         assert await file.count(col("id").is_in([KEY, KEY + 1])) == 1
         assert taken(server) == []
+        other = next(key for key in range(KEY + 3, 2 * ROWS, 2) if block(key) not in (block(KEY), block(KEY + 1)))
+        await file.count(col("id").is_in([KEY + 1, other]))
+        assert taken(server) == [f"GET id[{group}] block {block(other)}" for group in range(GROUPS)]
 
 
 async def test_headers_and_blocks_that_are_near_share_a_request(server: ObjectServer) -> None:

@@ -210,4 +210,5 @@ async def test_explain_names_proven_row_groups(lake: Lake) -> None:
         plan = await file.plan(["name"], col("id") >= 150)
         assert "row groups of which all rows match, by statistics: 2, not filtered" in plan.explain()
         assert plan.pruning.row_groups_proven == 2
+        assert (await file.plan(["name"], col("id") >= 150)).late is False
         assert "all rows match" not in (await file.plan(["name"], col("id") == 150)).explain()

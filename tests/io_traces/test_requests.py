@@ -16,7 +16,7 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import ObjectServer
-from tests.io_traces.labels import Part, parts_of, trace
+from tests.io_traces.labels import Part, parts_of, trace, walked_parts
 
 ROWS = 4000
 URL = "s3://lake/sample.parquet"
@@ -332,21 +332,52 @@ async def test_a_corrupt_offset_index_is_judged_once(server: ObjectServer) -> No
             assert number < 2 or not [line for line in lines if "Index" in line]
 
 
-async def test_nested_columns_are_named_as_a_fallback(server: ObjectServer) -> None:
-    sink = io.BytesIO()
-    table = pa.table({"id": pa.array(range(100)), "tags": pa.array([[row] for row in range(100)])})
-    pq.write_table(table, sink, write_page_index=True)
-    server.put("lake/nested.parquet", sink.getvalue())
-    async with session(server) as s:
-        file = await s.open_file("s3://lake/nested.parquet")
-        plan = await file.plan(where=col("id") == 5)
-        assert "tags: nested, whole column chunks are read" in plan.fallbacks
-        assert "fallback: tags" in plan.explain()
-
-
 async def test_explain_says_what_a_limit_leaves_out(server: ObjectServer) -> None:
     async with session(server) as s:
         file = await s.open_file(URL)
         text = (await file.plan(columns=["id"], limit=3)).explain()
         assert "limit: 3 rows" in text
         assert "ruled out by statistics" not in text
+
+
+async def test_page_locations_learnt_from_whole_chunks_are_used_later(server: ObjectServer) -> None:
+    data = sample(page_index=False)
+    server.put("lake/plain.parquet", data)
+    named = walked_parts(data)
+    async with session(server, requests={"tail_bytes": 2000}) as s:
+        file = await s.open_file("s3://lake/plain.parquet")
+        async with file.scan(columns=["price", "event"]) as scan:
+            async for _ in scan:
+                pass
+        server.log.clear()
+        plan = await file.plan(columns=["event"], where=col("price") == 5.0)
+        assert "page locations learnt: price, event" in plan.explain()
+        assert plan.fallbacks == ("price: no ColumnIndex, its pages are not pruned",)
+        await file.take([3999, 10], columns=["price", "event"])
+        assert taken(server, named) == [
+            "GET event[0] dictionary, event[0] page 0",
+            "GET price[0] page 0",
+            "GET event[1] dictionary",
+            "GET event[1] page 3",
+            "GET price[1] page 3",
+        ]
+        await file.lookup({"id": 3 * 2750}, columns=["price"])  # id is read whole, of one row group
+        assert any("id: no OffsetIndex" in reason for reason in file.metrics.fallbacks)
+        server.log.clear()
+        await file.take([2750], columns=["id"])
+        assert taken(server, named) == ["GET id[1] page 1"]
+
+
+async def test_what_was_learnt_holds_for_one_version(server: ObjectServer) -> None:
+    server.put("lake/plain.parquet", sample(page_index=False))
+    async with session(server) as s:
+        file = await s.open_file("s3://lake/plain.parquet")
+        await file.read(columns=["price"])
+        assert (await file.plan(columns=["price"], where=col("price") == 5.0)).learnt == ("price",)
+        table = pa.table({"price": pa.array(range(50), pa.float64())})
+        sink = io.BytesIO()
+        pq.write_table(table, sink)
+        server.put("lake/plain.parquet", sink.getvalue())
+        await file.refresh()
+        assert (await file.plan(columns=["price"], where=col("price") == 5.0)).learnt == ()
+        assert (await file.take([10], columns=["price"])).column("price").to_pylist() == [10.0]

@@ -184,7 +184,6 @@ def test_all_pages_of_a_selection_count_together() -> None:
 
 def test_rows_that_a_nested_chunk_cannot_have() -> None:
     file = OpenFile(write(pa.table({"x": [[1], [2]]})))
-    source = file.whole()
-    source._num_rows = 1 << 40
+    source = file.whole(num_rows=1 << 40)
     with pytest.raises(CorruptFileError, match="2 values"):
         source.select(RowRanges.all(2), LIMITS)

@@ -1,0 +1,310 @@
+"""The hot path's HTTP/1.1: however a response is cut into segments, it is understood alike, or refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.storage.http1 import Body, Connection, ConnectionPool, Endpoint, ProtocolError, parse_head
+
+OK = b"HTTP/1.1 206 Partial Content\r\n"
+
+
+class FakeTransport(asyncio.Transport):
+    """Remembers what was written and whether it was aborted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.aborted = False
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def feed(connection: Connection, data: bytes, cuts: list[int]) -> None:
+    """``data`` in segments that end at ``cuts``, each as the socket would bring it."""
+    edges = sorted({cut % (len(data) + 1) for cut in cuts} | {len(data)})
+    start = 0
+    for stop in edges:
+        while start < stop:
+            buffer = connection.get_buffer(-1)
+            assert len(buffer) > 0
+            taken = min(len(buffer), stop - start)
+            buffer[:taken] = data[start : start + taken]
+            connection.buffer_updated(taken)
+            start += taken
+            if connection._transport is not None and connection._transport.is_closing():
+                return
+
+
+async def respond(
+    response: bytes,
+    cuts: list[int],
+    *,
+    wanted: int,
+    method: str = "GET",
+    close: bool = False,
+    heads: list[tuple[int, Mapping[str, str]]] | None = None,
+) -> tuple[Body, Connection]:
+    """One exchange whose response is ``response``; ``close``: and then the connection's end."""
+    loop = asyncio.get_running_loop()
+    connection = Connection(loop, set())
+    connection.connection_made(FakeTransport())
+
+    def on_head(status: int, headers: Mapping[str, str]) -> int:
+        if heads is not None:
+            heads.append((status, headers))
+        return wanted
+
+    progress: list[int] = []
+    task = loop.create_task(connection.exchange(b"GET /", method=method, on_head=on_head, on_progress=progress.append))
+    await asyncio.sleep(0)
+    feed(connection, response, cuts)
+    if close:
+        connection.connection_lost(None)
+    body = await asyncio.wait_for(task, 5)
+    assert progress == sorted(progress)
+    return body, connection
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+def chunked(data: bytes, sizes: list[int], extension: bytes = b"", trailers: bytes = b"") -> bytes:
+    out = b""
+    at = 0
+    for size in sizes:
+        part = data[at : at + size]
+        if part:
+            out += b"%x%s\r\n%s\r\n" % (len(part), extension, part)
+        at += size
+    if data[at:]:
+        out += b"%X\r\n%s\r\n" % (len(data) - at, data[at:])
+    return out + b"0\r\n" + trailers + b"\r\n"
+
+
+BODIES = st.one_of(st.binary(max_size=300), st.integers(0, 200_000).map(lambda size: bytes(range(256)) * (size // 256)))
+CUTS = st.lists(st.integers(0, 300_000), max_size=12)
+
+
+@given(data=BODIES, cuts=CUTS)
+def test_a_body_of_known_length(data: bytes, cuts: list[int]) -> None:
+    response = OK + b'Content-Length: %d\r\nETag: "x"\r\n\r\n' % len(data) + data
+    heads: list[tuple[int, Mapping[str, str]]] = []
+    body, connection = run(respond(response, cuts, wanted=len(data), heads=heads))
+    assert body == Body(data, True)
+    assert connection.reusable
+    assert heads[0][0] == 206
+    assert heads[0][1].get("etag") == heads[0][1]["ETag"] == '"x"'
+
+
+@given(data=BODIES, cuts=CUTS, sizes=st.lists(st.integers(1, 70_000), max_size=8), trailers=st.booleans())
+def test_a_chunked_body(data: bytes, cuts: list[int], sizes: list[int], trailers: bool) -> None:
+    coded = chunked(data, sizes, extension=b";a=b" if trailers else b"", trailers=b"X: y\r\n" if trailers else b"")
+    body, connection = run(respond(OK + b"Transfer-Encoding: chunked\r\n\r\n" + coded, cuts, wanted=len(data)))
+    assert body == Body(data, True)
+    assert connection.reusable
+
+
+@given(data=BODIES, cuts=CUTS)
+def test_a_body_that_ends_with_its_connection(data: bytes, cuts: list[int]) -> None:
+    body, connection = run(respond(OK + b"\r\n" + data, cuts, wanted=len(data), close=True))
+    assert body == Body(data, True)
+    assert not connection.reusable
+
+
+@given(data=st.binary(min_size=1, max_size=500), cuts=CUTS, missing=st.integers(1, 500), kind=st.booleans())
+def test_a_body_that_is_cut_short_is_never_complete(data: bytes, cuts: list[int], missing: int, kind: bool) -> None:
+    whole = chunked(data, [100]) if kind else data
+    framing = b"Transfer-Encoding: chunked" if kind else b"Content-Length: %d" % len(data)
+    part = whole[: max(0, len(whole) - missing)]
+    body, connection = run(respond(OK + framing + b"\r\n\r\n" + part, cuts, wanted=len(data), close=True))
+    assert not body.complete
+    assert data.startswith(body.data)
+    assert not connection.reusable
+
+
+@given(data=st.binary(min_size=2, max_size=500), cuts=CUTS, wanted=st.integers(0, 499), kind=st.integers(0, 2))
+def test_more_than_is_wanted_shows_and_ends_the_connection(
+    data: bytes, cuts: list[int], wanted: int, kind: int
+) -> None:
+    wanted %= len(data) - 1
+    framing = (b"Content-Length: %d" % len(data), b"Transfer-Encoding: chunked", b"X: y")[kind]
+    coded = chunked(data, [60]) if kind == 1 else data
+    body, connection = run(respond(OK + framing + b"\r\n\r\n" + coded, cuts, wanted=wanted, close=True))
+    assert len(body.data) == wanted + 1
+    assert data.startswith(body.data)
+    assert not body.complete
+    assert not connection.reusable
+
+
+@given(cuts=CUTS, surplus=st.binary(min_size=1, max_size=40))
+def test_bytes_behind_the_body_end_the_connection(cuts: list[int], surplus: bytes) -> None:
+    response = OK + b"Content-Length: 3\r\n\r\nabc" + surplus
+    body, connection = run(respond(response, [], wanted=3))
+    assert body == Body(b"abc", True)
+    assert not connection.reusable
+
+    async def later() -> bool:
+        """They come when the connection is idle."""
+        _, idle = await respond(OK + b"Content-Length: 3\r\n\r\nabc", cuts, wanted=3)
+        assert idle.reusable
+        feed(idle, surplus, [])
+        return idle.reusable
+
+    assert run(later()) is False
+
+
+@pytest.mark.parametrize(
+    ("method", "status"), [("HEAD", b"200 OK"), ("GET", b"204 No Content"), ("GET", b"304 Not Modified")]
+)
+def test_responses_without_a_body(method: str, status: bytes) -> None:
+    response = b"HTTP/1.1 " + status + b"\r\nContent-Length: 10\r\n\r\n"
+    body, connection = run(respond(response, [], wanted=0, method=method))
+    assert body == Body(b"", True)
+    assert connection.reusable
+
+
+@pytest.mark.parametrize("head", [b"Connection: close\r\n", b"connection: foo, Close\r\n"])
+def test_a_connection_that_the_server_will_close(head: bytes) -> None:
+    body, connection = run(respond(OK + head + b"Content-Length: 1\r\n\r\nx", [], wanted=1))
+    assert body == Body(b"x", True)
+    assert not connection.reusable
+
+
+def test_http_1_0_is_not_kept() -> None:
+    body, connection = run(respond(b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", [], wanted=1))
+    assert body == Body(b"x", True)
+    assert not connection.reusable
+
+
+def test_interim_responses_are_passed_over() -> None:
+    response = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + OK
+    body, _ = run(respond(response + b"Content-Length: 2\r\n\r\nab", [5, 30, 44, 80], wanted=2))
+    assert body == Body(b"ab", True)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 2x0 OK\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        OK + b"no colon\r\n\r\n",
+        OK + b"Bad Name: x\r\n\r\n",
+        OK + b"Folded: x\r\n y\r\n\r\n",
+        OK + b"A: x\nB: y\r\n\r\n",
+        OK + b"A: x\rB: y\r\n\r\n",
+        OK + b"A: \0\r\n\r\n",
+        OK + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        OK + b"Content-Length: -3\r\n\r\n",
+        OK + b"Content-Length: 3, 3\r\n\r\n",
+        OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1" * 9000,
+        OK + b"X: y\r\n" * 20_000,
+        b"x" * 70_000,
+    ],
+)
+@pytest.mark.parametrize("cuts", [[], list(range(1, 200))])
+def test_what_is_no_http(response: bytes, cuts: list[int]) -> None:
+    with pytest.raises(ProtocolError):
+        run(respond(response, cuts, wanted=1000))
+
+
+@given(st.binary(max_size=200))
+def test_any_head_is_parsed_or_refused(head: bytes) -> None:
+    try:
+        status, version, headers = parse_head(b"HTTP/1.1 200 OK\r\n" + head)
+    except ProtocolError:
+        return
+    assert (status, version) == (200, 1)
+    lines = head.split(b"\r\n")
+    assert {name.lower() for name in headers} == {line.partition(b":")[0].decode().lower() for line in lines}
+    for line in reversed(lines):
+        name = line.partition(b":")[0]
+        first = next(other for other in lines if other.partition(b":")[0].lower() == name.lower())
+        assert headers[name.decode()].encode("utf-8", "surrogateescape") == first.partition(b":")[2].strip(b" \t")
+
+
+async def serve(handler: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]) -> Any:
+    return await asyncio.start_server(handler, "127.0.0.1", 0)
+
+
+async def test_connections_are_used_again_while_they_are_young() -> None:
+    connections = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(OK + b"Content-Length: 2\r\n\r\nok")
+        writer.close()
+
+    async def get() -> bool:
+        connection, used = await pool.take(endpoint)
+        body = await connection.exchange(
+            b"GET / HTTP/1.1\r\n\r\n", method="GET", on_head=lambda *_: 2, on_progress=lambda _: None
+        )
+        assert body == Body(b"ok", True)
+        pool.give_back(endpoint, connection)
+        return used
+
+    server = await serve(handle)
+    endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1], False)
+    pool = ConnectionPool(ssl_context=True, connect_timeout_s=5, keepalive_s=0.2)
+    assert [await get() for _ in range(3)] == [False, True, True]
+    assert connections == 1
+    await asyncio.sleep(0.5)
+    assert not pool._open, "an old connection is closed without anybody asking for one"
+    assert await get() is False
+    await pool.close()
+    assert not pool._open
+    with pytest.raises(OSError, match="closed"):
+        await pool.take(endpoint)
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_cancelled_exchange_takes_its_connection_along() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(OK + b"Content-Length: 20\r\n\r\nok")
+            await reader.read()
+        writer.close()
+
+    server = await serve(handle)
+    endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1], False)
+    pool = ConnectionPool(ssl_context=True, connect_timeout_s=5, keepalive_s=15)
+    connection, _ = await pool.take(endpoint)
+    task = asyncio.ensure_future(
+        connection.exchange(b"GET / HTTP/1.1\r\n\r\n", method="GET", on_head=lambda *_: 20, on_progress=lambda _: None)
+    )
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    pool.give_back(endpoint, connection)
+    assert (await pool.take(endpoint))[1] is False
+    await pool.close()
+    server.close()
+    await server.wait_closed()

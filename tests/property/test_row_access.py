@@ -1,0 +1,163 @@
+"""Single rows picked out of a page equal the decoded page's; pages that do not give them away are decoded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.decoding.page import LeafArray, Page
+from asyncpq.decoding.row_access import PackedPage, common_length
+from asyncpq.errors import CorruptFileError
+from asyncpq.format.page_header import PageHeader, decode_page_header
+from asyncpq.pruning.row_ranges import RowRanges
+from tests.column_chunks import LIMITS, OpenFile, write
+
+TYPES = [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()]
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> pa.Array:
+    """Strings of one length or of several, few or many distinct ones, in runs or not; perhaps with nulls."""
+    length = draw(st.sampled_from([0, 1, 3, 12, 300]))
+    ragged = draw(st.booleans())
+    distinct = draw(st.sampled_from([1, 2, 7, 300]))
+    count = draw(st.integers(1, 2000))
+    run = draw(st.sampled_from([1, 1, 5, 100]))
+    nulls = draw(st.sampled_from([0, 0, 0, 11]))
+    values: list[bytes | None] = []
+    for at in range(count):
+        number = at // run * 7919 % distinct
+        text = (b"%06d" % number * 50)[:length]
+        values.append(text[: len(text) - number % 3] if ragged else text)
+        if nulls and at % nulls == 3:
+            values[-1] = None
+    return pa.array(values, pa.binary()).cast(draw(st.sampled_from(TYPES)))
+
+
+@given(
+    column=columns(),
+    nullable=st.booleans(),
+    dictionary=st.booleans(),
+    version=st.sampled_from(["1.0", "2.0"]),
+    codec=st.sampled_from(["none", "snappy", "zstd", "gzip"]),
+    crc=st.booleans(),
+    data=st.data(),
+)
+def test_few_rows_equal_pyarrow(
+    column: pa.Array, nullable: bool, dictionary: bool, version: str, codec: str, crc: bool, data: st.DataObject
+) -> None:
+    nullable = nullable or column.null_count > 0
+    table = pa.table([column], schema=pa.schema([pa.field("c", column.type, nullable=nullable)]))
+    blob = write(
+        table,
+        compression=codec,
+        use_dictionary=dictionary,
+        data_page_version=version,
+        data_page_size=2000,
+        write_batch_size=64,
+        write_page_checksum=crc,
+        store_schema=True,
+    )
+    expected = pq.read_table(pa.BufferReader(blob))["c"].to_pylist()
+    file = OpenFile(blob)
+    _, pages = file.pages()
+    kept: dict[int, LeafArray | PackedPage] = {}
+    for again in range(3):  # with pages as fetched, then with those that the first pass opened
+        source = file.paged(keep=lambda page: kept.update({page.first_row: page}))
+        for page in pages:
+            source.add(kept.get(page.first_row, page) if again else page)
+        rows = data.draw(st.lists(st.integers(0, len(expected) - 1), min_size=1, max_size=8, unique=True))
+        found = source.select(RowRanges.from_rows(sorted(rows)), LIMITS)
+        found.validate(full=True)
+        assert found.type == table.schema[0].type
+        assert found.to_pylist() == [expected[row] for row in sorted(rows)]
+    source = file.paged()
+    for page in pages:
+        source.add(kept.get(page.first_row, page))
+    assert source.select(RowRanges.all(len(expected)), LIMITS).to_pylist() == expected
+
+
+def packed_page(table: pa.Table, **options: Any) -> tuple[OpenFile, PackedPage | None]:
+    """The only page of a file's only column, opened."""
+    file = OpenFile(write(table, **options))
+    (chunk,) = file.chunks(0)
+    _, (page,) = file.pages()
+    return file, file.decoder().open_page(chunk, page, LIMITS)
+
+
+def test_what_is_opened_and_what_is_not() -> None:
+    strings = pa.table({"c": ["aaa", "bbb", "ccc"]})
+    ragged = pa.table({"c": ["a", "bbb", "cc"]})
+    for table in (strings, ragged):
+        assert packed_page(table)[1] is not None, "dictionary indices"
+    assert packed_page(strings, use_dictionary=False)[1] is not None
+    assert packed_page(ragged, use_dictionary=False)[1] is None
+    assert packed_page(pa.table({"c": ["a", None]}))[1] is None
+    assert packed_page(pa.table({"c": [1, 2]}), use_dictionary=False)[1] is None, "these are Arrow buffers already"
+    assert packed_page(strings, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY")[1] is None
+
+
+def test_a_picked_value_holds_nothing_of_its_page() -> None:
+    table = pa.table({"c": [f"{number:08d}" for number in range(1000)]})
+    for options in ({"use_dictionary": False}, {}):
+        file = OpenFile(write(table, **options))
+        source = file.paged()
+        for page in file.pages()[1]:
+            source.add(page)
+        found = source.select(RowRanges.from_rows([500]), LIMITS)
+        assert found.to_pylist() == ["00000500"]
+        assert sum(buffer.size for buffer in found.buffers() if buffer is not None) < 100
+
+
+def test_a_run_of_one_value_is_walked_over() -> None:
+    table = pa.table({"c": ["x"] * 900 + ["y"] * 900 + ["x", "y"] * 100})
+    _, packed = packed_page(table)
+    assert packed is not None
+    assert packed.is_indices
+    found = packed.indices([0, 899, 900, 1799, 1800, 1801, 1999])
+    assert found is not None
+    assert found.to_pylist() == [0, 0, 1, 1, 0, 1, 1]
+
+
+def test_indices_outside_the_dictionary_are_refused() -> None:
+    file = OpenFile(write(pa.table({"c": [f"{number:05d}" for number in range(100)]})))
+    _, (page,) = file.pages()
+    source = file.paged()
+    short = OpenFile(write(pa.table({"c": ["a"]}))).dictionary()
+    source.dictionary = short
+    source.add(page)
+    with pytest.raises(CorruptFileError):
+        source.select(RowRanges.from_rows([50]), LIMITS)
+
+
+@given(st.binary(max_size=120), st.lists(st.integers(0, 5000), min_size=1, max_size=5, unique=True))
+def test_any_bytes_give_indices_or_nothing(values: bytes, positions: list[int]) -> None:
+    packed = PackedPage(Page(b"", 0, 6000), values, -1)
+    found = packed.indices(sorted(positions))
+    assert found is None or len(found) == len(positions)
+
+
+@given(st.lists(st.binary(max_size=4), max_size=8))
+def test_common_length(values: list[bytes]) -> None:
+    coded = b"".join([len(value).to_bytes(4, "little") + value for value in values])
+    lengths = {len(value) for value in values}
+    assert common_length(coded, len(values)) == (lengths.pop() if len(lengths) == 1 else None)
+
+
+def test_a_damaged_page_does_not_pass_its_crc() -> None:
+    table = pa.table({"c": [f"{number:08d}" for number in range(100)]})
+    file = OpenFile(write(table, use_dictionary=False, compression="none", write_page_checksum=True))
+    _, (page,) = file.pages()
+    header = decode_page_header(page.data)
+    assert isinstance(header, PageHeader)
+    damaged = bytearray(page.data)
+    damaged[header.header_size + 20] ^= 1
+    source = file.paged()
+    source.add(page._replace(data=bytes(damaged)))
+    with pytest.raises(CorruptFileError, match="CRC"):
+        source.select(RowRanges.from_rows([50]), LIMITS)
