@@ -23,7 +23,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo "$$name"; break; fi; done)
 
-.PHONY: help venv demo test test-all test-services check format bench build clean
+.PHONY: help venv demo test test-all fuzz test-services check format bench build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -51,6 +51,11 @@ test: $(STAMP) ## the tests, bar the slow ones
 
 test-all: $(STAMP) ## all tests, with more examples of each property
 	ASYNCPQ_HYPOTHESIS_PROFILE=thorough $(PY) -m pytest --timeout 900 $(ARGS)
+
+fuzz: $(STAMP) ## damaged files for 5 minutes, or as long as ARGS="--minutes 20" says
+	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) $(PIP_INSTALL) -r tests/fuzz/requirements.txt || \
+		echo "atheris cannot be installed here" >&2
+	$(PY) -m tests.fuzz.run $(ARGS)
 
 test-services: $(STAMP) ## tests against nginx and Ceph RGW, where the system has them
 	$(PY) -m pytest -m services $(ARGS)

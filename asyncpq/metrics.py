@@ -61,7 +61,7 @@ class ReadMetrics:
         restarts: how often the read began again because the object had changed.
         fallbacks: what could not be done the best way, and why.
         guarantee: how the store pins the version ("pinned", "compared", "bracketed", "none").
-        store_path: which client served it, e.g. "aiohttp" or "s3fs".
+        store_path: which client served it, e.g. "direct" or "s3fs".
         log: every request, in the order they ended.
         total: the session's counts, once this read was added to them: a fetch that outlives the read
             which began it, since others wait for it, is counted there.

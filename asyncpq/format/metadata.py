@@ -22,7 +22,7 @@ from asyncpq.format.column_chunk import (
     Statistics,
     validate_chunk,
 )
-from asyncpq.format.row_group import RowGroup, SortingColumn
+from asyncpq.format.row_group import CHUNK_WEIGHT, RowGroup, SortingColumn
 from asyncpq.format.schema import ParquetSchema, decode_schema
 from asyncpq.format.thrift import (
     BINARY,
@@ -84,6 +84,8 @@ class FileMetadata:
     __slots__ = (
         "_key_value_span",
         "_key_values",
+        "_parsed_chunks",
+        "_unparsed_weight",
         "column_orders",
         "created_by",
         "data",
@@ -114,6 +116,8 @@ class FileMetadata:
         self.has_encryption = False
         self._key_value_span: int | None = None
         self._key_values: dict[str, str | None] | None = None
+        self._parsed_chunks = [0]
+        self._unparsed_weight = 0
 
     def __repr__(self) -> str:
         return f"FileMetadata({self.num_rows} rows, {len(self.row_groups)} row groups, {self.schema!r})"
@@ -121,8 +125,10 @@ class FileMetadata:
     @property
     def weight(self) -> int:
         """Approximate bytes held in memory; grows as chunks are parsed."""
-        schema = _ELEMENT_WEIGHT * len(self.schema.elements) + _LEAF_WEIGHT * len(self.schema.leaves)
-        return len(self.data) + schema + sum(group.weight for group in self.row_groups)
+        if not self._unparsed_weight:  # asked for at every read: only the first looks at all row groups
+            schema = _ELEMENT_WEIGHT * len(self.schema.elements) + _LEAF_WEIGHT * len(self.schema.leaves)
+            self._unparsed_weight = len(self.data) + schema + sum(group.weight for group in self.row_groups)
+        return self._unparsed_weight + CHUNK_WEIGHT * self._parsed_chunks[0]
 
     @property
     def key_value_metadata(self) -> Mapping[str, str | None]:
@@ -246,6 +252,7 @@ def _row_group(reader: CompactReader, metadata: FileMetadata, ordinal: int, firs
         first_row=first_row,
         total_byte_size=total_byte_size,
         sorting_columns=sorting,
+        parsed_chunks=metadata._parsed_chunks,
     )
 
 

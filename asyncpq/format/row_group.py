@@ -10,7 +10,7 @@ from asyncpq.format.column_chunk import ColumnChunk, decode_column_chunk
 from asyncpq.format.schema import ParquetSchema
 
 # Approximate bytes of the parsed objects.
-_CHUNK_WEIGHT: Final = 1200
+CHUNK_WEIGHT: Final = 1200
 _ROW_GROUP_WEIGHT: Final = 500
 
 
@@ -37,6 +37,7 @@ class RowGroup:
     __slots__ = (
         "_chunks",
         "_data",
+        "_parsed_chunks",
         "_schema",
         "_starts",
         "first_row",
@@ -58,11 +59,14 @@ class RowGroup:
         first_row: int,
         total_byte_size: int,
         sorting_columns: tuple[SortingColumn, ...],
+        parsed_chunks: list[int],
     ) -> None:
+        """``parsed_chunks``: counts the chunks parsed of the whole file, in its only element."""
         self._data = data
         self._schema = schema
         self._starts = starts  # of the chunks' structs, and the end of the last
         self._chunks: dict[int, ColumnChunk] = {}
+        self._parsed_chunks = parsed_chunks
         self.ordinal = ordinal
         self.num_rows = num_rows
         self.first_row = first_row
@@ -75,8 +79,8 @@ class RowGroup:
 
     @property
     def weight(self) -> int:
-        """Approximate bytes held in memory; grows as chunks are parsed."""
-        return _ROW_GROUP_WEIGHT + 8 * len(self._starts) + _CHUNK_WEIGHT * len(self._chunks)
+        """Approximate bytes held in memory, without parsed chunks."""
+        return _ROW_GROUP_WEIGHT + 8 * len(self._starts)
 
     def chunk(self, leaf_index: int) -> ColumnChunk:
         """The chunk of a leaf, parsed at the first call. Safe to call from several threads.
@@ -99,5 +103,7 @@ class RowGroup:
                     column=leaf.dotted,
                 )
             # Two threads may both parse it: the results are equal and the first is kept.
-            chunk = self._chunks.setdefault(leaf_index, chunk)
+            kept = self._chunks.setdefault(leaf_index, chunk)
+            self._parsed_chunks[0] += kept is chunk
+            chunk = kept
         return chunk

@@ -121,7 +121,7 @@ class StoredObject(Protocol):
 
     @property
     def client(self) -> str:
-        """Which client serves it, for metrics: "aiohttp", "s3fs", "fsspec", "memory", "file"."""
+        """Which client serves it, for metrics: "direct", "aiohttp", "s3fs", "fsspec", "memory", "file"."""
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """The last ``length`` bytes, or all of a shorter object, with the object's size.

@@ -2,7 +2,7 @@
 
 What botocore would send is asked of botocore itself: for each bucket one GET is prepared and signed
 by s3fs's client and caught before it leaves. Where that request holds nothing but what
-:class:`~asyncpq.storage.s3_object.S3Object` can send, the bucket is read over aiohttp; otherwise
+:class:`~asyncpq.storage.s3_object.S3Object` can send, the bucket is read directly; otherwise
 (SSE-C, requester pays, access points, S3 Express, proxies, ...) through s3fs's own calls.
 """
 

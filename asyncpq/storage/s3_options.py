@@ -1,4 +1,4 @@
-"""Which of s3fs's options the aiohttp path understands. Whatever is not listed goes through s3fs."""
+"""Which of s3fs's options the direct path understands. Whatever is not listed goes through s3fs."""
 
 from __future__ import annotations
 

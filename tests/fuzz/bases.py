@@ -1,4 +1,4 @@
-"""Good files for the fuzzers: small, each written in another way, all with CRCs."""
+"""Good files for the fuzzers: small, each written in another way; those written here have CRCs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from asyncpq.errors import FormatError
+from tests.corpus import corpus_files
+from tests.fuzz.parquet_parts import ParquetParts
 
 ROWS = 200
 ID = "id"  # the column of the predicates: 0, 2, 4, ...
@@ -79,18 +83,70 @@ _OPTIONS: dict[str, tuple[bool, dict[str, Any]]] = {  # nested or flat
     "nested_v2": (True, {"compression": "zstd", **_V2}),
     "nested_plain": (True, {"use_dictionary": False, "compression": "none", "write_page_index": False}),
 }
-NAMES = tuple(_OPTIONS)
+WRITTEN = tuple(_OPTIONS)
+_MAX_BYTES = 20_000  # of a file from the corpus
+
+
+@functools.cache
+def _from_corpus() -> dict[str, bytes]:
+    """Small files that pyarrow did not write, where there are some: those that it reads, and that can be
+    taken apart and put together again."""
+    found: dict[str, bytes] = {}
+    for path in corpus_files():
+        if path.stat().st_size > _MAX_BYTES:
+            continue
+        data = path.read_bytes()
+        try:
+            wanted = pq.read_table(io.BytesIO(data))
+            again = pq.read_table(io.BytesIO(ParquetParts(data).rebuilt()), page_checksum_verification=True)
+        except (pa.ArrowException, OSError, ValueError, AssertionError, FormatError):
+            continue
+        if again.num_rows and again.schema == wanted.schema:
+            found[f"corpus {path.stem}"] = data
+    return found
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """All files; those of the corpus where it is there."""
+    return (*WRITTEN, *_from_corpus())
+
+
+def has_crc(name: str) -> bool:
+    """Whether every page has a CRC, so that values cannot be changed unnoticed."""
+    return name in _OPTIONS
 
 
 @functools.cache
 def table(name: str) -> pa.Table:
     """What the file holds."""
+    if name not in _OPTIONS:
+        return pq.read_table(io.BytesIO(data(name)))
     return _nested() if _OPTIONS[name][0] else _table()
 
 
 @functools.cache
 def data(name: str) -> bytes:
     """The file's bytes."""
+    if name not in _OPTIONS:
+        return _from_corpus()[name]
     sink = io.BytesIO()
     pq.write_table(table(name), sink, **{**_PAGES, **_OPTIONS[name][1]})
     return sink.getvalue()
+
+
+@functools.cache
+def keys(name: str) -> tuple[str, list[Any]] | None:
+    """A column to ask for, and its values in order; None if there is none that they have an order in."""
+    good = table(name)
+    for field in good.schema:
+        if good.column_names.count(field.name) > 1 or not (
+            pa.types.is_integer(field.type) or pa.types.is_string(field.type) or pa.types.is_float64(field.type)
+        ):
+            continue
+        values = sorted(
+            {value for value in good.column(field.name).to_pylist() if value is not None and value == value}
+        )
+        if values:
+            return field.name, values
+    return None

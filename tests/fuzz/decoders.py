@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from asyncpq.errors import FormatError
+from asyncpq.format.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
 from asyncpq.format.column_chunk import validate_chunk
 from asyncpq.format.footer import FooterDecoder, FooterFound
 from asyncpq.format.metadata import FileMetadata, decode_file_metadata
@@ -78,6 +79,13 @@ def offset_index(data: bytes) -> None:
     assert sum(index.row_counts(rows)) == rows
 
 
+def bloom_filter(data: bytes) -> None:
+    """BloomFilterHeader."""
+    header = decode_bloom_filter_header(data)
+    assert 0 < header.header_size <= len(data)
+    assert header.num_blocks * BLOCK_BYTES == header.num_bytes
+
+
 def thrift(data: bytes) -> None:
     """Any struct: reading and skipping agree, and what is written is read again."""
     reader, skipper = (CompactReader(data, max_elements=_MAX_ELEMENTS) for _ in range(2))
@@ -97,6 +105,7 @@ DECODERS: dict[str, Callable[[bytes], None]] = {
     "page_header": page_header,
     "column_index": column_index,
     "offset_index": offset_index,
+    "bloom_filter": bloom_filter,
     "thrift": thrift,
 }
 
@@ -107,7 +116,7 @@ def _models() -> Iterator[FileMetadata]:
 
 def examples(name: str) -> Iterator[bytes]:
     """Good bytes to begin with."""
-    for base in bases.NAMES:
+    for base in bases.names():
         data = bases.data(base)
         parts = ParquetParts(data)
         if name == "footer":
@@ -119,6 +128,8 @@ def examples(name: str) -> Iterator[bytes]:
                 yield from (write(page.header) for page in chunk.pages)
             if name in ("column_index", "thrift") and chunk.column_index is not None:
                 yield write(chunk.column_index)
+            if name == "bloom_filter" and chunk.bloom_filter is not None:
+                yield chunk.bloom_filter[:40]
             if name in ("offset_index", "thrift") and chunk.offset_index is not None:
                 yield write(chunk.offset_index)
 

@@ -89,6 +89,22 @@ def test_types_and_values(index: bool, options: dict[str, Any], store_schema: bo
     ask(data, question)
 
 
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_pages_that_a_cache_holds_for_other_reads(use_dictionary: bool) -> None:
+    data = sample(use_dictionary=use_dictionary)
+
+    async def question(file: asyncpq.File) -> None:
+        for name in ("without nulls", "string"):
+            for _ in range(3):
+                await file.take([7], [name])
+            wanted = by_pyarrow(data, [name]).select([name]).slice(7, 1)
+            found = await file.take([7], [name], read_dictionary=[name])
+            assert (found.schema.types, values(found)) == (wanted.schema.types, values(wanted))
+            assert (await file.take([7], [name])).schema.types == [pa.string()]
+
+    ask(data, question)
+
+
 def test_predicates_and_lookups_mean_the_same() -> None:
     data = sample()
 

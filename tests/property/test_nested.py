@@ -1,0 +1,154 @@
+"""Nested columns page by page: any rows, any leaves, any predicate beside them equal pyarrow's, whatever the pages."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import asyncpq
+from asyncpq import col
+from tests.nested_tables import NestedFile, leaf_paths, nested_files, structs
+from tests.reads import ask, values
+
+LIMITS = st.builds(
+    asyncpq.LimitOptions,
+    unit_bytes=st.sampled_from([1, 100, 1000, 1 << 23]),
+    in_flight_bytes=st.sampled_from([1, 500, 1 << 27]),
+)
+REQUESTS = st.builds(
+    asyncpq.RequestOptions,
+    tail_bytes=st.sampled_from([60, 640 * 1024]),
+    late_materialization=st.sampled_from(["auto", "always", "never"]),
+)
+
+
+def assert_same(found: pa.Table, wanted: pa.Table) -> None:
+    """Equal types, names and rows; dictionaries may be ordered in another way."""
+    assert found.schema.equals(wanted.schema), (found.schema, wanted.schema)
+    found.validate(full=True)
+    assert values(found) == values(wanted)
+
+
+@st.composite
+def projections(draw: st.DrawFn, file: NestedFile) -> list[str]:
+    """Columns and paths, none inside another, in file order."""
+    paths = leaf_paths(file.data)
+    chosen: list[str] = []
+    for path in draw(st.lists(st.sampled_from(paths), min_size=1, max_size=4, unique=True)):
+        if not any(f"{path}.".startswith(f"{each}.") or f"{each}.".startswith(f"{path}.") for each in chosen):
+            chosen.append(path)
+    return sorted(chosen, key=paths.index)
+
+
+@given(nested_files(), LIMITS, REQUESTS, st.data())
+def test_taken_rows_equal_pyarrow(
+    file: NestedFile, limits: asyncpq.LimitOptions, requests: asyncpq.RequestOptions, data: st.DataObject
+) -> None:
+    rows = data.draw(st.lists(st.integers(0, file.table.num_rows - 1), min_size=1, max_size=20))
+    columns = data.draw(projections(file))
+    wanted = file.read(columns).to_pylist()
+    found = ask(file.data, lambda source: source.take(rows, columns), limits=limits, requests=requests)
+    assert found.schema.equals(file.read(columns).schema)
+    found.validate(full=True)
+    assert repr(found.to_pylist()) == repr([wanted[row] for row in rows])
+
+
+@given(nested_files(), LIMITS, REQUESTS, st.data())
+def test_rows_beside_a_predicate_equal_pyarrow(
+    file: NestedFile, limits: asyncpq.LimitOptions, requests: asyncpq.RequestOptions, data: st.DataObject
+) -> None:
+    """Ranges of rows by a predicate on another column, in units of any size, with a limit."""
+    numbers = st.integers(-1, file.table.num_rows)
+    ranges = data.draw(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=3))
+    where = asyncpq.col("id") == -5
+    for low, high in ranges:
+        where = where | ((col("id") >= low) & (col("id") < high))
+    limit = data.draw(st.none() | st.integers(0, 30))
+    columns = data.draw(st.none() | projections(file))
+    keep = [any(low <= row < high for low, high in ranges) for row in range(file.table.num_rows)]
+    mask = pa.array([at for at, kept in enumerate(keep) if kept][:limit], pa.int64())
+    whole = file.read(columns)
+    found = ask(file.data, lambda source: source.read(columns, where, limit=limit), limits=limits, requests=requests)
+    assert found.schema.equals(whole.schema)
+    found.validate(full=True)
+    rows = whole.to_pylist()
+    assert repr(found.to_pylist()) == repr([rows[at] for at in mask.to_pylist()])
+
+
+@given(nested_files(), LIMITS, st.data())
+def test_projections_equal_pyarrow(file: NestedFile, limits: asyncpq.LimitOptions, data: st.DataObject) -> None:
+    columns = data.draw(projections(file))
+    limit = data.draw(st.none() | st.integers(0, 30))
+    found = ask(file.data, lambda source: source.read(columns, limit=limit), limits=limits)
+    assert_same(found, file.read(columns).slice(0, limit))
+
+
+@settings(max_examples=60)
+@given(nested_files(), st.data())
+def test_two_reads_of_one_session_equal_pyarrow(file: NestedFile, data: st.DataObject) -> None:
+    """What the first read learnt or kept changes nothing in the second."""
+    numbers = st.lists(st.integers(0, file.table.num_rows - 1), min_size=1, max_size=5)
+    asked = data.draw(st.lists(numbers, min_size=2, max_size=3))
+
+    async def question(source: asyncpq.File) -> list[pa.Table]:
+        return [await source.take(rows) for rows in asked]
+
+    for rows, found in zip(asked, ask(file.data, question), strict=True):
+        assert found.schema.equals(file.table.schema)
+        whole = file.table.to_pylist()
+        assert repr(found.to_pylist()) == repr([whole[row] for row in rows])
+
+
+@given(nested_files(structs()), REQUESTS, st.data())
+def test_predicates_on_struct_leaves_equal_pyarrow(
+    file: NestedFile, requests: asyncpq.RequestOptions, data: st.DataObject
+) -> None:
+    """The filter, pruning by the leaf's own statistics, and rows of the other leaves."""
+    leaves = [leaf for field in file.table.schema for leaf in _struct_leaves((field.name,), field.type)]
+    path, kind = data.draw(st.sampled_from(leaves))
+    present = [value for value in _at(file.table, path).to_pylist() if value is not None]
+    assume(present)
+    value = data.draw(st.sampled_from(present))
+    field, name = pc.field(*path), col(".".join(path))
+    where, oracle = data.draw(
+        st.sampled_from(
+            [
+                (name == value, field == value),
+                (name != value, field != value),
+                (name.is_null(), field.is_null()),
+                (~name.is_null(), ~field.is_null()),
+                (name.is_in([value]), field.isin(pa.array([value], kind))),
+                *([(name > value, field > value)] if pa.types.is_integer(kind) else []),
+            ]
+        )
+    )
+    columns = data.draw(st.none() | projections(file))
+    mask = _mask(file.table, oracle)
+    found = ask(file.data, lambda source: source.read(columns, where), requests=requests)
+    whole = file.read(columns)
+    rows = whole.to_pylist()
+    assert found.schema.equals(whole.schema)
+    assert repr(found.to_pylist()) == repr([rows[at] for at in mask])
+    assert ask(file.data, lambda source: source.count(where), requests=requests) == len(mask)
+
+
+def _struct_leaves(path: tuple[str, ...], kind: pa.DataType) -> list[tuple[tuple[str, ...], pa.DataType]]:
+    """Leaves of plain types that are reached through structs only."""
+    if pa.types.is_struct(kind):
+        return [leaf for child in kind for leaf in _struct_leaves((*path, child.name), child.type)]
+    is_plain = kind in (pa.int32(), pa.int64(), pa.string(), pa.bool_())
+    return [(path, kind)] if is_plain and len(path) > 1 else []
+
+
+def _at(table: pa.Table, path: tuple[str, ...]) -> pa.Array:
+    return pc.struct_field(table.column(path[0]).combine_chunks(), list(path[1:]))
+
+
+def _mask(table: pa.Table, oracle: pc.Expression) -> list[int]:
+    """Row numbers that ``oracle`` keeps."""
+    names = [f"n{at}" for at in range(table.num_columns - 1)]
+    kept = pa.table({"id": table.column("id")} | {name: table.column(name) for name in names})
+    rows: list[int] = kept.filter(oracle).column("id").to_pylist()
+    return rows
