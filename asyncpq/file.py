@@ -156,7 +156,8 @@ class File:
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
         """All matching rows in one table, in file order."""
-        async with self.scan(columns, where, limit=limit, read_dictionary=read_dictionary) as scan:
+        whole = 1 << 62  # rows: nothing is gained by cutting what is put together again
+        async with self.scan(columns, where, limit=limit, batch_size=whole, read_dictionary=read_dictionary) as scan:
             batches = [batch async for batch in scan]
             self.metrics = scan.metrics
             return _table(batches, scan.schema)

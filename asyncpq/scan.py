@@ -107,6 +107,9 @@ class Scan:
                 async with self._preparation.deadline():
                     await self._refill()
             batch = self._batches.popleft()
+            if batch.num_rows > self._batch_size:  # cut as they are asked for: rows without columns may be any number
+                self._batches.appendleft(batch.slice(self._batch_size))
+                batch = batch.slice(0, self._batch_size)
         except StopAsyncIteration:
             await self._finish("done")
             raise
@@ -142,9 +145,7 @@ class Scan:
                 continue
             self._holds_unit = True
             for table in tables:
-                self._batches.extend(
-                    batch for batch in table.to_batches(max_chunksize=self._batch_size) if batch.num_rows
-                )
+                self._batches.extend(batch for batch in table.to_batches() if batch.num_rows)
 
     async def _finish(self, state: str) -> None:
         await self.close()

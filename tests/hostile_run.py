@@ -31,6 +31,9 @@ LIMITS = asyncpq.LimitOptions(max_page_bytes=16 << 20, max_decoded_bytes=64 << 2
 MAX_REQUESTS = 100  # of all questions to one file, which has at most 16 column chunks
 GROWTH = 128 << 10  # KiB that all files may take, of which the limits above allow 64 MiB
 
+# What is wrong is a number in the footer, or what it names.
+WITHOUT_BYTES = {"names", "row counts", "offsets", "file_path", "encryption"}
+
 Question = tuple[str, Callable[[asyncpq.File], Awaitable[Any]], Callable[[pa.Table], Any]]
 
 
@@ -42,6 +45,7 @@ def questions(table: pa.Table | None) -> list[Question]:
         ("limit", lambda file: file.read(limit=50), lambda good: good.slice(0, 50)),
         ("scan", _scan, lambda good: good),
         ("count", lambda file: file.count(), lambda good: good.num_rows),
+        ("read no columns", _rows_alone, lambda good: good.num_rows),
     ]
     if table is None or table.column_names.count(bases.ID) == 1:
         between = (pc.field(bases.ID) >= 70) & (pc.field(bases.ID) < 100)
@@ -57,6 +61,13 @@ def questions(table: pa.Table | None) -> list[Question]:
 async def _scan(file: asyncpq.File) -> pa.Table:
     async with file.scan(batch_size=17) as scan:
         return pa.Table.from_batches([batch async for batch in scan], schema=scan.schema)
+
+
+async def _rows_alone(file: asyncpq.File) -> int:
+    """However many they are said to be: the first batch comes at once, and a table of all takes no room."""
+    async with file.scan([], batch_size=20) as scan:
+        assert (await anext(scan)).num_rows <= 20
+    return int((await file.read([])).num_rows)
 
 
 async def ask(server: ObjectServer, case: Hostile) -> list[str]:
@@ -114,6 +125,8 @@ def _judge_error(case: Hostile, name: str, error: asyncpq.AsyncpqError) -> list[
     text = str(error)
     if error.url is None or not text.isprintable():
         return [f"{name}: no url, or text that is not printable: {text!r}"]
+    if case.column is not None and error.byte_range is None and case.threat not in WITHOUT_BYTES:
+        return [f"{name}: no byte range: {text}"]
     if case.column is not None and case.column != error.column and repr(case.column) not in text:
         return [f"{name}: the column {error.column!r} is blamed: {text}"]
     return []

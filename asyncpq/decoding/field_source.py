@@ -17,6 +17,7 @@ from asyncpq.decoding.nested_splice import FieldTemplate
 from asyncpq.decoding.selection import join, take_rows
 from asyncpq.decoding.types import field_template, field_types, projected_field
 from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
+from asyncpq.fetching.indexes import own_offset_index
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Field, PhysicalType, Projection
 from asyncpq.pruning.row_ranges import RowRanges
@@ -127,8 +128,11 @@ class FieldSource:
             if len(column) != rows.num_rows:
                 raise CorruptFileError(f"pages planned to hold {rows.num_rows} rows hold {len(column)}")
             array = join(column.chunks, column.type)
-            for leaf in group:
-                pages[leaf].check_rows(array, kind.arrow.type, field.first_leaf, group, self._leaves[leaf].leaf)
+            for number in group:
+                leaf = self._leaves[number]
+                pages[number].check_rows(array, kind.arrow.type, field.first_leaf, group, leaf.leaf)
+                if not leaf.paged and own_offset_index(version, leaf.chunk, number) is None:
+                    leaf.locations = pages[number].locations(array, kind.arrow.type, field.first_leaf, group, leaf.leaf)
             arrays.append(array)
         self.pages_decoded += sum([len(some.content.pages) for some in pages.values()])
         return arrays

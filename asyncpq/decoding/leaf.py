@@ -110,6 +110,8 @@ class LeafDecoder:
             ResourceLimitError: the pages would decode to more bytes than allowed.
         """
         headers = [self._data_header(page, chunk, limits) for page in pages]
+        if len(pages) > 1 and len({header.crc is None for header in headers}) > 1:
+            raise CorruptFileError("some data pages of a chunk have a CRC and some have none", column=self.leaf.dotted)
         if len(pages) == 1 and self._plain_width:
             page = pages[0]
             values = decode_plain(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -67,6 +68,26 @@ class LeafPages(NamedTuple):
             wanted += page.header.num_values
             if wanted != at:
                 raise CorruptFileError("a page holds other rows than the OffsetIndex says", column=leaf.dotted)
+
+    def locations(
+        self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
+    ) -> OffsetIndex | None:
+        """Where the pages of a whole chunk are; None if one begins inside a row, by what was decoded.
+
+        Args:
+            array: all rows of the chunk, decoded; the other arguments: see ``num_levels``.
+        """
+        start = self.content.chunk.start + len(self.content.dictionary)
+        data = [page for page in self.pages if page.header.is_data and page.header.num_values]
+        if not data or data[0].offset != start:
+            return None  # what stands before the first data page would be taken for the dictionary
+        ends = pc.cumulative_sum(num_levels(array, whole, first_leaf, leaves, leaf.index))
+        stops = pa.array(accumulate([page.header.num_values for page in data]), pa.int64())
+        last_rows = pc.index_in(stops, ends).to_pylist()
+        if None in last_rows:
+            return None
+        first_rows = [0, *(row + 1 for row in last_rows[:-1])]
+        return OffsetIndex([page.offset for page in data], [len(page.data) for page in data], first_rows)
 
 
 class NestedLeaf:
@@ -188,7 +209,8 @@ class NestedLeaf:
         return self._leaf_pages(pages, held, stops)
 
     def _leaf_pages(self, pages: Sequence[WholePage], rows: RowRanges, stops: Sequence[int]) -> LeafPages:
-        data = [page for page in pages if page.header.is_data]
+        # pyarrow takes a page without values for the end of the rows; its writer makes such of booleans
+        data = [page for page in pages if page.header.is_data and page.header.num_values]
         dictionary = b"".join([page.data for page in pages if page.header.type is PageType.DICTIONARY_PAGE])
         values = sum([page.header.num_values for page in data])
         content = LeafContent(self.chunk, dictionary, [page.data for page in data], values)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.decoded_size import leaf_types, storage_type
+from asyncpq.decoding.selection import join
 from asyncpq.errors import CorruptFileError
 
 
@@ -28,7 +29,13 @@ class Part(NamedTuple):
     array: pa.Array
 
 
-def merge(parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa.DataType) -> pa.Array:
+def merge(
+    parts: Sequence[Part],
+    whole: pa.DataType,
+    first_leaf: int,
+    target: pa.DataType,
+    seen: pa.BooleanArray | None = None,
+) -> pa.Array:
     """One array of all parts' leaves.
 
     Args:
@@ -36,6 +43,8 @@ def merge(parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa
         whole: type of the field with all its leaves.
         first_leaf: ordinal of the first of them.
         target: type of the field cut to the leaves of all parts.
+        seen: false where something above the field is null; None for nowhere. What is there means nothing,
+            and pyarrow fills it in one way or another.
 
     Raises:
         CorruptFileError: the parts have other lists or other nulls where they share some.
@@ -45,20 +54,24 @@ def merge(parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa
         return array
     whole = storage_type(whole)
     if isinstance(target, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(target, merge(parts, whole, first_leaf, target.storage_type))
+        return pa.ExtensionArray.from_storage(target, merge(parts, whole, first_leaf, target.storage_type, seen))
     if pa.types.is_struct(whole):
-        return _merge_structs(parts, whole, first_leaf, target)
+        return _merge_structs(parts, whole, first_leaf, target, seen)
     if pa.types.is_fixed_size_list(whole):
-        return _merge_fixed_size_lists(parts, whole, first_leaf, target)
+        return _merge_fixed_size_lists(parts, whole, first_leaf, target, seen)
     if is_view(whole):
-        return _merge_lists([Part(leaves, without_view(array)) for leaves, array in parts], whole, first_leaf, target)
+        return _merge_lists(
+            [Part(leaves, without_view(array)) for leaves, array in parts], whole, first_leaf, target, seen
+        )
     if pa.types.is_nested(whole):
-        return _merge_lists(parts, whole, first_leaf, target)
+        return _merge_lists(parts, whole, first_leaf, target, seen)
     return array
 
 
-def _merge_structs(parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa.DataType) -> pa.Array:
-    _check_nulls(parts)
+def _merge_structs(
+    parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa.DataType, seen: pa.BooleanArray | None
+) -> pa.Array:
+    inner = _check_nulls(parts, seen)
     children: list[pa.Array] = []
     taken = [0] * len(parts)  # children of each part that were used
     for at in range(whole.num_fields):
@@ -71,14 +84,16 @@ def _merge_structs(parts: Sequence[Part], whole: pa.DataType, first_leaf: int, t
                 inside.append(Part(some, array.field(taken[number])))
                 taken[number] += 1
         if inside:
-            children.append(merge(inside, kind, first_leaf, target.field(len(children)).type))
+            children.append(merge(inside, kind, first_leaf, target.field(len(children)).type, inner))
         first_leaf = stop
     return _rebuilt(target, parts[0].array, [], children)
 
 
-def _merge_lists(parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa.DataType) -> pa.Array:
+def _merge_lists(
+    parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa.DataType, seen: pa.BooleanArray | None
+) -> pa.Array:
     """Lists and maps; a map without its keys or values is a list."""
-    _check_nulls(parts)
+    _check_nulls(parts, seen)
     offsets = _offsets(parts[0].array)
     inside = [Part(leaves, elements(array)) for leaves, array in parts]
     for _, array in parts[1:]:
@@ -92,11 +107,13 @@ def _merge_lists(parts: Sequence[Part], whole: pa.DataType, first_leaf: int, tar
 
 
 def _merge_fixed_size_lists(
-    parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa.DataType
+    parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa.DataType, seen: pa.BooleanArray | None
 ) -> pa.Array:
-    _check_nulls(parts)
+    inner = _check_nulls(parts, seen)
+    if inner is not None:  # a null takes as much room as a list
+        inner = inner.take(pa.array([at for at in range(len(inner)) for _ in range(whole.list_size)], pa.int64()))
     inside = [Part(leaves, elements(array)) for leaves, array in parts]
-    child = merge(inside, whole.value_type, first_leaf, target.value_type)
+    child = merge(inside, whole.value_type, first_leaf, target.value_type, inner)
     return _rebuilt(target, parts[0].array, [], [child])
 
 
@@ -108,15 +125,22 @@ def _rebuilt(
     return pa.Array.from_buffers(target, len(like), [validity, *buffers], children=list(children))
 
 
-def _check_nulls(parts: Sequence[Part]) -> None:
-    first = parts[0].array
-    for _, array in parts[1:]:
-        if len(array) != len(first):
-            raise CorruptFileError(f"leaves of one group have {len(first)} and {len(array)} values")
-        if array.null_count != first.null_count or (
-            first.null_count and not pc.is_valid(array).equals(pc.is_valid(first))
-        ):
-            raise CorruptFileError("leaves of one group disagree about where it is null")
+def _check_nulls(parts: Sequence[Part], seen: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    """Where neither the group that all parts share nor anything above it is null; None for everywhere."""
+    found: list[pa.BooleanArray | None] = []
+    for _, array in parts:
+        if len(array) != len(parts[0].array):
+            raise CorruptFileError(f"leaves of one group have {len(parts[0].array)} and {len(array)} values")
+        valid = pc.is_valid(array) if array.null_count else None
+        if valid is None or seen is None:
+            valid = seen if valid is None else valid
+        else:
+            valid = pc.and_(valid, seen)
+        found.append(None if valid is None or valid.true_count == len(valid) else valid)
+    first = found[0]
+    if any(valid is not first and (valid is None or not valid.equals(first)) for valid in found):
+        raise CorruptFileError("leaves of one group disagree about where it is null")
+    return first
 
 
 def _element_type(kind: pa.DataType) -> pa.DataType:
@@ -145,9 +169,22 @@ def is_view(kind: pa.DataType) -> bool:
 
 def without_view(array: pa.Array) -> pa.Array:
     """An array of list views as one of lists."""
-    if pa.types.is_list_view(array.type):
-        return array.cast(pa.list_(array.type.value_field))
-    return array.cast(pa.large_list(array.type.value_field))
+    kind = array.type
+    plain = pa.list_(kind.value_field) if pa.types.is_list_view(kind) else pa.large_list(kind.value_field)
+    none = pa.scalar(0, array.sizes.type)
+    sizes = pc.if_else(pc.is_valid(array), array.sizes, none) if array.null_count else array.sizes
+    ends = pc.cumulative_sum(sizes)
+    offsets = pa.concat_arrays([pa.array([0], sizes.type), ends])
+    first = array.offsets[0].as_py() if len(array) else 0
+    total = ends[-1].as_py() if len(array) else 0
+    starts = pc.add(offsets.slice(0, len(array)), pa.scalar(first, sizes.type))
+    in_order = pc.or_(pc.equal(sizes, none), pc.equal(array.offsets, starts))
+    if pc.all(in_order).as_py():
+        values = array.values.slice(first, total)
+    else:
+        spans = zip(array.offsets.to_pylist(), sizes.to_pylist(), strict=True)
+        values = join([array.values.slice(start, size) for start, size in spans], kind.value_type)
+    return _rebuilt(plain, array, [offsets.buffers()[1]], [values])
 
 
 # -- levels -----------------------------------------------------------------------------------------

@@ -129,6 +129,14 @@ class RowGroupReader:
         }
 
     def _select(self, projection: Projection, rows: RowRanges) -> pa.Array:
+        try:
+            return self._select_of(projection, rows)
+        except AsyncpqError as error:  # which page it was is not known any more; of which chunks is
+            chunks = [column.chunk for column in self.plan.columns if column.chunk.leaf in projection.leaves]
+            span = (min(chunk.start for chunk in chunks), max(chunk.stop for chunk in chunks))
+            raise error.locate(byte_range=span) from error.__cause__
+
+    def _select_of(self, projection: Projection, rows: RowRanges) -> pa.Array:
         field = self._fields.get(projection.field)
         if field is not None:
             return field.select(rows, self._shape.limits, projection.leaves)
@@ -151,7 +159,10 @@ class RowGroupReader:
         if item.kind == "page" and not isinstance(source, StreamedSource):
             source.add(Page(data, item.first_row, item.num_rows))
         elif not isinstance(source, PagedSource):
-            source.feed(data)
+            try:
+                source.feed(data)
+            except AsyncpqError as error:
+                raise error.locate(byte_range=(item.start, item.stop)) from error.__cause__
 
     def add_decoded(self, item: Item, array: LeafArray | PackedPage) -> None:
         """A page that was decoded before; in row order within each column."""
@@ -197,10 +208,11 @@ class RowGroupReader:
         self._emitted = stop = max(self._emitted, available)
         if not rows or shape.filter is None or not plan.filtered:
             return Matched(rows, None, {}, stop, rows.num_rows, rows.num_rows)
+        sure = rows & plan.proven if plan.proven else plan.proven
+        if sure:
+            return self._match_others(shape.filter, rows, sure, stop)
         arrays = {projection: self._select(projection, rows) for projection in self._predicate()}
-        fields = self._version.metadata.schema.fields
-        names = {fields[projection.field].name: array for projection, array in arrays.items()}
-        mask = shape.filter.mask(names, rows.num_rows)
+        mask = self._mask(shape.filter, arrays, rows)
         count = mask.true_count
         if count == rows.num_rows:
             return Matched(rows, None, arrays, stop, count, count)
@@ -216,6 +228,22 @@ class RowGroupReader:
             if projection in shape.output
         }
         return Matched(_absolute(rows, positions_found.to_pylist()), None, kept, stop, count, rows.num_rows)
+
+    def _match_others(self, where: Filter, rows: RowRanges, sure: RowRanges, stop: int) -> Matched:
+        """Filter those of ``rows`` that are not ``sure`` to match."""
+        asked = rows - sure
+        found = sure
+        if asked:
+            arrays = {projection: self._select(projection, asked) for projection in self._predicate()}
+            positions = pc.indices_nonzero(self._mask(where, arrays, asked)).to_pylist()
+            found |= _absolute(asked, positions)
+        return Matched(found, None, {}, stop, found.num_rows, rows.num_rows)
+
+    def _mask(self, where: Filter, arrays: Mapping[Projection, pa.Array], rows: RowRanges) -> pa.BooleanArray:
+        """Which of ``rows`` the filter lets through."""
+        fields = self._version.metadata.schema.fields
+        names = {fields[projection.field].name: array for projection, array in arrays.items()}
+        return where.mask(names, rows.num_rows)
 
     def _predicate(self) -> list[Projection]:
         """What the filter needs of each field."""

@@ -27,6 +27,8 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext
 
 _MAX_STEPS: Final = 3  # header and blocks at once; else a header, then its blocks; one more for an unusual header
+_MANY: Final = 10  # with so many values for each row group, hardly one of those has none of them
+_MAX_CHECKS: Final = 50_000  # values times row groups that are looked up in filters, on the event loop
 _MEMORY_SHARE: Final = 8  # whole filters take at most this part of the memory cache at a time
 
 
@@ -118,7 +120,7 @@ class RowGroupFilters:
                 continue
             for column, hashes in self._hashes.items():
                 filter_ = self._filter(ordinal, column)
-                if filter_ is not None and any(filter_.answer(hash_) is None for hash_ in hashes):
+                if filter_ is not None and filter_.is_open(hashes):
                     pending.append((ordinal, column, filter_))
         return pending
 
@@ -242,7 +244,12 @@ def row_group_filters(
         )
         for name, leaf in leaves.items()
     }
-    probes = compile_probes(prune, {name: leaves[name] for name, found in places.items() if found.spans})
+    known = {name: leaves[name] for name, found in places.items() if found.spans}
+    if not known:
+        return None
+    groups = len(version.metadata.row_groups)
+    most = None if options.requests.bloom_filters == "always" else min(_MANY * groups, _MAX_CHECKS // groups)
+    probes = compile_probes(prune, known, max_values=most)
     return None if probes is None else RowGroupFilters(source, version, probes, places, context)
 
 

@@ -12,7 +12,7 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.format.metadata import ColumnChunk, Encoding
 from asyncpq.format.page_index import OffsetIndex, decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.format.statistics import order_of, page_bounds
-from asyncpq.format.writer_version import chains_delta_byte_arrays
+from asyncpq.format.writer_version import begins_pages_on_rows, chains_delta_byte_arrays
 from asyncpq.pruning.pages import PageZones
 from asyncpq.storage.base import RequestContext
 
@@ -65,7 +65,7 @@ async def fetch_page_indexes(
     for request in requests:
         chunk = version.chunk(request.row_group, request.leaf)
         place = (request.row_group, request.leaf)
-        key = _key(version, "offset_index", chunk.offset_index_range)
+        key = _key(version, "offset_index", own_offset_index(version, chunk, request.leaf))
         parsed = memory.get(_parsed(key)) if key is not None else None
         if key is not None and parsed is None:
             missing.append((request, key, chunk))
@@ -77,7 +77,9 @@ async def fetch_page_indexes(
             indexes.offsets[place] = learnt
             indexes.learnt.add(place)
         else:
-            reason = f"{_name(version, request)}: no OffsetIndex, whole chunks are read"
+            split = chunk.offset_index_range is not None
+            why = "its writer may split rows between pages" if split else "no OffsetIndex"
+            reason = f"{_name(version, request)}: {why}, whole chunks are read"
             context.metrics.fall_back(parsed.reason if isinstance(parsed, Unusable) else reason)
             continue  # bounds without locations are of no use
         if not request.bounds:
@@ -99,13 +101,25 @@ async def fetch_page_indexes(
     return indexes
 
 
+def own_offset_index(version: FileVersion, chunk: ColumnChunk, leaf: int) -> tuple[int, int] | None:
+    """Where a chunk's OffsetIndex is; None also where its pages may begin inside a row, which it does not say."""
+    repeated = version.metadata.schema.leaves[leaf].max_repetition_level > 0
+    if repeated and not begins_pages_on_rows(version.metadata.created_by):
+        return None
+    return chunk.offset_index_range
+
+
 def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, leaf: int, index: OffsetIndex) -> None:
     """Keep where the pages of a chunk are that was read whole, for want of an index that could be used.
 
     Args:
         index: as its own OffsetIndex would say it; every page begins with the first value of a row.
     """
+    memory = source.resources.memory
     chunk = version.chunk(row_group, leaf)
+    key = _key(version, "offset_index", own_offset_index(version, chunk, leaf))
+    if key is not None and not isinstance(memory.get(_parsed(key)), Unusable):
+        return  # it was read whole for another reason
     if Encoding.DELTA_BYTE_ARRAY in chunk.encodings and chains_delta_byte_arrays(version.metadata.created_by):
         return
     validate_offset_index(
@@ -114,7 +128,7 @@ def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, 
         chunk_stop=chunk.stop,
         num_rows=version.metadata.row_groups[row_group].num_rows,
     )
-    source.resources.memory.put(_learnt(version, chunk), index, index.weight)
+    memory.put(_learnt(version, chunk), index, index.weight)
 
 
 async def _fetch(

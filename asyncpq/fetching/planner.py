@@ -12,7 +12,6 @@ from asyncpq.fetching.indexes import IndexRequest, PageIndexes, fetch_page_index
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Leaf, ParquetSchema, Projection
-from asyncpq.format.writer_version import begins_pages_on_rows
 from asyncpq.planning.overlaps import refuse_overlaps
 from asyncpq.planning.read_plan import BloomReport, ChunkSpan, ColumnPlan, PruningReport, ReadPlan, RowGroupPlan
 from asyncpq.pruning.pages import PageZones, prune_pages, rows_proven
@@ -110,23 +109,29 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
             kept = [ordinal for ordinal, rows in candidates if rows.num_rows < metadata.row_groups[ordinal].num_rows]
         elif query.rows is None and query.limit is None:
             kept = [ordinal for ordinal in kept if ordinal not in proven]
-        wanted = _requests(version, query, predicate, kept, context, bounds=trust)
+        wanted = _requests(query, predicate, kept, bounds=trust)
         indexes = await fetch_page_indexes(source, version, wanted, context)
     report = _Report(version, context)
+    shared = context.scan and not _leaves(predicate, ()).keys().isdisjoint(_leaves({}, query.output))
     groups: list[RowGroupPlan] = []
     for ordinal, rows in candidates:
+        sure = RowRanges.empty()
         if prune is not None and not isinstance(prune, Constant) and trust:
             zones = _page_zones(predicate, ordinal, indexes)
             num_rows = metadata.row_groups[ordinal].num_rows
             rows &= prune_pages(prune, num_rows, zones) if zones else RowRanges.all(num_rows)
-            if query.rows_only and zones:
-                known = rows & rows_proven(prune, num_rows, zones)
-                rows_known += known.num_rows
-                rows -= known
+            if zones and prune is where and (context.scan or query.rows_only):
+                sure = rows & rows_proven(prune, num_rows, zones)
+                if query.rows_only:
+                    rows_known += sure.num_rows
+                    rows -= sure
+                    sure = RowRanges.empty()
+                elif shared or sure.num_rows * 2 < rows.num_rows:
+                    sure = RowRanges.empty()  # they are fetched all the same, or are too few to be set apart
         if rows:
-            filtered = where is not None and ordinal not in proven
-            plan = _plan_row_group(version, query, predicate if filtered else {}, ordinal, rows, indexes, filtered)
-            groups.append(plan)
+            filtered = where is not None and ordinal not in proven and sure != rows
+            asked = predicate if filtered else {}
+            groups.append(_plan_row_group(version, query, asked, ordinal, rows, indexes, filtered, sure))
     late = _late(source, groups, query, predicate)
     bloom: BloomReport | None = None
     if filters is not None:
@@ -195,23 +200,15 @@ def _first_rows(candidates: list[tuple[int, RowRanges]], limit: int | None) -> l
 
 
 def _requests(
-    version: FileVersion,
     query: Query,
     predicate: Mapping[str, PredicateColumn],
     kept: list[int],
-    context: RequestContext,
     *,
     bounds: bool,
 ) -> list[IndexRequest]:
-    metadata = version.metadata
-    aligned = begins_pages_on_rows(metadata.created_by)
     leaves: dict[int, bool] = {leaf.index: bounds for _, leaf in predicate.values() if leaf is not None}
     for index in _leaves(predicate, query.output):
-        leaf = metadata.schema.leaves[index]
-        if aligned or leaf.max_repetition_level == 0:
-            leaves.setdefault(index, False)
-        elif kept:
-            context.metrics.fall_back(f"{leaf.dotted}: its writer may split rows between pages, whole chunks are read")
+        leaves.setdefault(index, False)
     return [IndexRequest(group, leaf, wanted) for group in kept for leaf, wanted in leaves.items()]
 
 
@@ -240,6 +237,7 @@ def _plan_row_group(
     rows: RowRanges,
     indexes: PageIndexes,
     filtered: bool,
+    proven: RowRanges,
 ) -> RowGroupPlan:
     first = _leaves(predicate, ())
     plans: list[ColumnPlan] = []
@@ -248,8 +246,9 @@ def _plan_row_group(
         span = version.derived(("chunk", ordinal, leaf), partial(_chunk, version, ordinal, leaf), 200)
         nested = not version.metadata.schema.leaves[leaf].is_flat
         offsets = indexes.offsets.get((ordinal, leaf))
-        plans.append(ColumnPlan(field, span, offsets, leaf in first, nested, num_rows, rows))
-    return RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered)
+        wanted = rows - proven if leaf in first else rows
+        plans.append(ColumnPlan(field, span, offsets, leaf in first, nested, num_rows, wanted))
+    return RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered, proven)
 
 
 def _chunk(version: FileVersion, ordinal: int, leaf: int) -> ChunkSpan:
@@ -336,4 +335,5 @@ class _Report:
             pages_kept=self._pages_kept,
             rows=metadata.num_rows,
             rows_kept=self._rows_kept,
+            rows_proven=sum([group.proven.num_rows for group in groups]),
         )

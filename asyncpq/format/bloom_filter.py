@@ -8,6 +8,7 @@ and the blocks of the values asked for need to be at hand.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
@@ -93,6 +94,7 @@ def block_of(hash_: int, num_blocks: int) -> int:
     return ((hash_ >> 32) * num_blocks) >> 32
 
 
+@lru_cache(maxsize=8192)
 def block_mask(hash_: int) -> int:
     """The eight bits that a hash chooses, of a block as a little-endian integer."""
     low = hash_ & 0xFFFFFFFF

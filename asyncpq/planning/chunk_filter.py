@@ -73,6 +73,12 @@ class ChunkFilter:
         block = self._blocks.get(number)
         return None if block is None else may_contain(block, hash_)
 
+    def is_open(self, hashes: Iterable[int]) -> bool:
+        """Whether it may tell more about ``hashes`` than it does."""
+        if self.reason is not None or self._bitset is not None:
+            return False
+        return any(self.answer(hash_) is None for hash_ in hashes)
+
     def ranges(self, hashes: Iterable[int], gap_bytes: int) -> list[ByteRange]:
         """What to fetch next to know more about ``hashes``: as little as that takes, or everything where a
         request costs as much as ``gap_bytes`` and parts would cost no less."""

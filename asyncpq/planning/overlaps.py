@@ -17,10 +17,9 @@ def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) 
         CorruptFileError: two do.
     """
     chunks = [column.chunk for group in row_groups for column in group.columns]
-    spans = [(chunk.start, chunk.stop, chunk.leaf) for chunk in chunks]
-    spans.sort()
-    for (start, stop, leaf), (following, end, other) in itertools.pairwise(spans):
-        if following < stop and start < stop and following < end:
+    spans = sorted((chunk.start, chunk.stop, chunk.leaf) for chunk in chunks if chunk.start < chunk.stop)
+    for (_, stop, leaf), (following, end, other) in itertools.pairwise(spans):
+        if following < stop:
             raise CorruptFileError(
                 f"column chunks of {leaves[leaf].dotted!r} and {leaves[other].dotted!r} claim the same bytes",
                 byte_range=(following, min(stop, end)),

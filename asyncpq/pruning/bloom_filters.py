@@ -45,24 +45,28 @@ class AnyOf(NamedTuple):
 Probes: TypeAlias = "Probe | AllOf | AnyOf"
 
 
-def compile_probes(expr: Expression, leaves: Mapping[str, Leaf]) -> Probes | None:
+def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: int | None = None) -> Probes | None:
     """What ``expr`` asks of bloom filters; None if they cannot rule anything out.
 
     Args:
         expr: a predicate.
         leaves: the columns that have filters, by name.
+        max_values: a list of more values is not looked up; None for no bound.
     """
     if isinstance(expr, And):
-        parts = [part for part in (compile_probes(arg, leaves) for arg in expr.args) if part is not None]
-        return AllOf(tuple(parts)) if parts else None
+        every = [compile_probes(arg, leaves, max_values=max_values) for arg in expr.args]
+        parts = tuple([part for part in every if part is not None])
+        return AllOf(parts) if parts else None
     if isinstance(expr, Or):
-        branches = [compile_probes(arg, leaves) for arg in expr.args]
+        branches = [compile_probes(arg, leaves, max_values=max_values) for arg in expr.args]
         known = tuple([branch for branch in branches if branch is not None])
         return AnyOf(known) if len(known) == len(branches) else None
     if isinstance(expr, Constant):
         return None if expr.value is True else AnyOf(())
     if isinstance(expr, Comparison) and expr.op == "==":
         return _probe(expr.column, (expr.value,), leaves, cast=True)
+    if isinstance(expr, (In, KeyIn)) and max_values is not None and len(expr.values) > max_values:
+        return None
     if isinstance(expr, KeyIn):
         keys = [value for value in expr.values if value is not None and value == value]  # others match nothing
         return _probe(expr.column, keys, leaves, cast=True)

@@ -51,7 +51,8 @@ def make(seed: int) -> Case:
     if how == "page":
         chunk = rng.choice([chunk for chunk in parts.chunks if chunk.pages])
         says_other = not bases.has_crc(base)
-        said.append(f"page header {_change(rng, rng.choice(chunk.pages).header)}")
+        times = rng.choice([1, 1, 1, 2])
+        said += [f"page header {_change(rng, rng.choice(chunk.pages).header)}" for _ in range(times)]
     elif how == "body":
         page = rng.choice(rng.choice([chunk for chunk in parts.chunks if chunk.pages]).pages)
         page.body = changed_bytes(rng, page.body)
@@ -73,16 +74,18 @@ def make(seed: int) -> Case:
         tree: Struct = parts.footer
         if rng.random() < 0.6:  # most of the footer's nodes are statistics, which are the least interesting
             tree = rng.choice([*(chunk.struct for chunk in parts.chunks), *(chunk.meta for chunk in parts.chunks)])
-        change = _change(rng, tree)
-        said.append(f"footer {change}")
+        said += [f"footer {_change(rng, tree)}" for _ in range(rng.choice([1, 1, 1, 2]))]
         says_other = True
     return Case(base, parts.file(), says_other, "; ".join(said))
 
 
 def _bytes(rng: random.Random, base: str) -> Case:
     good = bases.data(base)
-    places = [chunk.meta.integer(9) + chunk.meta.integer(7) for chunk in _parts(base).chunks]
-    end_of_pages = max(places)
+    end_of_pages = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
+    for chunk in _parts(base).chunks:
+        for place in (chunk.struct.get(4), chunk.struct.get(6), chunk.meta.get(14)):  # indexes, bloom filter
+            if isinstance(place, int):
+                end_of_pages = min(end_of_pages, place)
     data = bytearray(good)
     for _ in range(rng.choice([1, 1, 2, 5])):
         region = rng.choice([(4, end_of_pages), (end_of_pages, len(good)), (0, len(good))])

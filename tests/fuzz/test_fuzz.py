@@ -28,7 +28,7 @@ KEPT = sorted(SEEDS.glob("*.parquet"))
 def test_damaged_files() -> None:
     worker = Worker()
     try:
-        for seed in range(250):
+        for seed in range(150):
             wrong = worker.judge(seed)
             assert wrong is None, f'make fuzz ARGS="--seed {seed}"\n{wrong}'
     finally:
@@ -79,7 +79,7 @@ async def test_the_judge_notices(tmp_path: Path) -> None:
     """Another good file, of other rows, is not taken for right."""
     path = tmp_path / "case.parquet"
     path.write_bytes(bases.data("nested"))
-    with pytest.raises(judge.WrongAnswerError, match="read"):
+    with pytest.raises(judge.WrongAnswerError):
         await judge.judge(Case("plain", b"not Parquet", False, "another file"), path, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -185,7 +186,7 @@ async def test_only_what_may_save_more_than_it_costs(server: ObjectServer) -> No
             server.log.clear()
             await file.lookup({"id": KEY}, columns=["price"])
             assert len(taken(server)) == expected
-            await file.lookup({"id": list(range(100))}, columns=["price"])  # some of them are everywhere
+            await file.lookup({"id": list(range(20))}, columns=["price"])  # some of them are everywhere
             assert taken(server) == []
 
 
@@ -242,3 +243,27 @@ async def test_a_key_that_is_nowhere_reads_no_data(server: ObjectServer) -> None
         async with file.scan(where=(col("id") == KEY + 1) & (col("price") > 0)) as scan:
             assert [batch async for batch in scan] == []
         assert taken(server, only_filters=False) == []
+
+
+async def test_lookups_at_once_share_what_they_fetch(server: ObjectServer) -> None:
+    async with session(server, latency_s=0) as s:
+        file = await s.open_file(URL)
+        server.log.clear()
+        tables = await asyncio.gather(*[file.lookup({"id": key}) for key in (KEY, KEY, KEY + 1, KEY + 2) * 5])
+        assert [table.num_rows for table in tables] == [1, 1, 0, 1] * 5
+        lines = taken(server)
+        assert len(lines) == len(set(lines))
+
+
+async def test_a_replaced_object_is_noticed_by_the_probe(server: ObjectServer) -> None:
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        await file.lookup({"id": KEY})
+        server.put("lake/sample.parquet", write(TABLE.slice(0, 900), ["id"], rows_per_group=300, ndv=300, **OPTIONS))
+        server.log.clear()
+        gone = TABLE.column("id")[2000].as_py()
+        assert (await file.lookup({"id": gone})).num_rows == 0
+        assert file.metrics.restarts == 1
+        held = TABLE.column("id")[800].as_py()
+        assert (await file.lookup({"id": held}, columns=["price"])).column("price").to_pylist() == [400.0]
+        assert file.metrics.row_groups_by_bloom == 2

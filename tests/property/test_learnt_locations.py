@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +14,13 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.decoding.assemble import StreamedSource
-from asyncpq.format.page_index import decode_offset_index
-from tests.column_chunks import OpenFile
+from asyncpq.decoding.field_source import FieldSource
+from asyncpq.decoding.nested_leaf import NestedLeaf
+from asyncpq.format.page_index import OffsetIndex, decode_offset_index
+from asyncpq.pruning.row_ranges import RowRanges
+from tests.column_chunks import LIMITS, OpenFile
 from tests.edited_files import EditedFile, RawPage, Struct
+from tests.nested_tables import NestedFile, nested_files
 from tests.reads import ask, values
 from tests.tables import WriterOptions, tables, writer_options
 
@@ -116,3 +121,135 @@ def test_pages_that_cannot_be_read_alone_are_not_learnt() -> None:
     assert _plan_of_second_read(file.data()).learnt == ("id", "s")
     file.footer.put(6, b"parquet-mr version 1.7.0 (build abcdef)")
     assert _plan_of_second_read(file.data()).learnt == ("id",)
+
+
+# -- nested columns: pages that begin on rows, by the decoded levels ------------------------------
+
+
+def without_indexes(data: bytes, created_by: bytes | None = None) -> bytes:
+    """The file without page indexes; or with them, as of another writer."""
+    file = EditedFile(data)
+    if created_by is not None:
+        file.footer.put(6, created_by)
+        return file.data()
+    for group in range(len(file.footer.value(4))):
+        for column in range(len(file.row_group(group).value(1))):
+            for field_id in (4, 5, 6, 7):
+                file.chunk(column, group).put(field_id, None)
+    return file.data()
+
+
+def learnt_of(file: OpenFile, column: int, group: int) -> dict[int, OffsetIndex | None]:
+    """What the leaves of a field tell once all of it was decoded, by leaf."""
+    field = file.field(column)
+    leaves: dict[int, NestedLeaf] = {}
+    for number, chunk in zip(range(field.first_leaf, field.leaf_stop), file.chunks(column, group), strict=True):
+        leaf = NestedLeaf(file.metadata.schema.leaves[number], chunk, file.num_rows(group), paged=False)
+        leaf.feed(file.bytes_of(chunk))
+        leaves[number] = leaf
+    FieldSource(file.version, field, leaves, file.num_rows(group), frozenset()).select(
+        RowRanges.all(file.num_rows(group)), LIMITS
+    )
+    return {number: leaf.locations for number, leaf in leaves.items()}
+
+
+@given(nested_files())
+def test_nested_locations_are_those_of_the_writer(drawn: NestedFile) -> None:
+    if not drawn.writer.page_index:
+        return
+    indexed, plain = OpenFile(drawn.data), OpenFile(without_indexes(drawn.data))
+    for group in range(len(plain.metadata.row_groups)):
+        for column in range(1, drawn.table.num_columns):
+            for number, found in learnt_of(plain, column, group).items():
+                place = indexed.version.chunk(group, number).offset_index_range
+                assert place is not None
+                index = decode_offset_index(indexed.data[place[0] : place[1]])
+                assert found is not None
+                # pyarrow's names pages without rows, too
+                counts = index.row_counts(plain.num_rows(group))
+                pages = zip(index.offsets, index.sizes, index.first_rows, counts, strict=True)
+                offsets, sizes, first_rows, _ = zip(*[page for page in pages if page[3]], strict=True)
+                assert (found.offsets, found.sizes, found.first_rows) == (list(offsets), list(sizes), list(first_rows))
+
+
+@given(nested_files(), st.sampled_from([None, b"somebody version 1.0.0"]), st.data())
+def test_nested_rows_by_learnt_locations_are_pyarrows(
+    drawn: NestedFile, created_by: bytes | None, data: st.DataObject
+) -> None:
+    rows = data.draw(st.lists(st.integers(0, drawn.table.num_rows - 1), min_size=1, max_size=9))
+    low = data.draw(st.integers(0, drawn.table.num_rows))
+
+    async def question(file: asyncpq.File) -> None:
+        assert values(await file.read()) == values(drawn.table)
+        for _ in range(2):
+            assert values(await file.take(rows)) == values(drawn.table.take(pa.array(rows)))
+            found = await file.read(where=(col("id") >= low) & (col("id") < low + 5))
+            assert values(found) == values(drawn.table.slice(low, 5))
+
+    ask(without_indexes(drawn.data, created_by), question)
+
+
+LISTS = pa.table({"id": pa.array(range(60)), "list": pa.array([[row, row, row] for row in range(60)])})
+
+
+def _plan_of_second_lists(data: bytes) -> tuple[asyncpq.Plan, asyncpq.Plan]:
+    async def question(file: asyncpq.File) -> tuple[asyncpq.Plan, asyncpq.Plan]:
+        first = await file.plan(where=col("id") == 50)
+        assert values(await file.read()) == values(LISTS)
+        second = await file.plan(where=col("id") == 50)
+        assert values(await file.read(where=col("id") == 50)) == values(LISTS.slice(50, 1))
+        return first, second
+
+    return ask(data, question)
+
+
+def _page_of_lists(like: RawPage, repetition: list[int], numbers: list[int]) -> RawPage:
+    """A V1 data page of up to eight values of ``list``, none of them null."""
+
+    def levels(values: list[int], width: int) -> bytes:
+        packed = sum(value << width * at for at, value in enumerate(values)).to_bytes(width, "little")
+        return (1 + width).to_bytes(4, "little") + b"\x03" + packed
+
+    plain = b"".join(number.to_bytes(8, "little") for number in numbers)
+    payload = levels(repetition, 1) + levels([3] * len(numbers), 2) + plain
+    header, described = Struct(like.header), Struct(like.header.value(5))
+    described.put(1, len(numbers))
+    header.put(5, described)
+    header.put(2, len(payload))
+    header.put(3, len(payload))
+    return RawPage(header, payload)
+
+
+@pytest.mark.parametrize(("cuts", "learnt"), [((3, 6), ("id", "list")), ((6,), ("id", "list")), ((2, 6), ("id",))])
+def test_lists_are_learnt_where_every_page_begins_a_row(cuts: tuple[int, ...], learnt: tuple[str, ...]) -> None:
+    table = LISTS.slice(0, 3)
+    options = {"use_dictionary": False, "write_page_index": False, "compression": "none", "write_statistics": False}
+    file = EditedFile.of(table, **options)
+    like = file.pages(1)[0]
+    numbers, edges = [row for row in range(3) for _ in range(3)], [0, *cuts, 9]
+    pages = [
+        _page_of_lists(like, [int(at % 3 > 0) for at in range(start, stop)], numbers[start:stop])
+        for start, stop in pairwise(edges)
+    ]
+    file.set_pages(pages, 1, index=False)
+
+    async def question(file: asyncpq.File) -> tuple[str, ...]:
+        assert values(await file.read()) == values(table)
+        assert values(await file.take([2, 0])) == values(table.take(pa.array([2, 0])))
+        return (await file.plan(where=col("id") == 1)).learnt
+
+    assert ask(file.data(), question) == learnt
+
+
+def test_an_index_that_may_split_rows_is_replaced_by_what_was_learnt() -> None:
+    file = EditedFile.of(LISTS, rows_per_page=3)
+    file.footer.put(6, b"somebody version 1.0.0")
+    first, second = _plan_of_second_lists(file.data())
+    assert any("may split rows" in reason for reason in first.fallbacks)
+    assert second.learnt == ("list",)
+    assert not any("may split rows" in reason for reason in second.fallbacks)
+
+
+def test_nothing_is_learnt_where_there_is_an_index() -> None:
+    first, second = _plan_of_second_lists(EditedFile.of(LISTS, rows_per_page=3).data())
+    assert first.learnt == second.learnt == ()

@@ -9,6 +9,11 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
+from asyncpq.decoding.nested_merge import Part, merge, num_levels
+from asyncpq.decoding.types import field_types
+from asyncpq.pruning.row_ranges import RowRanges
+from tests.column_chunks import LIMITS as DECODE_LIMITS
+from tests.column_chunks import OpenFile
 from tests.nested_tables import NestedFile, leaf_paths, nested_files, structs
 from tests.reads import ask, values
 
@@ -132,6 +137,33 @@ def test_predicates_on_struct_leaves_equal_pyarrow(
     assert found.schema.equals(whole.schema)
     assert repr(found.to_pylist()) == repr([rows[at] for at in mask])
     assert ask(file.data, lambda source: source.count(where), requests=requests) == len(mask)
+
+
+@given(nested_files(), st.data())
+def test_parts_put_together_equal_the_whole(file: NestedFile, data: st.DataObject) -> None:
+    """Leaves in any groups, cut to any rows; and each leaf has as many levels as its chunk has values."""
+    opened = OpenFile(file.data)
+    column = data.draw(st.integers(1, file.table.num_columns - 1))
+    leaves = list(range(opened.field(column).first_leaf, opened.field(column).leaf_stop))
+    (kind,) = field_types(opened.version, [column], frozenset())
+    whole = opened.whole(column)
+    every = RowRanges.all(opened.num_rows())
+    for leaf in leaves:
+        array = whole.select(every, DECODE_LIMITS, [leaf])
+        counts = num_levels(array, kind.arrow.type, leaves[0], [leaf], leaf)
+        assert pc.sum(counts).as_py() == opened.version.chunk(0, leaf).num_values
+    chosen = data.draw(st.lists(st.sampled_from(leaves), min_size=1, unique=True))
+    groups: dict[int, list[int]] = {}
+    for leaf in sorted(chosen):
+        groups.setdefault(data.draw(st.integers(0, 2)), []).append(leaf)
+    start = data.draw(st.integers(0, opened.num_rows() - 1))
+    rows = RowRanges([(start, data.draw(st.integers(start + 1, opened.num_rows())))])
+    parts = [Part(tuple(some), whole.select(rows, DECODE_LIMITS, some)) for some in groups.values()]
+    wanted = whole.select(rows, DECODE_LIMITS, sorted(chosen))
+    found = merge(parts, kind.arrow.type, leaves[0], wanted.type)
+    found.validate(full=True)
+    assert found.type == wanted.type
+    assert repr(found.to_pylist()) == repr(wanted.to_pylist())
 
 
 def _struct_leaves(path: tuple[str, ...], kind: pa.DataType) -> list[tuple[tuple[str, ...], pa.DataType]]:

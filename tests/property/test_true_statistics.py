@@ -91,8 +91,14 @@ def _weaken(draw: st.DrawFn, file: EditedFile, at: int, group: int, *, text: boo
 
 
 @settings(max_examples=150)
-@given(files())
-def test_answers_are_pyarrow_s(case: tuple[bytes, Expression]) -> None:
+@given(
+    files(),
+    st.builds(asyncpq.LimitOptions, unit_bytes=st.sampled_from([1, 100, 1 << 23])),
+    st.builds(asyncpq.RequestOptions, late_materialization=st.sampled_from(["auto", "always", "never"])),
+)
+def test_answers_are_pyarrow_s(
+    case: tuple[bytes, Expression], limits: asyncpq.LimitOptions, requests: asyncpq.RequestOptions
+) -> None:
     data, where = case
     whole = by_pyarrow(data)
     try:
@@ -113,6 +119,6 @@ def test_answers_are_pyarrow_s(case: tuple[bytes, Expression]) -> None:
     expected = (values(wanted), values(wanted.select(whole.column_names[:1])), wanted.num_rows, wanted.num_rows)
     for options in (TRUSTING, DISTRUSTING):
         try:
-            assert ask(data, question, read=options) == expected
+            assert ask(data, question, read=options, limits=limits, requests=requests) == expected
         except asyncpq.PredicateTypeError:
             assume(False)  # tests/property/test_filter.py knows when

@@ -294,3 +294,13 @@ def test_how_many_values_must_be_absent() -> None:
     assert count(col("i").is_in([1, 2, 2])) == 2
     assert count((col("i") == 1) | (col("s") == "a")) == 2
     assert count(col("i").is_in([1, 2, 3]) & (col("s") == "a")) == 1
+
+
+def test_long_lists_are_not_looked_up() -> None:
+    for where in (col("i").is_in([1, 2, 3]), KeyIn("i", (1, 2, 3)), (col("i") == 1) | col("i").is_in([1, 2, 3])):
+        assert compile_probes(where, LEAVES, max_values=3) is not None
+        assert compile_probes(where, LEAVES, max_values=2) is None
+    one_side = col("i").is_in([1, 2, 3]) & (col("i") == 4)
+    probes = compile_probes(one_side, LEAVES, max_values=2)
+    assert probes is not None
+    assert num_values(probes) == 1

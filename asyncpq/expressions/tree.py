@@ -16,7 +16,6 @@ are known.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias, TypeVar
@@ -25,7 +24,6 @@ from asyncpq.errors import ExpressionError
 from asyncpq.scalars import Scalar, as_scalar, as_scalars, literal_key, show, show_many
 
 CompareOp: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
-_OPS: dict[str, CompareOp] = {"=": "==", "==": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
 class Expression:
@@ -37,10 +35,10 @@ class Expression:
     __slots__ = ()
 
     def __and__(self, other: Expression | bool) -> Expression:
-        return And((*_args(self, And), *_args(_operand(other, "&"), And)))
+        return And((*parts(self, And), *parts(_operand(other, "&"), And)))
 
     def __or__(self, other: Expression | bool) -> Expression:
-        return Or((*_args(self, Or), *_args(_operand(other, "|"), Or)))
+        return Or((*parts(self, Or), *parts(_operand(other, "|"), Or)))
 
     def __rand__(self, other: bool) -> Expression:
         return _operand(other, "&") & self
@@ -277,7 +275,7 @@ class Column:
         return StartsWith(self.name, prefix)
 
     def _no_logic(self, other: object = None) -> NoReturn:
-        raise _bare_column(self)
+        raise bare_column(self)
 
     __and__ = __rand__ = __or__ = __ror__ = __invert__ = __bool__ = _no_logic
 
@@ -295,8 +293,14 @@ def col(name: str) -> Column:
 _Node = TypeVar("_Node", bound="And | Or")
 
 
-def _args(expr: Expression, node: type[_Node]) -> tuple[Expression, ...]:
+def parts(expr: Expression, node: type[_Node]) -> tuple[Expression, ...]:
+    """The arguments of ``expr`` if it is a ``node``, else ``expr`` alone."""
     return expr.args if isinstance(expr, node) else (expr,)
+
+
+def join(node: type[_Node], args: list[Expression]) -> Expression:
+    """``args`` as one predicate."""
+    return args[0] if len(args) == 1 else node(tuple(args))
 
 
 def _operand(value: object, operator: str) -> Expression:
@@ -305,77 +309,20 @@ def _operand(value: object, operator: str) -> Expression:
     if isinstance(value, bool):
         return Constant(value)
     if isinstance(value, Column):
-        raise _bare_column(value)
+        raise bare_column(value)
     raise ExpressionError(
         f"{operator} joins predicates, not {value!r}",
         hint="Put each comparison in parentheses: (col('a') == 1) & (col('b') < 2).",
     )
 
 
-def _bare_column(column: Column) -> ExpressionError:
+def bare_column(column: Column) -> ExpressionError:
+    """What is wrong with a column where a predicate belongs."""
     return ExpressionError(
         f"{column!r} is a column, not a predicate",
         column=column.name,
         hint=f"Compare it, such as {column!r} == 1, or {column!r} == True for a column of booleans.",
     )
-
-
-_ACCEPTED = (
-    'Give an expression of asyncpq.col, such as col("id") == 1, a list as in pyarrow\'s filters=, such as '
-    '[("id", "==", 1)], or a pyarrow.compute expression; None for all rows.'
-)
-
-
-def parse_filters(filters: object) -> Expression:
-    """Turn pyarrow's ``filters=`` lists into an expression.
-
-    Args:
-        filters: ``[(column, op, value), ...]``, all of which must hold, or a list of such lists, of which one
-            must. Ops: ``= == != < > <= >= in``, ``not in``. An :class:`Expression` is returned as it is.
-
-    Raises:
-        ExpressionError: naming the tuple that cannot be understood.
-    """
-    if isinstance(filters, Expression):
-        return filters
-    if isinstance(filters, Column):
-        raise _bare_column(filters)
-    if not isinstance(filters, (list, tuple)):
-        raise ExpressionError(f"{reprlib.repr(filters)} is not a predicate", hint=_ACCEPTED)
-    if not filters:
-        raise ExpressionError("[] is not a predicate: a list of filters holds at least one", hint=_ACCEPTED)
-    if len(filters) == 3 and all(isinstance(part, str) for part in filters[:2]):
-        raise ExpressionError(f"{reprlib.repr(filters)} is one filter, not a list", hint="Put it in a list: [(...)].")
-    if isinstance(filters[0], (list, tuple)) and filters[0] and isinstance(filters[0][0], str):
-        return _conjunction(filters)
-    return _join(Or, [_conjunction(group) for group in filters])
-
-
-def _conjunction(group: object) -> Expression:
-    if not isinstance(group, (list, tuple)) or not group:
-        raise ExpressionError(f"expected a non-empty list of (column, op, value) tuples, not {group!r}")
-    return _join(And, [_filter_tuple(item) for item in group])
-
-
-def _join(node: type[_Node], args: list[Expression]) -> Expression:
-    return args[0] if len(args) == 1 else node(tuple(args))
-
-
-def _filter_tuple(item: object) -> Expression:
-    if not isinstance(item, (list, tuple)) or len(item) != 3 or not isinstance(item[0], str):
-        raise ExpressionError(f"filter {item!r} is not a (column, op, value) tuple")
-    column, op, value = item
-    if not isinstance(op, str):
-        raise ExpressionError(f"filter {item!r}: {op!r} is no operator", column=column)
-    try:
-        if op in _OPS:
-            return Comparison(column, _OPS[op], as_scalar(value))
-        if op in ("in", "not in"):
-            member = In(column, as_scalars(value))
-            return member if op == "in" else Not(member)
-    except ExpressionError as error:
-        raise ExpressionError(f"filter {item!r}: {error.message}", column=column) from error
-    raise ExpressionError(f"filter {item!r}: unknown operator {op!r}", hint=f"Known: {', '.join(_OPS)}, in, not in.")
 
 
 def columns(expr: Expression) -> tuple[str, ...]:
@@ -394,39 +341,3 @@ def _column_names(expr: Expression) -> Iterator[str]:
         yield expr.right
     elif not isinstance(expr, Constant):
         yield expr.column  # type: ignore[attr-defined]  # every other node has one
-
-
-def simplify(expr: Expression) -> Expression:
-    """An expression with the same result for every row, flattened, with constants and double negations folded."""
-    if isinstance(expr, (And, Or)):
-        return _simplify_junction(expr)
-    if isinstance(expr, Not):
-        arg = simplify(expr.arg)
-        if isinstance(arg, Not):
-            return arg.arg
-        if isinstance(arg, Constant):
-            return Constant(None if arg.value is None else not arg.value)
-        return Not(arg)
-    if isinstance(expr, Comparison) and expr.value is None:
-        return Constant(None)
-    if isinstance(expr, In) and not expr.values:
-        return Constant(False)
-    if isinstance(expr, KeyIn) and not any(value is not None and value == value for value in expr.values):
-        return Constant(False)  # null and NaN keys match nothing, not even null
-    return expr
-
-
-def _simplify_junction(expr: And | Or) -> Expression:
-    node = type(expr)
-    neutral = node is And  # true changes nothing in an AND, false decides it
-    args: dict[Expression, None] = {}
-    for arg in map(simplify, expr.args):
-        for part in _args(arg, node):
-            if isinstance(part, Constant) and part.value is not None:
-                if part.value is not neutral:
-                    return part
-                continue
-            args[part] = None
-    if not args:
-        return Constant(neutral)
-    return _join(node, list(args))
