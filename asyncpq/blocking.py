@@ -194,9 +194,10 @@ class Session(_Bridge[async_session.Session]):
         super().__init__(Portal(), inner)
         self._portal.call(inner.__aenter__())
 
-    def open_file(self, url: str | os.PathLike[str], **options: Any) -> File:
+    def open_file(self, url: str | os.PathLike[str], *, decryption_properties: object | None = None) -> File:
         """See :meth:`asyncpq.Session.open_file`."""
-        return File(self._portal, self._portal.call(self._inner.open_file(url, **options)))
+        opening = self._inner.open_file(url, decryption_properties=decryption_properties)
+        return File(self._portal, self._portal.call(opening))
 
     @property
     def metrics(self) -> ReadMetrics:

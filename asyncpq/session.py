@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.decoding.encrypted import FileDecryption
@@ -19,9 +19,6 @@ from asyncpq.options import CachePolicy, LimitOptions, ReadOptions, RequestOptio
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
 
 _DEFAULTS = SessionOptions()
 
@@ -105,15 +102,13 @@ class Session:
         """To look at, to clear, or to share with another session."""
         return self._resources.memory
 
-    async def open_file(
-        self, url: str | os.PathLike[str], *, decryption_properties: pq.FileDecryptionProperties | None = None
-    ) -> File:
+    async def open_file(self, url: str | os.PathLike[str], *, decryption_properties: object | None = None) -> File:
         """Open a Parquet object: its footer is fetched, with one GET where the store allows, unless cached.
 
         Args:
             url: ``s3://bucket/key``, ``https://...``, a local path, or any url fsspec knows.
-            decryption_properties: of an encrypted file, made with ``pyarrow.parquet.encryption``. What is
-                read with them is cached for this handle alone.
+            decryption_properties: ``FileDecryptionProperties`` of an encrypted file, made with
+                ``pyarrow.parquet.encryption``. What is read with them is cached for this handle alone.
 
         Raises:
             ObjectNotFoundError, AccessDeniedError, CredentialsError, ...: the store refused.
@@ -149,7 +144,7 @@ class Session:
 async def open_file(
     url: str | os.PathLike[str],
     *,
-    decryption_properties: pq.FileDecryptionProperties | None = None,
+    decryption_properties: object | None = None,
     **session_options: Any,
 ) -> AsyncIterator[File]:
     """One file with a session of its own, for one-off use: ``async with asyncpq.open_file(url) as file``.

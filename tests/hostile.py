@@ -294,7 +294,14 @@ def _offsets() -> Iterator[Hostile]:
 
 
 def _offset_indexes() -> Iterator[Hostile]:
-    good = bases.table("plain")
+    yield from _offset_indexes_of("plain", 0)
+    yield from _offset_indexes_of("nested", 1)
+    yield from _offset_indexes_of("nested_v2", 1)
+
+
+def _offset_indexes_of(base: str, at: int) -> Iterator[Hostile]:
+    """Lies about where the pages of one chunk are."""
+    good = bases.table(base)
 
     def change(said: str, tell: Callable[[list[Struct]], object], error: Any = None) -> Hostile:
         def index(chunk: ChunkPart) -> None:
@@ -304,7 +311,9 @@ def _offset_indexes() -> Iterator[Hostile]:
             tell(pages)
             locations.values = list(pages)
 
-        return Hostile("OffsetIndex", said, _index(index), good, error)
+        if base != "plain":
+            error = Corrupt  # the size of such a page does not say much, so it is met when it is read
+        return Hostile("OffsetIndex", f"{said}, {base}", _index(index, base, at), good, error)
 
     yield change("begins at row 1", lambda pages: pages[0].set(3, 1))
     yield change("an inner page begins one row late", lambda pages: pages[1].set(3, 41), Corrupt)
@@ -329,7 +338,7 @@ def _offset_indexes() -> Iterator[Hostile]:
         assert chunk.offset_index is not None
         _claim(chunk.offset_index.items(1), 1 << 40)
 
-    yield Hostile("OffsetIndex", "a million million pages", _index(claims), good, None)
+    yield Hostile("OffsetIndex", f"a million million pages, {base}", _index(claims, base, at), good, None)
 
 
 def _column_indexes() -> Iterator[Hostile]:

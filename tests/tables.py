@@ -29,6 +29,7 @@ class WriterOptions:
     statistics: bool
     checksums: bool
     store_schema: bool
+    batch_size: int | None = None  # levels written between two looks at the page's size; default: a page's rows
 
     def write(self, table: pa.Table) -> bytes:
         """The file's bytes."""
@@ -39,7 +40,7 @@ class WriterOptions:
             row_group_size=self.row_group_size,
             data_page_size=self.data_page_size,
             max_rows_per_page=self.max_rows_per_page,
-            write_batch_size=max(1, min(self.max_rows_per_page, 64)),
+            write_batch_size=self.batch_size or max(1, min(self.max_rows_per_page, 64)),
             compression=self.codec,
             use_dictionary=self.dictionary,
             dictionary_pagesize_limit=self.dictionary_limit,

@@ -2,13 +2,14 @@
 
 pyarrow decodes pages and says which Arrow types a footer means. It is handed only small files in
 memory that this project wrote (see :mod:`asyncpq.decoding.splice`), never a path, a url or a footer
-from outside.
+from outside, but for encrypted files, whose footers only pyarrow can read.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import io
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -99,6 +100,30 @@ def read_leaves(
     if any(table.num_columns != 1 for table in tables):  # pyarrow skips schema fields of an unexpected Thrift type
         raise CorruptFileError("the column's schema elements are malformed")
     return [table.column(0) for table in tables]
+
+
+def open_encrypted(file: io.RawIOBase, properties: object, *, verify_crc: bool) -> pq.ParquetFile:
+    """pyarrow's reader of an encrypted file, its footer decrypted or its signature verified.
+
+    Args:
+        file: the file, or as much of it as is to be read.
+        properties: ``FileDecryptionProperties``.
+        verify_crc: check the pages' CRCs where they have them.
+
+    Raises:
+        CorruptFileError: other keys, or not the footer that was encrypted or signed.
+    """
+    try:
+        return pq.ParquetFile(
+            pa.PythonFile(file, mode="r"),
+            decryption_properties=properties,
+            pre_buffer=False,
+            page_checksum_verification=verify_crc,
+        )
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        failure = typed_error(error, "the file cannot be decrypted")
+        failure.hint = "Are decryption_properties those of this file?"
+        raise failure from error
 
 
 def read_schema(footer_file: bytes) -> pa.Schema:

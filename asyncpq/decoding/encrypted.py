@@ -11,9 +11,8 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from asyncpq.decoding.arrow import typed_error
+from asyncpq.decoding.arrow import open_encrypted, typed_error
 from asyncpq.decoding.decoded_size import refuse
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits
@@ -96,7 +95,9 @@ class FileDecryption:
         Raises:
             CorruptFileError: wrong keys, or a footer that is not what was encrypted or signed.
         """
-        metadata = self._open(SparseFile(size, [(size - len(footer), footer)]), verify_crc=False).metadata
+        metadata = open_encrypted(
+            SparseFile(size, [(size - len(footer), footer)]), self._properties, verify_crc=False
+        ).metadata
         if footer[-len(MAGIC) :] == MAGIC:
             return footer[:-TRAILER_BYTES]
         sink = io.BytesIO()
@@ -112,24 +113,11 @@ class FileDecryption:
             CorruptFileError: the chunks cannot be decrypted or decoded.
             UnsupportedFeatureError: pyarrow does not implement something in them.
         """
-        reader = self._open(file, verify_crc=verify_crc)
+        reader = open_encrypted(file, self._properties, verify_crc=verify_crc)
         try:
             return reader.read_row_group(row_group, columns=list(paths), use_threads=False)
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             raise typed_error(error, "an encrypted column cannot be read") from error
-
-    def _open(self, file: SparseFile, *, verify_crc: bool) -> pq.ParquetFile:
-        try:
-            return pq.ParquetFile(
-                pa.PythonFile(file, mode="r"),
-                decryption_properties=self._properties,
-                pre_buffer=False,
-                page_checksum_verification=verify_crc,
-            )
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            failure = typed_error(error, "the file cannot be decrypted")
-            failure.hint = "Are decryption_properties those of this file?"
-            raise failure from error
 
 
 class EncryptedFieldSource(FieldSource):

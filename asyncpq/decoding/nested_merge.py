@@ -138,7 +138,7 @@ def _check_nulls(parts: Sequence[Part], seen: pa.BooleanArray | None) -> pa.Bool
             valid = pc.and_(valid, seen)
         found.append(None if valid is None or valid.true_count == len(valid) else valid)
     first = found[0]
-    if any(valid is not first and (valid is None or not valid.equals(first)) for valid in found):
+    if any((valid is None) != (first is None) or not (valid is None or valid.equals(first)) for valid in found):
         raise CorruptFileError("leaves of one group disagree about where it is null")
     return first
 

@@ -1,7 +1,7 @@
 """The long run: ``make fuzz ARGS="--minutes 20"``, or one seed again: ``--seed 123``.
 
-Every failure is printed with the command that repeats it. ``--keep`` writes the damaged file of a seed to
-tests/fuzz/seeds, where it is a test from then on.
+Every failure is printed with the command that repeats it, and its damaged file is written to tests/fuzz/seeds,
+where it is a test from then on.
 """
 
 from __future__ import annotations
@@ -96,14 +96,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--first", type=int, help="first seed of the run; by default a random one")
     parser.add_argument("--seed", type=int, help="only this seed, in this process")
-    parser.add_argument("--keep", action="store_true", help="with --seed: keep its file as a test")
     parser.add_argument("--no-atheris", action="store_true")
     options = parser.parse_args()
     if options.seed is not None:
         case = mutations.make(options.seed)
         sys.stdout.write(f"{case.base}: {case.what}\n")
-        if options.keep:
-            sys.stdout.write(f"kept as {keep(options.seed)}\n")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "case.parquet"
             path.write_bytes(case.data)
@@ -126,7 +123,7 @@ def _run(seconds: float, first: int | None) -> int:
             if wrong is not None:
                 failures += 1
                 sys.stdout.write(f"\n{mutations.make(seed).what}\n{wrong}\n")
-                sys.stdout.write(f'again: make fuzz ARGS="--seed {seed}"   (--keep makes it a test)\n')
+                sys.stdout.write(f'again: make fuzz ARGS="--seed {seed}"; the file is {keep(seed)}\n')
                 sys.stdout.flush()
             seed += 1
             done += 1

@@ -241,6 +241,13 @@ def test_lists_are_learnt_where_every_page_begins_a_row(cuts: tuple[int, ...], l
     assert ask(file.data(), question) == learnt
 
 
+def test_an_empty_page_in_front_of_lists_is_not_taken_for_a_dictionary() -> None:
+    file = EditedFile.of(LISTS, use_dictionary=False, compression="none", write_page_index=False)
+    pages = file.pages(1)
+    file.set_pages([empty_page(pages[0]), *pages], 1, index=False)
+    assert _plan_of_second_lists(file.data())[1].learnt == ("id",)
+
+
 def test_an_index_that_may_split_rows_is_replaced_by_what_was_learnt() -> None:
     file = EditedFile.of(LISTS, rows_per_page=3)
     file.footer.put(6, b"somebody version 1.0.0")
@@ -250,6 +257,13 @@ def test_an_index_that_may_split_rows_is_replaced_by_what_was_learnt() -> None:
     assert not any("may split rows" in reason for reason in second.fallbacks)
 
 
-def test_nothing_is_learnt_where_there_is_an_index() -> None:
-    first, second = _plan_of_second_lists(EditedFile.of(LISTS, rows_per_page=3).data())
-    assert first.learnt == second.learnt == ()
+@pytest.mark.parametrize(("index", "expected"), [(True, 0), (False, 2)])
+def test_nothing_is_learnt_where_there_is_an_index(index: bool, expected: int) -> None:
+    cache = asyncpq.MemoryCache(1 << 24)
+
+    async def question(file: asyncpq.File) -> int:
+        await file.read()
+        return cache.discard_if(lambda key: isinstance(key, tuple) and key[0] == "learnt")
+
+    data = EditedFile.of(LISTS, rows_per_page=3, write_page_index=index).data()
+    assert ask(data, question, memory_cache=cache) == expected

@@ -14,6 +14,7 @@ from asyncpq.decoding.nested_merge import Part, merge
 from asyncpq.decoding.page import Page
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, CorruptFileError
 from asyncpq.fetching.planner import predicate_columns
+from asyncpq.format.page_header import PageWalker
 from asyncpq.format.page_index import decode_offset_index
 from asyncpq.format.schema import ParquetSchema, PhysicalType, Repetition, SchemaElement
 from asyncpq.format.writer_version import begins_pages_on_rows
@@ -250,16 +251,16 @@ def test_leaves_that_agree() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "message"),
     [
-        [[3, None], None],  # fewer rows
-        [[3], None, [4]],  # lists of other lengths
-        [[3, None], [], []],  # an empty list for a null
-        [[3, 4], None, []],  # a struct for a null
+        ([[3, None], None], "3 and 2 values"),
+        ([[3], None, [None]], "lists of other lengths"),
+        ([[3, None], [], []], "disagree about where it is null"),
+        ([[3, 4], None, []], "disagree about where it is null"),
     ],
 )
-def test_leaves_that_do_not(other: list[Any]) -> None:
-    with pytest.raises(CorruptFileError, match="leaves of one"):
+def test_leaves_that_do_not(other: list[Any], message: str) -> None:
+    with pytest.raises(CorruptFileError, match=message):
         merge([part(0, [[1, None], None, []]), part(1, other)], KIND, 0, KIND)
 
 
@@ -280,7 +281,13 @@ def test_what_stands_under_a_null_means_nothing() -> None:
 def test_pages_without_values() -> None:
     """pyarrow writes them in front of booleans, and reads no row behind one of a leaf alone."""
     table = pa.table({"m": pa.array([None, [("k", True)]], pa.map_(pa.string(), pa.bool_()))})
-    data = write(table, data_page_version="2.0", data_page_size=1, max_rows_per_page=1, write_page_index=True)
+    pages = {"data_page_size": 1, "max_rows_per_page": 1, "write_batch_size": 1}
+    data = write(
+        table, data_page_version="2.0", use_dictionary=False, compression="none", write_page_index=True, **pages
+    )
+    file = OpenFile(data)
+    walked = PageWalker(file.chunks(0)[1], max_page_bytes=1 << 20).feed(file.bytes_of(file.chunks(0)[1]))
+    assert 0 in [page.header.num_values for page in walked]
     found = ask(data, lambda file: file.read(["m.key_value.value"]))
     assert found.column("m").to_pylist() == [None, [{"value": True}]]
     assert ask(data, lambda file: file.take([1, 0])).equals(table.take([1, 0]))
