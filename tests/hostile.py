@@ -11,12 +11,10 @@ import copy
 import functools
 import io
 import pickle
-import struct
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,104 +22,26 @@ import pyarrow.parquet as pq
 import asyncpq
 from asyncpq.format.thrift import BINARY, I32, I64, LIST, STRUCT, varint
 from tests.fuzz import bases
-from tests.fuzz.parquet_parts import MAGIC, META, ROW_GROUPS, ChunkPart, ParquetParts, with_trailer
+from tests.fuzz.parquet_parts import MAGIC, META, ROW_GROUPS, ChunkPart, with_trailer
 from tests.fuzz.thrift_trees import Field, Items, Struct, write
-
-
-class Hostile(NamedTuple):
-    """One hostile file.
-
-    Attributes:
-        threat: one of :data:`THREATS`.
-        lie: in a few words.
-        data: the file.
-        good: the table that must come, or None where none can.
-        error: the error that may come instead; where ``good`` is None, that must come.
-        column: the only column that the lie is about: all others must be read as if nothing were wrong.
-    """
-
-    threat: str
-    lie: str
-    data: bytes
-    good: pa.Table | None
-    error: type[asyncpq.FormatError] | None
-    column: str | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.threat}: {self.lie}"
-
-
-Corrupt, Limit, Unsupported = asyncpq.CorruptFileError, asyncpq.ResourceLimitError, asyncpq.UnsupportedFeatureError
-
-
-@functools.cache
-def _cached_parts(base: str) -> ParquetParts:
-    return ParquetParts(bases.data(base))
-
-
-def _parts(base: str = "plain") -> ParquetParts:
-    return copy.deepcopy(_cached_parts(base))
-
-
-def _footer(change: Callable[[Struct], object], base: str = "plain") -> bytes:
-    parts = _parts(base)
-    parts.place_pages()
-    parts.place_indexes()
-    change(parts.footer)
-    return parts.file()
-
-
-def _chunk(change: Callable[[ChunkPart], object], base: str = "plain", at: int = 0) -> bytes:
-    """A lie about one chunk, told once everything has its place."""
-    parts = _parts(base)
-    parts.place_pages()
-    parts.place_indexes()
-    change(parts.chunks[at])
-    return parts.file()
-
-
-def _index(change: Callable[[ChunkPart], object], base: str = "plain", at: int = 0) -> bytes:
-    parts = _parts(base)
-    parts.place_pages()
-    change(parts.chunks[at])
-    parts.place_indexes()
-    return parts.file()
-
-
-def _page(change: Callable[[Struct], object], base: str = "plain", at: int = 0, page: int = 0) -> bytes:
-    parts = _parts(base)
-    change(parts.chunks[at].pages[page].header)
-    return parts.rebuilt()
-
-
-def _body(change: Callable[[bytes], bytes], base: str = "plain", at: int = 0) -> bytes:
-    """Another page content, with its size put right; its CRC is left as it was."""
-    parts = _parts(base)
-    page = parts.chunks[at].pages[0]
-    page.body = change(page.body)
-    page.header.set(3, len(page.body), I32)
-    return parts.rebuilt()
-
-
-def _group(footer: Struct, at: int = 0) -> Struct:
-    return footer.struct(ROW_GROUPS, at)
-
-
-def _element(footer: Struct, at: int) -> Struct:
-    return footer.struct(2, at)
-
-
-def _claim(items: Items, length: int) -> None:
-    items.claimed = length
-
-
-def _nest(levels: int, kind: int = STRUCT) -> Field:
-    value: Struct | Items = Struct()
-    for _ in range(levels):
-        value = Struct([Field(1, STRUCT, value)]) if kind == STRUCT else Items(LIST, [value])
-    return Field(200, kind, value) if kind == STRUCT else Field(200, LIST, Items(LIST, [value]))
-
+from tests.hostile_bombs import bombs
+from tests.hostile_lies import (
+    Corrupt,
+    Hostile,
+    Limit,
+    Unsupported,
+    cached_parts,
+    claim,
+    lying_body,
+    lying_chunk,
+    lying_footer,
+    lying_index,
+    lying_page,
+    nested_field,
+    parts_of,
+    row_group,
+    schema_element,
+)
 
 # -- footers ----------------------------------------------------------------------------------------
 
@@ -137,9 +57,9 @@ def _thrift() -> Iterator[Hostile]:
         ("path", (ROW_GROUPS, 0, 1, 0, META, 3)),
     ):
         for length in (1 << 20, 1 << 31, (1 << 63) - 1):
-            data = _footer(lambda footer, path=path, length=length: _claim(footer.items(*path), length))  # type: ignore[misc]
+            data = lying_footer(lambda footer, path=path, length=length: claim(footer.items(*path), length))  # type: ignore[misc]
             yield Hostile("size bombs in Thrift", f"{name} of {length}", data, None, Corrupt)
-    text = write(_parts().footer)
+    text = write(parts_of().footer)
     created_by = text.rindex(b"parquet-cpp-arrow")
     for length in (1 << 31, 1 << 62):
         long = text[: created_by - 1] + varint(length) + text[created_by:]
@@ -159,26 +79,26 @@ def _unknown_fields() -> Iterator[Hostile]:
     for levels in (65, 200):
         for kind in (STRUCT, LIST):
             what = "structs" if kind == STRUCT else "lists"
-            field = _nest(levels, kind)
-            data = _footer(lambda footer, field=field: footer.fields.append(field))  # type: ignore[misc]
+            field = nested_field(levels, kind)
+            data = lying_footer(lambda footer, field=field: footer.fields.append(field))  # type: ignore[misc]
             yield Hostile("unknown nested fields", f"{levels} {what} in the footer", data, None, Limit)
-    text = write(_parts().footer)
+    text = write(parts_of().footer)
     deep = text[:-1] + b"\x0c\x90\x03" + b"\x1c" * 100_000 + bytes(100_001) + b"\0"
     yield Hostile("unknown nested fields", "100,000 structs in the footer", _with_footer(deep), None, Limit)
-    data = _page(lambda header: header.fields.append(_nest(100)))
+    data = lying_page(lambda header: header.fields.append(nested_field(100)))
     yield Hostile("unknown nested fields", "100 structs in a page header", data, bases.table("plain"), Limit, "id")
 
     def nested(chunk: ChunkPart) -> None:
         assert chunk.offset_index is not None
-        chunk.offset_index.fields.append(_nest(100))
+        chunk.offset_index.fields.append(nested_field(100))
 
-    data = _index(nested)
+    data = lying_index(nested)
     yield Hostile("unknown nested fields", "100 structs in an OffsetIndex", data, bases.table("plain"), None)
 
 
 def _with_footer(footer: bytes) -> bytes:
     """A file with these metadata behind the plain file's pages."""
-    parts = _parts()
+    parts = parts_of()
     parts.place_pages()
     parts.place_indexes()
     whole = parts.file()
@@ -196,13 +116,13 @@ def _deep_schemas() -> Iterator[Hostile]:
 
 def _child_counts() -> Iterator[Hostile]:
     for count in (-1, 0, 7, 9, 1 << 20, (1 << 31) - 1):
-        data = _footer(lambda footer, count=count: _element(footer, 0).set(5, count))  # type: ignore[misc]
+        data = lying_footer(lambda footer, count=count: schema_element(footer, 0).set(5, count))  # type: ignore[misc]
         yield Hostile("schema child counts", f"{count} children of the root, not 8", data, None, Corrupt)
-        data = _footer(lambda footer, count=count: _element(footer, 2).set(5, count), "nested")  # type: ignore[misc]
+        data = lying_footer(lambda footer, count=count: schema_element(footer, 2).set(5, count), "nested")  # type: ignore[misc]
         yield Hostile("schema child counts", f"{count} children of a list, not 1", data, None, Corrupt)
-    data = _footer(lambda footer: footer.items(2).values.pop())
+    data = lying_footer(lambda footer: footer.items(2).values.pop())
     yield Hostile("schema child counts", "one element too few", data, None, Corrupt)
-    data = _footer(lambda footer: footer.items(2).values.append(footer.items(2).values[-1]))
+    data = lying_footer(lambda footer: footer.items(2).values.append(footer.items(2).values[-1]))
     yield Hostile("schema child counts", "one element too many", data, None, Corrupt)
 
 
@@ -218,43 +138,43 @@ def _footer_lengths() -> Iterator[Hostile]:
 
 def _names() -> Iterator[Hostile]:
     def rename(footer: Struct, name: bytes, *, chunks: bool = True) -> None:
-        _element(footer, 2).set(4, name)
+        schema_element(footer, 2).set(4, name)
         for group in footer.items(ROW_GROUPS).values if chunks else ():
             assert isinstance(group, Struct)
             group.struct(1, 1, META).set(3, Items(BINARY, [name]))
         footer.drop(5)  # the stored Arrow schema has the old name
 
-    yield Hostile("names", "not UTF-8", _footer(lambda footer: rename(footer, b"\xff\xfe")), None, Corrupt)
+    yield Hostile("names", "not UTF-8", lying_footer(lambda footer: rename(footer, b"\xff\xfe")), None, Corrupt)
     table = _as_stored_without_schema()
-    data = _footer(lambda footer: rename(footer, b"other", chunks=False))
+    data = lying_footer(lambda footer: rename(footer, b"other", chunks=False))
     other = table.rename_columns(["other" if name == "word" else name for name in table.column_names])
     yield Hostile("names", "another one in the chunks", data, other, Corrupt, "other")
     for name in (b"id", b"a\x1b[31m\nb\0c", b"", b"a.b", b"../../etc", b"x" * 100_000):
-        data = _footer(lambda footer, name=name: rename(footer, name))  # type: ignore[misc]
+        data = lying_footer(lambda footer, name=name: rename(footer, name))  # type: ignore[misc]
         named = table.rename_columns([name.decode() if at == 1 else old for at, old in enumerate(table.column_names)])
         yield Hostile("names", f"{name[:20]!r}", data, named, None)
 
 
 @functools.cache
 def _as_stored_without_schema() -> pa.Table:
-    return pq.read_table(io.BytesIO(_footer(lambda footer: footer.drop(5))))
+    return pq.read_table(io.BytesIO(lying_footer(lambda footer: footer.drop(5))))
 
 
 def _row_counts() -> Iterator[Hostile]:
     rows = bases.ROWS
     for count in (1, rows - 1, rows + 1, 1 << 31, (1 << 63) - 1, -1):
-        data = _footer(lambda footer, count=count: footer.set(3, count))  # type: ignore[misc]
+        data = lying_footer(lambda footer, count=count: footer.set(3, count))  # type: ignore[misc]
         yield Hostile("row counts", f"{count} in the footer", data, None, Corrupt)
-        data = _footer(lambda footer, count=count: _group(footer).set(3, count))  # type: ignore[misc]
+        data = lying_footer(lambda footer, count=count: row_group(footer).set(3, count))  # type: ignore[misc]
         yield Hostile("row counts", f"{count} in a row group", data, None, Corrupt)
         more = count + bases.ROWS
 
         def both(footer: Struct, count: int = count, more: int = more) -> None:
-            _group(footer).set(3, count)
+            row_group(footer).set(3, count)
             footer.set(3, (more - 120) % (1 << 63))
 
-        yield Hostile("row counts", f"{count} in a row group and the footer", _footer(both), None, Corrupt)
-        data = _chunk(lambda chunk, count=count: chunk.meta.set(5, count))  # type: ignore[misc]
+        yield Hostile("row counts", f"{count} in a row group and the footer", lying_footer(both), None, Corrupt)
+        data = lying_chunk(lambda chunk, count=count: chunk.meta.set(5, count))  # type: ignore[misc]
         yield Hostile("row counts", f"{count} in a chunk", data, bases.table("plain"), Corrupt, "id")
 
 
@@ -266,10 +186,10 @@ def _offsets() -> Iterator[Hostile]:
     size = len(bases.data("plain"))
     for field_id, name in ((9, "first page"), (7, "compressed size")):
         for value in (-1, 0, 3, size, size + 1, 1 << 40, (1 << 63) - 1):
-            data = _chunk(lambda chunk, field_id=field_id, value=value: chunk.meta.set(field_id, value))  # type: ignore[misc]
+            data = lying_chunk(lambda chunk, field_id=field_id, value=value: chunk.meta.set(field_id, value))  # type: ignore[misc]
             yield Hostile("offsets", f"{name} {value}", data, good, Corrupt, "id")
     for value in (-5, 3, 1 << 40):
-        data = _chunk(lambda chunk, value=value: chunk.meta.set(11, value), "dictionary")  # type: ignore[misc]
+        data = lying_chunk(lambda chunk, value=value: chunk.meta.set(11, value), "dictionary")  # type: ignore[misc]
         expected = bases.table("dictionary")
         yield Hostile("offsets", f"dictionary at {value}", data, expected, Corrupt, "id")
 
@@ -277,19 +197,19 @@ def _offsets() -> Iterator[Hostile]:
         first, second = footer.struct(ROW_GROUPS, 0, 1, 0, META), footer.struct(ROW_GROUPS, 0, 1, 7, META)
         second.set(9, first.integer(9))  # "time" claims the pages of "id", both of them 64 bits wide
 
-    yield Hostile("offsets", "two chunks of the same bytes", _footer(overlap), None, Corrupt)
+    yield Hostile("offsets", "two chunks of the same bytes", lying_footer(overlap), None, Corrupt)
 
     def into(footer: Struct) -> None:
         first, second = footer.struct(ROW_GROUPS, 0, 1, 0, META), footer.struct(ROW_GROUPS, 0, 1, 1, META)
         first.set(7, second.integer(9) + 20 - first.integer(9))
 
-    yield Hostile("offsets", "a chunk that reaches into the next", _footer(into), None, Corrupt)
+    yield Hostile("offsets", "a chunk that reaches into the next", lying_footer(into), None, Corrupt)
     for field_id, name in ((4, "OffsetIndex"), (6, "ColumnIndex")):
         for value in (-1, 0, 3, size - 4, 1 << 40, (1 << 63) - 1):
-            data = _chunk(lambda chunk, field_id=field_id, value=value: chunk.struct.set(field_id, value))  # type: ignore[misc]
+            data = lying_chunk(lambda chunk, field_id=field_id, value=value: chunk.struct.set(field_id, value))  # type: ignore[misc]
             yield Hostile("offsets", f"{name} at {value}", data, good, None)
         for value in (-1, 0, 1, 1 << 30):
-            data = _chunk(lambda chunk, field_id=field_id, value=value: chunk.struct.set(field_id + 1, value))  # type: ignore[misc]
+            data = lying_chunk(lambda chunk, field_id=field_id, value=value: chunk.struct.set(field_id + 1, value))  # type: ignore[misc]
             yield Hostile("offsets", f"{name} of {value} bytes", data, good, None)
 
 
@@ -313,7 +233,7 @@ def _offset_indexes_of(base: str, at: int) -> Iterator[Hostile]:
 
         if base != "plain":
             error = Corrupt  # the size of such a page does not say much, so it is met when it is read
-        return Hostile("OffsetIndex", f"{said}, {base}", _index(index, base, at), good, error)
+        return Hostile("OffsetIndex", f"{said}, {base}", lying_index(index, base, at), good, error)
 
     yield change("begins at row 1", lambda pages: pages[0].set(3, 1))
     yield change("an inner page begins one row late", lambda pages: pages[1].set(3, 41), Corrupt)
@@ -336,9 +256,9 @@ def _offset_indexes_of(base: str, at: int) -> Iterator[Hostile]:
 
     def claims(chunk: ChunkPart) -> None:
         assert chunk.offset_index is not None
-        _claim(chunk.offset_index.items(1), 1 << 40)
+        claim(chunk.offset_index.items(1), 1 << 40)
 
-    yield Hostile("OffsetIndex", f"a million million pages, {base}", _index(claims, base, at), good, None)
+    yield Hostile("OffsetIndex", f"a million million pages, {base}", lying_index(claims, base, at), good, None)
 
 
 def _column_indexes() -> Iterator[Hostile]:
@@ -350,7 +270,7 @@ def _column_indexes() -> Iterator[Hostile]:
             assert chunk.column_index is not None
             tell(chunk.column_index)
 
-        return Hostile("ColumnIndex", said, _index(index, at=at), good, None)
+        return Hostile("ColumnIndex", said, lying_index(index, at=at), good, None)
 
     def swap(index: Struct) -> None:
         mins, maxs = index.items(2), index.items(3)
@@ -360,7 +280,7 @@ def _column_indexes() -> Iterator[Hostile]:
     for field_id, name in ((1, "null pages"), (2, "mins"), (3, "maxs"), (5, "null counts")):
         yield change(f"one of its {name} less", lambda index, at=field_id: index.items(at).values.pop())  # type: ignore[misc]
         yield change(f"no {name}", lambda index, at=field_id: index.items(at).values.clear())  # type: ignore[misc]
-        yield change(f"{name} without number", lambda index, at=field_id: _claim(index.items(at), 1 << 50))  # type: ignore[misc]
+        yield change(f"{name} without number", lambda index, at=field_id: claim(index.items(at), 1 << 50))  # type: ignore[misc]
     yield change("null pages of 0 nulls", lambda index: index.items(1).values.__setitem__(0, True))
     yield change("unknown order", lambda index: index.set(4, 9))
     yield change("descending, though it ascends", lambda index: index.set(4, 2))
@@ -375,20 +295,20 @@ def _column_indexes() -> Iterator[Hostile]:
 def _pages() -> Iterator[Hostile]:
     good = bases.table("plain")
     for value in (-1, 0, 39, 41, 1 << 20, (1 << 31) - 1):
-        data = _page(lambda header, value=value: header.struct(5).set(1, value))  # type: ignore[misc]
+        data = lying_page(lambda header, value=value: header.struct(5).set(1, value))  # type: ignore[misc]
         yield Hostile("pages", f"{value} values instead of 40", data, good, Corrupt, "id")
     for field_id, name in ((2, "uncompressed"), (3, "compressed")):
         for value in (-1, 0, 7, (1 << 31) - 1):
-            data = _page(lambda header, field_id=field_id, value=value: header.set(field_id, value))  # type: ignore[misc]
+            data = lying_page(lambda header, field_id=field_id, value=value: header.set(field_id, value))  # type: ignore[misc]
             yield Hostile("pages", f"{value} {name} bytes", data, good, asyncpq.FormatError, "id")
     for encoding in (1, 3, 5, 7, 8, 9, 77, -1):
-        data = _page(lambda header, encoding=encoding: header.struct(5).set(2, encoding))  # type: ignore[misc]
+        data = lying_page(lambda header, encoding=encoding: header.struct(5).set(2, encoding))  # type: ignore[misc]
         yield Hostile("pages", f"the encoding {encoding}", data, good, Corrupt, "id")
     for kind in (1, 2, 3, 9, -1):
-        data = _page(lambda header, kind=kind: header.set(1, kind))  # type: ignore[misc]
+        data = lying_page(lambda header, kind=kind: header.set(1, kind))  # type: ignore[misc]
         yield Hostile("pages", f"the type {kind}", data, good, Corrupt, "id")
-    yield Hostile("pages", "without its struct", _page(lambda header: header.drop(5)), good, Corrupt, "id")
-    data = _page(lambda header: header.set(4, header.integer(4) ^ 1))
+    yield Hostile("pages", "without its struct", lying_page(lambda header: header.drop(5)), good, Corrupt, "id")
+    data = lying_page(lambda header: header.set(4, header.integer(4) ^ 1))
     yield Hostile("pages", "another CRC", data, good, Corrupt, "id")
     v2 = bases.table("plain_v2")
     for field_id, name, value in (
@@ -401,22 +321,22 @@ def _pages() -> Iterator[Hostile]:
         (5, "bytes of definition levels", -1),
         (6, "bytes of repetition levels", 9),
     ):
-        data = _page(lambda header, at=field_id, value=value: header.struct(8).set(at, value), "plain_v2")  # type: ignore[misc]
+        data = lying_page(lambda header, at=field_id, value=value: header.struct(8).set(at, value), "plain_v2")  # type: ignore[misc]
         yield Hostile("pages", f"V2, {value} {name}", data, v2, Corrupt, "id")
     for bit in (0, 7, 100, 1000):
         at, mask = bit // 8, 1 << bit % 8
         for base in ("plain", "dictionary", "plain_v2", "encodings_v2"):
-            if at < len(_cached_parts(base).chunks[0].pages[0].body):
-                data = _body(lambda body, at=at, mask=mask: _flipped(body, at, mask), base)  # type: ignore[misc]
+            if at < len(cached_parts(base).chunks[0].pages[0].body):
+                data = lying_body(lambda body, at=at, mask=mask: _flipped(body, at, mask), base)  # type: ignore[misc]
                 yield Hostile("pages", f"bit {bit} flipped, {base}", data, bases.table(base), Corrupt, "id")
-    data = _body(lambda body: body[:-8])
+    data = lying_body(lambda body: body[:-8])
     yield Hostile("pages", "a value missing", data, good, Corrupt, "id")
-    data = _page(lambda header: header.struct(7).set(1, 3), "dictionary")
+    data = lying_page(lambda header: header.struct(7).set(1, 3), "dictionary")
     yield Hostile("pages", "a dictionary of 3 values", data, bases.table("dictionary"), Corrupt, "id")
-    parts = _parts("dictionary")
+    parts = parts_of("dictionary")
     parts.chunks[0].pages.insert(1, parts.chunks[0].pages[0])
     yield Hostile("pages", "a second dictionary", parts.rebuilt(), bases.table("dictionary"), Corrupt, "id")
-    parts = _parts("dictionary")
+    parts = parts_of("dictionary")
     parts.chunks[0].pages.pop(0)
     parts.chunks[0].meta.drop(11)
     yield Hostile("pages", "no dictionary", parts.rebuilt(), bases.table("dictionary"), Corrupt, "id")
@@ -426,115 +346,12 @@ def _flipped(body: bytes, at: int, mask: int) -> bytes:
     return body[:at] + bytes([body[at] ^ mask]) + body[at + 1 :]
 
 
-# -- bombs ------------------------------------------------------------------------------------------
-
-
-def _written(table: pa.Table, **options: Any) -> ParquetParts:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, write_statistics=False, **options)
-    return ParquetParts(sink.getvalue())
-
-
-def _bomb(parts: ParquetParts, rows: int) -> bytes:
-    """Everything claims ``rows`` rows, one row group, one column."""
-    meta = parts.chunks[0].meta
-    parts.footer.set(3, rows)
-    _group(parts.footer).set(3, rows)
-    meta.set(5, rows)
-    meta.drop(12)
-    meta.drop(13)
-    meta.drop(16)
-    return parts.rebuilt()
-
-
-def _bombs() -> Iterator[Hostile]:
-    many = (1 << 31) - 1
-
-    def of(said: str, data: bytes) -> Hostile:
-        return Hostile("bombs", said, data, None, Limit)
-
-    # a run of 2^31 - 1 equal values, in a few bytes
-    parts = _written(pa.table({"x": pa.array([7] * 9, pa.int64())}), compression="none")
-    page = parts.chunks[0].pages[1]
-    page.body = _levels(many) + b"\x01" + varint(many << 1) + b"\0"
-    _resize(page.header, page.body, many)
-    yield of("a run of 2^31 dictionary indices", _bomb(parts, many))
-    parts = _written(pa.table({"x": pa.array([True] * 9)}), column_encoding="RLE", use_dictionary=False)
-    page = parts.chunks[0].pages[0]
-    run = varint(many << 1) + b"\x01"
-    page.body = _levels(many) + struct.pack("<I", len(run)) + run
-    parts.chunks[0].meta.set(4, 0)
-    _resize(page.header, page.body, many)
-    yield of("a run of 2^31 booleans", _bomb(parts, many))
-    parts = _written(pa.table({"x": pa.nulls(9, pa.int64())}), compression="none", use_dictionary=False)
-    page = parts.chunks[0].pages[0]
-    run = varint(many << 1) + b"\0"
-    page.body = struct.pack("<I", len(run)) + run
-    _resize(page.header, page.body, many)
-    yield of("a run of 2^31 nulls", _bomb(parts, many))
-    # DELTA_BINARY_PACKED: blocks of miniblocks of width 0
-    parts = _written(
-        pa.table({"x": pa.array(range(9), pa.int64())}),
-        compression="none",
-        use_dictionary=False,
-        column_encoding="DELTA_BINARY_PACKED",
-    )
-    page = parts.chunks[0].pages[0]
-    body = varint(1 << 20) + varint(1) + varint(many) + varint(0) + (varint(2) + b"\0") * (many // (1 << 20) + 1)
-    page.body = _levels(many) + body
-    _resize(page.header, page.body, many)
-    yield of("2^31 deltas of no bits", _bomb(parts, many))
-    # compression: a page of zeros, claimed rightly and wrongly
-    zeros = 100 << 20
-    for codec, code in (("zstd", 6), ("gzip", 2), ("brotli", 4), ("snappy", 1), ("lz4_raw", 7)):
-        small = 20 << 20  # more takes the other codecs long to write
-        size = zeros if codec in ("zstd",) else small
-        parts = _written(pa.table({"x": pa.array([0.0] * 9)}), compression="none", use_dictionary=False)
-        page = parts.chunks[0].pages[0]
-        rows = size // 8
-        raw = _levels(rows) + bytes(size)
-        page.body = pa.Codec(codec).compress(raw, asbytes=True)
-        parts.chunks[0].meta.set(4, code)
-        _resize(page.header, page.body, rows, len(raw))
-        yield of(f"{size >> 20} MiB of zeros in a {codec} page", _bomb(parts, rows))
-        page.header.set(2, 9 * 8 + 6)
-        page.header.struct(5).set(1, 9)
-        yield Hostile("bombs", f"the same, said to be 78 bytes ({codec})", _bomb(parts, 9), None, Corrupt)
-    for said, values, options in (
-        ("a dictionary of one long string", pa.array(["x" * 100_000] * 1000), {}),
-        ("a list of one long string", pa.array([["x" * 100_000] * 2] * 500), {}),
-        ("lists of many lists", pa.array([[[7] * 100] * 1000] * 100), {}),
-        ("nulls in lists of 100,000", pa.nulls(200, pa.list_(pa.int64(), 100_000)), {}),
-        (
-            "prefixes of a long string",
-            pa.array(["x" * 100_000] * 1000),
-            {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
-        ),
-    ):
-        sink = io.BytesIO()
-        pq.write_table(pa.table({"x": values}), sink, **options)
-        yield of(said, sink.getvalue())
-
-
-def _levels(rows: int) -> bytes:
-    """Definition levels of ``rows`` values that are all there."""
-    run = varint(rows << 1) + b"\x01"
-    return struct.pack("<I", len(run)) + run
-
-
-def _resize(header: Struct, body: bytes, values: int, uncompressed: int | None = None) -> None:
-    header.set(2, len(body) if uncompressed is None else uncompressed, I32)
-    header.set(3, len(body), I32)
-    header.set(4, zlib.crc32(body) - (zlib.crc32(body) >> 31 << 32), I32)
-    header.struct(5).set(1, values)
-
-
 # -- what points elsewhere, and what is hidden --------------------------------------------------------
 
 
 def _file_paths() -> Iterator[Hostile]:
     for place in ("other.parquet", "s3://lake/other.parquet", "http://127.0.0.1:1/x", "/etc/passwd", ""):
-        data = _chunk(lambda chunk, place=place: chunk.struct.fields.insert(0, Field(1, BINARY, place.encode())))  # type: ignore[misc]
+        data = lying_chunk(lambda chunk, place=place: chunk.struct.fields.insert(0, Field(1, BINARY, place.encode())))  # type: ignore[misc]
         yield Hostile("file_path", repr(place), data, bases.table("plain"), Unsupported, "id")
 
 
@@ -546,7 +363,7 @@ def _arrow_schemas() -> Iterator[Hostile]:
         def change(footer: Struct) -> None:
             footer.set(5, Items(STRUCT, [Struct([Field(1, BINARY, b"ARROW:schema"), Field(2, BINARY, value)])]), LIST)
 
-        return _footer(change)
+        return lying_footer(change)
 
     message = stored.serialize().to_pybytes()
     for said, value in (
@@ -575,27 +392,27 @@ def _encryption() -> Iterator[Hostile]:
     def crypto(chunk: ChunkPart) -> None:
         chunk.struct.set(8, Struct([Field(1, STRUCT, Struct())]), STRUCT)
 
-    yield Hostile("encryption", "an encrypted column", _chunk(crypto), bases.table("plain"), Unsupported, "id")
+    yield Hostile("encryption", "an encrypted column", lying_chunk(crypto), bases.table("plain"), Unsupported, "id")
 
     def hidden(chunk: ChunkPart) -> None:
         crypto(chunk)
         chunk.struct.set(9, b"\x01" * 80, BINARY)
         chunk.struct.drop(META)
 
-    data = _chunk(hidden)
+    data = lying_chunk(hidden)
     yield Hostile("encryption", "encrypted metadata", data, bases.table("plain"), Unsupported, "id")
 
 
 def _bloom_filters() -> Iterator[Hostile]:
     good, size = bases.table("bloom"), len(bases.data("bloom"))
     for value in (-1, 0, 3, size, 1 << 40, (1 << 63) - 1):
-        data = _chunk(lambda chunk, value=value: chunk.meta.set(14, value), "bloom")  # type: ignore[misc]
+        data = lying_chunk(lambda chunk, value=value: chunk.meta.set(14, value), "bloom")  # type: ignore[misc]
         yield Hostile("bloom filters", f"at {value}", data, good, None)
     for value in (-1, 0, 1, 16, 1 << 30):
-        data = _chunk(lambda chunk, value=value: chunk.meta.set(15, value), "bloom")  # type: ignore[misc]
+        data = lying_chunk(lambda chunk, value=value: chunk.meta.set(15, value), "bloom")  # type: ignore[misc]
         yield Hostile("bloom filters", f"of {value} bytes", data, good, None)
     for said, at, byte in (("another size", 1, 0x02), ("a negative size", 1, 0x01), ("not Thrift", 0, 0xFF)):
-        parts = _parts("bloom")
+        parts = parts_of("bloom")
         filter_bytes = parts.chunks[0].bloom_filter
         assert filter_bytes is not None
         parts.chunks[0].bloom_filter = filter_bytes[:at] + bytes([byte]) + filter_bytes[at + 1 :]
@@ -614,7 +431,7 @@ _MAKERS: dict[str, Callable[[], Iterator[Hostile]]] = {
     "OffsetIndex": _offset_indexes,
     "ColumnIndex": _column_indexes,
     "pages": _pages,
-    "bombs": _bombs,
+    "bombs": bombs,
     "file_path": _file_paths,
     "ARROW:schema": _arrow_schemas,
     "encryption": _encryption,

@@ -24,7 +24,7 @@ import asyncpq
 from asyncpq.testing import ObjectServer
 from tests.fuzz import bases
 from tests.fuzz.judge import same
-from tests.hostile import Hostile
+from tests.hostile_lies import Hostile
 
 KEY = "lake/hostile.parquet"
 LIMITS = asyncpq.LimitOptions(max_page_bytes=16 << 20, max_decoded_bytes=64 << 20)

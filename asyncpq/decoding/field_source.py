@@ -28,8 +28,8 @@ _FEW_ROWS = 8  # are copied: slices of their pages would hold on to all of them
 class FieldSource:
     """A field whose leaves come page by page or as whole column chunks.
 
-    Leaves whose pages hold the same rows are decoded together; the others one by one, each cut to the
-    wanted rows, and merged.
+    Leaves of structs whose pages hold the same rows are decoded together; the others one by one, each cut
+    to the wanted rows, and merged.
 
     Args:
         version: the file.
@@ -76,13 +76,15 @@ class FieldSource:
         if not paged:
             return take_rows(self._whole_chunks(whole, limits), rows, 0)
         pages = {leaf: self._leaves[leaf].pages_of(rows, limits) for leaf in paged}
-        groups: dict[RowRanges, list[int]] = {}
+        groups: dict[tuple[RowRanges, int | None], list[int]] = {}
         for leaf, some in pages.items():
-            groups.setdefault(some.rows, []).append(leaf)
+            # of leaves decoded together pyarrow asks one for the lists, and holds the others to nothing
+            alone_in = leaf if self._leaves[leaf].leaf.max_repetition_level else None
+            groups.setdefault((some.rows, alone_in), []).append(leaf)
         alone = len(groups) == 1 and not whole
         arrays = self._decode(pages, list(groups.values()), limits, as_storage=not alone)
         parts: list[Part] = []
-        for (held, group), array in zip(groups.items(), arrays, strict=True):
+        for ((held, _), group), array in zip(groups.items(), arrays, strict=True):
             array = take_rows(array, _positions(rows, held), 0)
             parts.append(Part(tuple(group), pa.concat_arrays([array]) if rows.num_rows <= _FEW_ROWS else array))
         if whole:

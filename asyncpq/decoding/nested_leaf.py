@@ -39,8 +39,8 @@ class LeafPages(NamedTuple):
         content: for the spliced file.
         pages: the same with headers, the dictionary page first where there is one.
         rows: rows of the row group that they hold.
-        stops: of V1 pages of a repeated leaf, which do not say it: how many rows must have ended with each;
-            else empty.
+        stops: of several pages of a repeated leaf: how many rows must have ended with each. V1 pages do not
+            say it, and what V2 pages say is held to what is in them.
     """
 
     content: LeafContent
@@ -202,7 +202,7 @@ class NestedLeaf:
                 raise CorruptFileError(f"a {header.type.name} where the dictionary page belongs")
             pages.insert(0, WholePage(header, 0, self._dictionary))
         stops: list[int] = []
-        if self.leaf.max_repetition_level and any(header.num_rows is None for header in headers):
+        if self.leaf.max_repetition_level and len(chosen) > 1:
             for page in chosen:
                 stops.append(page.num_rows + (stops[-1] if stops else 0))
         held = RowRanges.from_sorted([(page.first_row, page.stop_row) for page in chosen])

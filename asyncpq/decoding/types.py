@@ -11,7 +11,7 @@ from asyncpq.decoding.arrow import StoredArrowSchema, read_schema, read_schema_o
 from asyncpq.decoding.leaf import LeafDecoder
 from asyncpq.decoding.nested_splice import FieldTemplate
 from asyncpq.decoding.splice import schema_file
-from asyncpq.errors import FormatError
+from asyncpq.errors import FormatError, UnsupportedFeatureError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Field, Projection
 
@@ -88,8 +88,13 @@ def projected_field(version: FileVersion, projection: Projection, allowed_extens
         leaves = [leaf - field.first_leaf for leaf in projection.leaves]
         try:
             return read_schema_of(file, leaves).field(0)
-        except FormatError as error:
-            raise error.locate(url=version.url, column=field.name) from error.__cause__
+        except FormatError as error:  # the whole column was understood
+            raise UnsupportedFeatureError(
+                f"pyarrow has no type for this part of the column: {error.message}",
+                url=version.url,
+                column=field.name,
+                hint="Ask for the whole column.",
+            ) from error.__cause__
 
     return version.derived(("projected field", projection, allowed_extensions), make, weight=_FIELD_WEIGHT)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import asyncpq
 from asyncpq import col
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.nested_leaf import NestedLeaf
 from asyncpq.decoding.nested_merge import Part, merge
 from asyncpq.decoding.page import Page
-from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, CorruptFileError
+from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
 from asyncpq.fetching.planner import predicate_columns
 from asyncpq.format.page_header import PageWalker
 from asyncpq.format.page_index import decode_offset_index
@@ -20,6 +22,7 @@ from asyncpq.format.schema import ParquetSchema, PhysicalType, Repetition, Schem
 from asyncpq.format.writer_version import begins_pages_on_rows
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, OpenFile, write
+from tests.edited_files import decode, encode
 from tests.reads import ask
 
 ROWS = 40
@@ -90,6 +93,52 @@ def test_one_path_in_two_columns() -> None:
     schema: ParquetSchema = OpenFile(write(pa.Table.from_arrays([column, column], names=["s", "s"]))).metadata.schema
     with pytest.raises(AmbiguousColumnError):
         schema.projection("s.x")
+
+
+class Point(pa.ExtensionType):  # type: ignore[misc]
+    """An extension type of two leaves."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.struct([("x", pa.int64()), ("y", pa.string())]), "test.nested.point")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, data: bytes) -> Point:
+        return cls()
+
+
+@pytest.fixture
+def points() -> Iterator[bytes]:
+    """A file of points, and of lists of points, whose leaves have other page boundaries each."""
+    pa.register_extension_type(Point())
+    values = [{"x": row, "y": "y" * (row % 50)} if row % 5 else None for row in range(200)]
+    array = pa.ExtensionArray.from_storage(Point(), pa.array(values, Point().storage_type))
+    lists = pa.ListArray.from_arrays(pa.array(range(0, 201, 2), pa.int32()), array)
+    table = pa.table({"p": array.slice(0, 100), "l": lists})
+    yield write(table, write_page_index=True, data_page_size=200, write_batch_size=7)
+    pa.unregister_extension_type("test.nested.point")
+
+
+@pytest.mark.parametrize("rows", [[3], [3, 60, 99], list(range(40, 90))])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_extension_types_of_several_leaves(points: bytes, rows: list[int], allowed: bool) -> None:
+    options = asyncpq.ReadOptions(extension_types=frozenset(["test.nested.point"] if allowed else []))
+    whole = ask(points, lambda file: file.read(), read=options)
+    assert isinstance(whole.schema.field("p").type, Point) is allowed
+    found = ask(points, lambda file: file.take(rows), read=options)
+    found.validate(full=True)
+    assert found.schema.equals(whole.schema)
+    assert found.to_pylist() == whole.take(rows).to_pylist()
+
+
+def test_a_part_of_an_extension_type(points: bytes) -> None:
+    options = asyncpq.ReadOptions(extension_types=frozenset(["test.nested.point"]))
+    with pytest.raises(UnsupportedFeatureError, match="part") as caught:
+        ask(points, lambda file: file.take([3], ["p.x"]), read=options)
+    assert caught.value.column == "p"
+    assert ask(points, lambda file: file.take([3], ["p.x"])).to_pylist() == [{"p": {"x": 3}}]
 
 
 # -- predicates and keys ----------------------------------------------------------------------------
@@ -197,6 +246,39 @@ def test_a_shifted_boundary_between_two_pages(lists: OpenFile, column: int, chan
     source = paged(lists, column, 0, some)
     with pytest.raises(CorruptFileError, match="rows"):
         source.select(RowRanges([(first.first_row, second.stop_row)]), LIMITS)
+
+
+@pytest.mark.parametrize("change", [1, -1])
+def test_rows_that_v2_headers_make_up(change: int) -> None:
+    """Of pages apart, decoded together: their rows add up, headers and index agree, and the levels do not."""
+    options = {"data_page_size": 1, "write_batch_size": 4, "max_rows_per_page": 4, "use_dictionary": False}
+    file = OpenFile(write(LISTS, write_page_index=True, data_page_version="2.0", **options))
+    whole = pages(file, 0, 0)
+    some: list[Page] = []
+    for page, more in ((whole[3], change), (whole[6], -change)):
+        header, start = decode(page.data)
+        rows = page.num_rows + more
+        header.value(8).put(3, rows)
+        some.append(Page(encode(header) + page.data[start:], page.first_row, rows))
+    with pytest.raises(CorruptFileError, match="other rows"):
+        paged(file, 0, 0, some).select(RowRanges([(page.first_row, page.stop_row) for page in some]), LIMITS)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_leaf_whose_lists_are_not_its_neighbours(version: str) -> None:
+    """As many values on the page, in other lists: pyarrow asks one leaf only how long they are."""
+    kind = pa.list_(pa.struct([("a", pa.int32()), ("b", pa.int32())]))
+    options: dict[str, Any] = {"write_page_index": True, "data_page_version": version, "use_dictionary": False}
+    values = [[[{"a": 1, "b": 2}] * size for size in sizes] for sizes in ([1, 2, 3], [3, 2, 1])]
+    files = [OpenFile(write(pa.table({"l": pa.array(rows, kind)}), **options)) for rows in values]
+    leaves: dict[int, NestedLeaf] = {}
+    for leaf, file in enumerate(files):
+        chunk = file.version.chunk(0, leaf)
+        leaves[leaf] = NestedLeaf(file.metadata.schema.leaves[leaf], chunk, 3, paged=True)
+        leaves[leaf].add(pages(file, 0, leaf)[0])
+    source = FieldSource(files[0].version, files[0].field(0), leaves, 3, frozenset())
+    with pytest.raises(CorruptFileError, match="other lengths"):
+        source.select(RowRanges.all(3), LIMITS)
 
 
 def test_a_dictionary_where_a_page_belongs() -> None:
