@@ -269,7 +269,7 @@ class LeafDecoder:
             header = decode_page_header(page, 0, max_bytes=limits.max_page_bytes)
             if isinstance(header, NeedMore):
                 raise CorruptFileError("a page ends inside its header")
-            check_page_header(header, expected_size=len(page), chunk=chunk)
+            check_page_header(header, expected_size=len(page), chunk=chunk, leaf=self.leaf)
         except AsyncpqError as error:
             raise error.locate(column=self.leaf.dotted) from error.__cause__
         if header.uncompressed_size > limits.max_page_bytes:

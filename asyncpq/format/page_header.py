@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError
-from asyncpq.format.column_chunk import ColumnChunk, PageType
+from asyncpq.format.column_chunk import ColumnChunk, Encoding, PageType
 from asyncpq.format.page_header_decoder import MAX_HEADER_BYTES, NeedMore, PageHeader, decode_page_header
+from asyncpq.format.schema import Leaf
 
 __all__ = ["NeedMore", "Page", "PageHeader", "PageType", "PageWalker", "check_page_header", "decode_page_header"]
 
 
-def check_page_header(header: PageHeader, *, chunk: ColumnChunk, expected_size: int | None = None) -> None:
+def check_page_header(
+    header: PageHeader, *, chunk: ColumnChunk, leaf: Leaf | None = None, expected_size: int | None = None
+) -> None:
     """Check a header against what the metadata say of its chunk; finds most flipped bits in headers.
 
     Args:
         header: of a data or dictionary page.
         chunk: the chunk it belongs to.
+        leaf: the chunk's, if the encodings of levels are to be checked, too.
         expected_size: the page's size with header in the OffsetIndex, if there is one.
 
     Raises:
@@ -26,10 +30,17 @@ def check_page_header(header: PageHeader, *, chunk: ColumnChunk, expected_size: 
         raise CorruptFileError(f"a page has {header.page_size} bytes, the OffsetIndex says {expected_size}")
     if header.type is PageType.INDEX_PAGE:
         raise CorruptFileError("an index page stands where a data or dictionary page should")
-    # Some old writers list no encodings at all, and DuckDB does not list the dictionary page's own.
-    listed = not chunk.encodings or header.type is PageType.DICTIONARY_PAGE or header.encoding in chunk.encodings
-    if not listed:
+    # DuckDB does not list the dictionary page's own encoding.
+    if header.type is not PageType.DICTIONARY_PAGE and not _lists(chunk, header.encoding):
         raise CorruptFileError(f"a page has the encoding {header.encoding}, which its chunk does not list")
+    if leaf is not None and header.type is PageType.DATA_PAGE:
+        for level, code in (
+            (leaf.max_definition_level, header.def_encoding),
+            (leaf.max_repetition_level, header.rep_encoding),
+        ):
+            # CRCs do not cover headers, and levels read by another encoding are other levels.
+            if level and code != Encoding.RLE and (code != Encoding.BIT_PACKED or not _lists(chunk, code)):
+                raise CorruptFileError(f"a page has levels of encoding {code}, which its chunk does not list")
     if header.page_size > chunk.total_compressed_size:
         raise CorruptFileError(
             f"a page of {header.page_size} bytes is larger than its chunk of {chunk.total_compressed_size}"
@@ -41,6 +52,11 @@ def check_page_header(header: PageHeader, *, chunk: ColumnChunk, expected_size: 
         )
     if header.is_data and header.num_values > chunk.num_values:
         raise CorruptFileError(f"a page has {header.num_values} values, its chunk {chunk.num_values}")
+
+
+def _lists(chunk: ColumnChunk, encoding: int) -> bool:
+    """Whether the chunk lists an encoding; some old writers list none at all."""
+    return not chunk.encodings or encoding in chunk.encodings
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,19 @@ UNIFORM: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 }
 
 
+@pytest.mark.parametrize("name", ["gcm", "kms"])
+async def test_parts_of_a_nested_column(name: str, table: pa.Table, tmp_path: Path) -> None:
+    make, properties = UNIFORM[name]
+    path = tmp_path / "x.parquet"
+    path.write_bytes(write(table, make()))
+    async with asyncpq.open_file(path, decryption_properties=properties()) as file:
+        whole = table.column("nested").to_pylist()
+        found = await file.take([700, 3], ["nested.y"])
+        assert found.to_pylist() == [{"nested": {"y": whole[row]["y"]}} for row in (700, 3)]
+        found = await file.read(["nested.y", "id"], col("nested.x").between(299, 301))
+        assert found.to_pylist() == [{"nested": {"y": whole[row]["y"]}, "id": row} for row in (299, 300, 301)]
+
+
 @pytest.mark.parametrize("name", UNIFORM)
 async def test_every_verb(name: str, table: pa.Table, tmp_path: Path) -> None:
     make, properties = UNIFORM[name]
