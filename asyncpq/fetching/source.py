@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -32,6 +32,17 @@ class Tail(NamedTuple):
         if start < self.start:
             return None
         return self.data[start - self.start : stop - self.start]
+
+    def take_out(self, keys: Iterable[ContentKey], found: dict[ContentKey, bytes]) -> list[ContentKey]:
+        """The keys of parts that are not in here; the others are put into ``found``."""
+        missing: list[ContentKey] = []
+        for key in keys:
+            value = self.cut(key.start, key.stop)
+            if value is None:
+                missing.append(key)
+            else:
+                found[key] = value
+        return missing
 
 
 class ObjectSource:
@@ -212,11 +223,9 @@ class ObjectSource:
 
     # -- bytes ------------------------------------------------------------------------------------
 
-    async def _fetch_range(self, version: FileVersion, start: int, stop: int, context: RequestContext) -> bytes:
-        """Bytes of ``version`` from the store, in parts side by side when there are many."""
+    async def _get_in_parts(self, version: FileVersion, start: int, stop: int, context: RequestContext) -> bytes:
+        """Many bytes of ``version`` from the store, in parts side by side."""
         parts = cut(ByteRange(start, stop), self.resources.options.requests.part_bytes)
-        if len(parts) == 1:
-            return await self._get(version, start, stop, context)
         tasks = [asyncio.ensure_future(self._get(version, *part, context)) for part in parts]
         try:
             return b"".join(await asyncio.gather(*tasks))
@@ -262,22 +271,24 @@ class ObjectSource:
                 found[key] = value
         if missing:
             tail: Tail | None = resources.memory.get(version.key("tail", 0, 0))
-            if tail is not None and any(key.start >= tail.start for key in missing):
-                held = {key: tail.cut(key.start, key.stop) for key in missing}
-                found.update({key: value for key, value in held.items() if value is not None})
-                missing = [key for key in missing if held[key] is None]
+            if tail is not None:
+                missing = tail.take_out(missing, found)
         if missing and resources.tiers:
-            lower = await look_up(resources.tiers, missing)
-            found.update(lower)
-            for key, value in lower.items():
-                resources.memory.put(key, value, len(value))
-            missing = [key for key in missing if key not in lower]
+            missing = await self._from_tiers(missing, found)
         metrics.cache_hits += len(found)
         metrics.cache_misses += len(missing)
         if not missing:
             return found, ()
         await self._fly(version, missing, found, context, admit)
         return found, missing
+
+    async def _from_tiers(self, missing: Sequence[ContentKey], found: dict[ContentKey, bytes]) -> list[ContentKey]:
+        """What no tier outside this process has; the rest is in ``found``."""
+        lower = await look_up(self.resources.tiers, missing)
+        found.update(lower)
+        for key, value in lower.items():
+            self.resources.memory.put(key, value, len(value))
+        return [key for key in missing if key not in lower]
 
     async def _fly(
         self,
@@ -311,7 +322,8 @@ class ObjectSource:
             for flight, members in joined.values():
                 if flight.task.done():  # all are, unless one has failed, which raises here
                     data = await flight.wait()
-                    found.update((key, data[key]) for key in members)
+                    for key in members:
+                        found[key] = data[key]
         finally:
             for flight, _ in joined.values():
                 flight.leave()
@@ -342,20 +354,25 @@ class ObjectSource:
     async def _fetch_group(
         self, version: FileVersion, members: Sequence[ContentKey], context: RequestContext, admit: bool
     ) -> dict[ContentKey, bytes]:
-        start, stop = members[0].start, max(key.stop for key in members)
-        data = await self._fetch_range(version, start, stop, context)
-        if len(members) == 1:
-            parts: Mapping[ContentKey, bytes] = {members[0]: data}
+        start, stop = members[0].start, max([key.stop for key in members])
+        if stop - start <= self.resources.options.requests.part_bytes:
+            data = await self._get(version, start, stop, context)
         else:
-            parts = {key: data[key.start - start : key.stop - start] for key in members}
+            data = await self._get_in_parts(version, start, stop, context)
+        if len(members) == 1:
+            parts = {members[0]: data}
+        else:
+            parts = {}
+            for key in members:
+                parts[key] = data[key.start - start : key.stop - start]
         if admit:
             for key, value in parts.items():
                 if key.kind == "page":  # the other kinds are kept parsed or decoded by whoever asked
                     self.resources.memory.put(key, value, len(value))
-            lasting = {key: value for key, value in parts.items() if key.kind != "part"}
             for tier in self.resources.tiers:
+                lasting = {key: value for key, value in parts.items() if key.kind != "part"}
                 self.resources.spawn(tier.put_many(lasting))
-        return dict(parts)
+        return parts
 
 
 def _undated(context: RequestContext) -> RequestContext:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import aiohappyeyeballs
 
-_BUFFER_BYTES = 64 * 1024  # of a connection; a head must fit
+_BUFFER_BYTES = 32 * 1024  # of a connection; a head must fit
+_RESOLVED_S = 10.0  # for how long a name's addresses are used again
 _MAX_LINE_BYTES = 8 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?")
 # A header field with the line end before it; leading blanks of a value do not belong to it.
@@ -337,6 +338,13 @@ class Endpoint(NamedTuple):
     tls: bool
 
 
+class _Resolved(NamedTuple):
+    """A host name that was looked up, or is; ``at`` of the loop's clock."""
+
+    at: float
+    task: asyncio.Task[list[Any]]
+
+
 class ConnectionPool:
     """Connections of one event loop, kept for the next request while they are young.
 
@@ -352,6 +360,7 @@ class ConnectionPool:
         self._keepalive_s = keepalive_s
         self._idle: dict[Endpoint, deque[Connection]] = {}
         self._open: set[Connection] = set()
+        self._resolved: dict[Endpoint, _Resolved] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -377,7 +386,7 @@ class ConnectionPool:
 
     async def _connect(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop) -> Connection:
         context = self._context() if endpoint.tls else None
-        addresses = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+        addresses = await self._resolve(endpoint, loop)
         sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=0.25, loop=loop)
         _, connection = await loop.create_connection(
             lambda: Connection(loop, self._open),
@@ -386,6 +395,24 @@ class ConnectionPool:
             server_hostname=None if context is None else endpoint.host,
         )
         return connection
+
+    async def _resolve(
+        self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop
+    ) -> list[aiohappyeyeballs.AddrInfoType]:
+        """The host's addresses; a burst of connections asks once."""
+        resolved = self._resolved.get(endpoint)
+        if resolved is None or resolved.at + _RESOLVED_S < loop.time():
+            asking = loop.create_task(loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
+            resolved = self._resolved[endpoint] = _Resolved(loop.time(), asking)
+        await asyncio.wait((resolved.task,))
+        if resolved.task.cancelled():
+            raise ConnectionAbortedError("the pool was closed")
+        try:
+            return list(resolved.task.result())
+        except OSError:
+            if self._resolved.get(endpoint) is resolved:
+                del self._resolved[endpoint]
+            raise
 
     def give_back(self, endpoint: Endpoint, connection: Connection) -> None:
         """The exchange has ended; the connection is kept if it can be."""
@@ -425,6 +452,15 @@ class ConnectionPool:
             self._sweep.cancel()
             self._sweep = None
         self._idle.clear()
+        asking = [resolved.task for resolved in self._resolved.values()]
+        self._resolved.clear()
+        for task in asking:
+            task.cancel()
+        if asking:
+            await asyncio.wait(asking)
+        for task in asking:
+            if not task.cancelled():
+                task.exception()
         open_ = list(self._open)
         for connection in open_:
             connection.abort()

@@ -164,6 +164,8 @@ class DirectWire:
                 connection, used = await self._pool.take(endpoint, fresh=fresh)
             except (TimeoutError, OSError) as error:
                 raise connection_failure(error, request) from error
+            except UnicodeError as error:  # of the IDNA codec
+                raise TransportError("the host's name is not valid", url=request.url) from error
             try:
                 return await connection.exchange(message, method=method, on_head=on_head, on_progress=on_progress)
             except OSError as error:

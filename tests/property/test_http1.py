@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping
+import socket
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any
 
 import pytest
@@ -244,21 +245,35 @@ def test_any_head_is_parsed_or_refused(head: bytes) -> None:
         assert headers[name.decode()].encode("utf-8", "surrogateescape") == first.partition(b":")[2].strip(b" \t")
 
 
-async def serve(handler: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]) -> Any:
-    return await asyncio.start_server(handler, "127.0.0.1", 0)
+@contextlib.asynccontextmanager
+async def serving(respond: bytes) -> AsyncIterator[tuple[Endpoint, list[int]]]:
+    """A server that sends ``respond`` for each request; its endpoint, and the connections it has seen."""
+    seen: list[int] = []
+    gone: list[asyncio.Event] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(len(seen))
+        gone.append(asyncio.Event())
+        left = gone[-1]
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(respond)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        left.set()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    try:
+        yield Endpoint("127.0.0.1", server.sockets[0].getsockname()[1], False), seen
+    finally:
+        server.close()
+        for left in gone:
+            await left.wait()
+        await server.wait_closed()
 
 
 async def test_connections_are_used_again_while_they_are_young() -> None:
-    connections = 0
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while await reader.readuntil(b"\r\n\r\n"):
-                writer.write(OK + b"Content-Length: 2\r\n\r\nok")
-        writer.close()
-
     async def get() -> bool:
         connection, used = await pool.take(endpoint)
         body = await connection.exchange(
@@ -268,43 +283,55 @@ async def test_connections_are_used_again_while_they_are_young() -> None:
         pool.give_back(endpoint, connection)
         return used
 
-    server = await serve(handle)
-    endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1], False)
-    pool = ConnectionPool(ssl_context=True, connect_timeout_s=5, keepalive_s=0.2)
-    assert [await get() for _ in range(3)] == [False, True, True]
-    assert connections == 1
-    await asyncio.sleep(0.5)
-    assert not pool._open, "an old connection is closed without anybody asking for one"
-    assert await get() is False
-    await pool.close()
-    assert not pool._open
-    with pytest.raises(OSError, match="closed"):
-        await pool.take(endpoint)
-    server.close()
-    await server.wait_closed()
+    async with serving(OK + b"Content-Length: 2\r\n\r\nok") as (endpoint, seen):
+        pool = ConnectionPool(ssl_context=True, connect_timeout_s=5, keepalive_s=0.2)
+        assert [await get() for _ in range(3)] == [False, True, True]
+        assert len(seen) == 1
+        await asyncio.sleep(0.5)
+        assert not pool._open, "an old connection is closed without anybody asking for one"
+        assert await get() is False
+        await pool.close()
+        assert not pool._open
+        with pytest.raises(OSError, match="closed"):
+            await pool.take(endpoint)
 
 
 async def test_a_cancelled_exchange_takes_its_connection_along() -> None:
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(OK + b"Content-Length: 20\r\n\r\nok")
-            await reader.read()
-        writer.close()
+    async with serving(OK + b"Content-Length: 20\r\n\r\nok") as (endpoint, _):
+        pool = ConnectionPool(ssl_context=True, connect_timeout_s=5, keepalive_s=15)
+        connection, _ = await pool.take(endpoint)
+        task = asyncio.ensure_future(
+            connection.exchange(
+                b"GET / HTTP/1.1\r\n\r\n", method="GET", on_head=lambda *_: 20, on_progress=lambda _: None
+            )
+        )
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        pool.give_back(endpoint, connection)
+        assert (await pool.take(endpoint))[1] is False
+        await pool.close()
 
-    server = await serve(handle)
-    endpoint = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1], False)
+
+async def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        asked.append(port)
+        if port == 81:
+            await asyncio.sleep(60)
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
     pool = ConnectionPool(ssl_context=True, connect_timeout_s=5, keepalive_s=15)
-    connection, _ = await pool.take(endpoint)
-    task = asyncio.ensure_future(
-        connection.exchange(b"GET / HTTP/1.1\r\n\r\n", method="GET", on_head=lambda *_: 20, on_progress=lambda _: None)
-    )
-    await asyncio.sleep(0.05)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    pool.give_back(endpoint, connection)
-    assert (await pool.take(endpoint))[1] is False
+    for _ in range(2):
+        takes = [pool.take(Endpoint("lake.test", 80, False)) for _ in range(3)]
+        failures = await asyncio.gather(*takes, return_exceptions=True)
+        assert {type(failure) for failure in failures} == {socket.gaierror}
+    assert asked == [80, 80], "takers at the same time ask once; a failure is not kept"
+    waiting = asyncio.ensure_future(pool.take(Endpoint("lake.test", 81, False)))
+    await asyncio.sleep(0.01)
     await pool.close()
-    server.close()
-    await server.wait_closed()
+    with pytest.raises(OSError, match="closed"):
+        await waiting
