@@ -316,7 +316,7 @@ class File:
         read, resources = prepared.read, self._source.resources
         size = prepared.plan.num_bytes()
         if size <= resources.options.limits.round_bytes:
-            units = read.units(1 << 62)
+            units = read.units(None)
             resources.budget.take(size)  # it waits for nobody, and others wait for it
             try:
                 tables = await read.run(units[0]) if units else []

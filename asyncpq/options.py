@@ -181,7 +181,8 @@ class LimitOptions:
             pairs of metadata, and what lies in them.
         max_schema_elements: so is a schema with more columns and groups; one takes about 600 bytes.
         max_page_bytes: a page or dictionary that claims more, uncompressed, is a ResourceLimitError.
-        max_decoded_bytes: decoded bytes of one unit; more is a ResourceLimitError.
+        max_decoded_bytes: decoded bytes of one unit of a scan, or of one row group of a read, all columns
+            together; more is a ResourceLimitError.
         max_restarts: how often a read starts again on a changed object before it gives up.
     """
 

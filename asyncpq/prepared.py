@@ -3,6 +3,7 @@ object changes underneath."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -239,16 +240,16 @@ def _dictionary_fields(version: FileVersion, names: Sequence[str]) -> frozenset[
 
 
 def _row_group_rows(version: FileVersion, rows: Sequence[int] | None) -> Mapping[int, RowRanges] | None:
-    """File row numbers (sorted, distinct), by row group."""
+    """File row numbers (sorted, distinct, in the file), by row group."""
     if rows is None:
         return None
+    groups = version.metadata.row_groups
+    first_rows = version.derived(("first rows",), lambda: [group.first_row for group in groups], 40 * len(groups))
     found: dict[int, RowRanges] = {}
     at = 0
-    for group in version.metadata.row_groups:
-        stop = group.first_row + group.num_rows
+    while at < len(rows):
+        group = groups[bisect_right(first_rows, rows[at]) - 1]  # of empty ones at the same row, the last is not
         begin = at
-        while at < len(rows) and rows[at] < stop:
-            at += 1
-        if at > begin:
-            found[group.ordinal] = RowRanges.from_rows([row - group.first_row for row in rows[begin:at]])
+        at = bisect_left(rows, group.first_row + group.num_rows, begin)
+        found[group.ordinal] = RowRanges.from_rows([row - group.first_row for row in rows[begin:at]])
     return found

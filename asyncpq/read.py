@@ -12,7 +12,7 @@ from asyncpq.caching.keys import ContentKey
 from asyncpq.caching.single_flight import Flight
 from asyncpq.decoding.page import Dictionary, LeafArray
 from asyncpq.decoding.row_access import PackedPage
-from asyncpq.decoding.row_group import Matched, QueryShape, RowGroupReader
+from asyncpq.decoding.row_group import Allowance, Matched, QueryShape, RowGroupReader
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.fetching.indexes import learn_locations
 from asyncpq.fetching.source import ObjectSource
@@ -86,10 +86,12 @@ class Read:
         self._future_items: dict[int, list[Item]] = {}
         self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
         self._new: set[ContentKey] = set()  # parts that no cache had
+        self._whole = False
 
-    def units(self, unit_bytes: int) -> list[Unit]:
-        """The plan's units; tells the readers which pages they are to wait for."""
-        units = self.plan.units(unit_bytes)
+    def units(self, unit_bytes: int | None) -> list[Unit]:
+        """The plan's units, or all in one; tells the readers which pages they are to wait for."""
+        units = self.plan.units(1 << 62 if unit_bytes is None else unit_bytes)
+        self._whole = unit_bytes is None
         for unit in units:
             for piece in unit.pieces:
                 self._future_items.setdefault(piece.row_group.ordinal, []).extend(piece.items)
@@ -194,8 +196,12 @@ class Read:
     def _match_all(self, unit: Unit, fetched: Fetched) -> list[tuple[Piece, RowGroupReader, Matched]]:
         matches: list[tuple[Piece, RowGroupReader, Matched]] = []
         arrived = zip(*fetched, strict=True)
+        limit = self._shape.limits.max_decoded_bytes
+        allowance = Allowance(limit)
         for piece in unit.pieces:
             reader = self._reader(piece.row_group)
+            # what is read as a whole is what was asked for: each of its row groups may have as much
+            reader.allowance = Allowance(limit) if self._whole else allowance
             self._add(reader, piece.items, arrived)
             matched = reader.match(self.plan.first_columns(piece.row_group))
             self._rows_seen += matched.seen

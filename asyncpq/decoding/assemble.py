@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import typed_error
-from asyncpq.decoding.decoded_size import refuse
+from asyncpq.decoding.decoded_size import held_bytes, refuse
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
 from asyncpq.decoding.page import Dictionary, LeafArray, Page
 from asyncpq.decoding.row_access import PackedPage
@@ -144,8 +144,7 @@ class PagedSource:
                     if len(runs) == len(arrays) == 1:
                         break  # held to the limit by its decoder
                     # without a dictionary the piece is a slice, and holds on to all of the array
-                    held = piece.indices if isinstance(piece, pa.DictionaryArray) else piece
-                    size += array.weight if array.dictionary is None else held.nbytes
+                    size += array.weight if array.dictionary is None else held_bytes(piece)
                     if size > limits.max_decoded_bytes:
                         raise refuse("pages", size, limits.max_decoded_bytes, self._decoder.leaf.dotted)
         return join(pieces, self._decoder.arrow_type)

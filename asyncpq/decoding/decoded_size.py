@@ -40,10 +40,15 @@ _OFFSET_BITS = 33  # of a list: its offset and its validity
 def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
     """The error for ``what``, which would decode to ``size`` bytes."""
     return ResourceLimitError(
-        f"{what} decode to {size} bytes, allowed are {limit}",
+        f"{what} decode to {size} bytes, the unit may hold {limit} more",
         column=column,
         hint="Raise LimitOptions.max_decoded_bytes if the file is to be trusted.",
     )
+
+
+def held_bytes(array: pa.Array) -> int:
+    """Bytes that ``array`` holds for itself: indices, but not a dictionary that others share."""
+    return int((array.indices if isinstance(array, pa.DictionaryArray) else array).nbytes)
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:

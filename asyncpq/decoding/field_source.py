@@ -28,8 +28,7 @@ _FEW_ROWS = 8  # are copied: slices of their pages would hold on to all of them
 class FieldSource:
     """A field whose leaves come page by page or as whole column chunks.
 
-    Leaves of structs whose pages hold the same rows are decoded together; the others one by one, each cut
-    to the wanted rows, and merged.
+    Leaves of structs whose pages hold the same rows are decoded together; the others one by one, and merged.
 
     Args:
         version: the file.
@@ -78,9 +77,7 @@ class FieldSource:
         pages = {leaf: self._leaves[leaf].pages_of(rows, limits) for leaf in paged}
         groups: dict[tuple[RowRanges, int | None], list[int]] = {}
         for leaf, some in pages.items():
-            # of leaves decoded together pyarrow asks one for the lists, and holds the others to nothing
-            alone_in = leaf if self._leaves[leaf].leaf.max_repetition_level else None
-            groups.setdefault((some.rows, alone_in), []).append(leaf)
+            groups.setdefault((some.rows, self._alone_in(leaf)), []).append(leaf)
         alone = len(groups) == 1 and not whole
         arrays = self._decode(pages, list(groups.values()), limits, as_storage=not alone)
         parts: list[Part] = []
@@ -91,9 +88,17 @@ class FieldSource:
             parts.append(Part(whole, take_rows(self._whole_chunks(whole, limits, as_storage=True), rows, 0)))
         return parts[0].array if alone else self._merged(parts, leaves)
 
-    def _merged(self, parts: Sequence[Part], leaves: tuple[int, ...]) -> pa.Array:
+    def _alone_in(self, leaf: int) -> int | None:
+        """What leaves must share to be decoded together, beside their rows: None, or the leaf itself.
+
+        Of leaves decoded together pyarrow asks one for the lists, and holds the others to nothing.
+        """
+        return leaf if self._leaves[leaf].leaf.max_repetition_level else None
+
+    def _merged(self, parts: Sequence[Part], leaves: tuple[int, ...], *, as_storage: bool = False) -> pa.Array:
         (kind,) = field_types(self._version, [self._field.index], self._extensions)
-        target = projected_field(self._version, Projection(self._field.index, leaves), self._extensions)
+        extensions: frozenset[str] = frozenset() if as_storage else self._extensions
+        target = projected_field(self._version, Projection(self._field.index, leaves), extensions)
         return merge(parts, kind.arrow.type, self._field.first_leaf, target.type)
 
     def _whole_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool = False) -> pa.Array:
@@ -108,8 +113,15 @@ class FieldSource:
         if claimed > limits.max_decoded_bytes:
             raise refuse("a nested column", claimed, limits.max_decoded_bytes, self._field.name)
         pages = {leaf: self._leaves[leaf].pages_of(RowRanges.all(self._num_rows), limits) for leaf in leaves}
-        (array,) = self._decode(pages, [leaves], limits, as_storage=as_storage)
-        return array
+        groups: dict[int | None, list[int]] = {}
+        for leaf in leaves:
+            groups.setdefault(self._alone_in(leaf), []).append(leaf)
+        alone = len(groups) == 1
+        arrays = self._decode(pages, list(groups.values()), limits, as_storage=as_storage or not alone)
+        if alone:
+            return arrays[0]
+        parts = [Part(tuple(group), array) for group, array in zip(groups.values(), arrays, strict=True)]
+        return self._merged(parts, leaves, as_storage=as_storage)
 
     def _decode(
         self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], limits: DecodeLimits, *, as_storage: bool

@@ -17,7 +17,7 @@ from asyncpq.decoding.decoded_size import (
     taken_bytes,
     value_bits,
 )
-from asyncpq.decoding.page import Dictionary, LeafArray, Page
+from asyncpq.decoding.page import Dictionary, LeafArray, Page, check_crc_alike, page_header
 from asyncpq.decoding.plain import decode_plain, plain_width
 from asyncpq.decoding.row_access import PackedPage, open_page
 from asyncpq.decoding.selection import take
@@ -29,9 +29,9 @@ from asyncpq.decoding.splice import (
     index_template,
     leaf_template,
 )
-from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
+from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata
-from asyncpq.format.page_header import NeedMore, PageHeader, PageType, check_page_header, decode_page_header
+from asyncpq.format.page_header import PageHeader, PageType
 from asyncpq.format.schema import Leaf, PhysicalType
 
 
@@ -60,6 +60,7 @@ class LeafDecoder:
         self._metadata = metadata
         self._arrow_schema = arrow_schema
         self._templates: dict[tuple[object, ...], FooterTemplate] = {}
+        self._has_crc: dict[int, bool] = {}  # see check_crc_alike
         self._plain_width = plain_width(leaf, arrow_type)
         self._gives_dictionary = pa.types.is_dictionary(arrow_type)
         self._has_lengths = leaf.physical_type == PhysicalType.BYTE_ARRAY
@@ -77,7 +78,7 @@ class LeafDecoder:
             CorruptFileError: it is not one, or its CRC, size or count is wrong.
             ResourceLimitError: it claims to be larger than allowed.
         """
-        header = self._header(page, chunk, limits)
+        header = page_header(page, chunk, self.leaf, limits.max_page_bytes)
         if header.type != PageType.DICTIONARY_PAGE:
             raise CorruptFileError(f"a {header.type.name} where the dictionary page belongs", column=self.leaf.dotted)
         payload = page[header.header_size :]
@@ -110,8 +111,6 @@ class LeafDecoder:
             ResourceLimitError: the pages would decode to more bytes than allowed.
         """
         headers = [self._data_header(page, chunk, limits) for page in pages]
-        if len(pages) > 1 and len({header.crc is None for header in headers}) > 1:
-            raise CorruptFileError("some data pages of a chunk have a CRC and some have none", column=self.leaf.dotted)
         if len(pages) == 1 and self._plain_width:
             page = pages[0]
             values = decode_plain(
@@ -254,7 +253,7 @@ class LeafDecoder:
 
     def _data_header(self, page: Page, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
         """The header of a page that must be a data page with the planned rows."""
-        header = self._header(page.data, chunk, limits)
+        header = page_header(page.data, chunk, self.leaf, limits.max_page_bytes)
         if header.type is PageType.DICTIONARY_PAGE or header.type is PageType.INDEX_PAGE:
             raise CorruptFileError(f"a {header.type.name} where a data page belongs", column=self.leaf.dotted)
         rows = header.num_values if header.num_rows is None else header.num_rows
@@ -262,22 +261,7 @@ class LeafDecoder:
             raise CorruptFileError(
                 f"the page of rows {page.first_row}-{page.stop_row - 1} holds {rows} rows", column=self.leaf.dotted
             )
-        return header
-
-    def _header(self, page: bytes, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
-        try:
-            header = decode_page_header(page, 0, max_bytes=limits.max_page_bytes)
-            if isinstance(header, NeedMore):
-                raise CorruptFileError("a page ends inside its header")
-            check_page_header(header, expected_size=len(page), chunk=chunk, leaf=self.leaf)
-        except AsyncpqError as error:
-            raise error.locate(column=self.leaf.dotted) from error.__cause__
-        if header.uncompressed_size > limits.max_page_bytes:
-            raise ResourceLimitError(
-                f"a page claims {header.uncompressed_size} bytes, allowed are {limits.max_page_bytes}",
-                column=self.leaf.dotted,
-                hint="Raise LimitOptions.max_page_bytes if the file is to be trusted.",
-            )
+        check_crc_alike(self._has_crc, header, chunk, self.leaf)
         return header
 
     def _read(

@@ -14,18 +14,11 @@ import pyarrow.compute as pc
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.nested_merge import num_levels
 from asyncpq.decoding.nested_splice import LeafContent
-from asyncpq.decoding.page import Page
+from asyncpq.decoding.page import Page, check_crc_alike, page_header
 from asyncpq.decoding.splice import DICTIONARY_ENCODINGS
-from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
+from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.format.metadata import ColumnChunk
-from asyncpq.format.page_header import (
-    NeedMore,
-    PageHeader,
-    PageType,
-    PageWalker,
-    check_page_header,
-    decode_page_header,
-)
+from asyncpq.format.page_header import PageHeader, PageType, PageWalker
 from asyncpq.format.page_header import Page as WholePage
 from asyncpq.format.page_index import OffsetIndex
 from asyncpq.format.schema import Leaf
@@ -112,6 +105,7 @@ class NestedLeaf:
         self._expected: deque[int] = deque()  # first rows of pages that will come, ascending
         self.parts: list[bytes] = []
         self._missing = chunk.stop - chunk.start
+        self._has_crc: dict[int, bool] = {}  # see check_crc_alike
         self.locations: OffsetIndex | None = None  # of a whole chunk, once they are known from decoded levels
         self.pages_decoded = 0  # they are counted where they are decoded, with those of other leaves
 
@@ -180,7 +174,7 @@ class NestedLeaf:
         chunk = self.chunk
         if chunk.num_values < self._num_rows:
             raise CorruptFileError(f"a column chunk of {chunk.num_values} values in {self._num_rows} rows")
-        walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=self._padded)
+        walker = PageWalker(chunk, leaf=self.leaf, max_page_bytes=limits.max_page_bytes, padded=self._padded)
         pages = walker.feed(b"".join(self.parts))
         walker.finish()
         return self._leaf_pages(pages, RowRanges.all(self._num_rows), ())
@@ -192,12 +186,13 @@ class NestedLeaf:
             low = max(bisect_right(self._first_rows, start) - 1, following)
             following = max(bisect_left(self._first_rows, stop), low)
             chosen += self._pages[low:following]
-        headers = [self._header(page.data, limits) for page in chosen]
+        headers = [page_header(page.data, self.chunk, self.leaf, limits.max_page_bytes) for page in chosen]
         for page, header in zip(chosen, headers, strict=True):
             self._check_rows(page, header)
+            check_crc_alike(self._has_crc, header, self.chunk, self.leaf)
         pages = [WholePage(header, 0, page.data) for header, page in zip(headers, chosen, strict=True)]
         if self._dictionary is not None and any(header.encoding in DICTIONARY_ENCODINGS for header in headers):
-            header = self._header(self._dictionary, limits)
+            header = page_header(self._dictionary, self.chunk, self.leaf, limits.max_page_bytes)
             if header.is_data:
                 raise CorruptFileError(f"a {header.type.name} where the dictionary page belongs")
             pages.insert(0, WholePage(header, 0, self._dictionary))
@@ -228,15 +223,3 @@ class NestedLeaf:
                 f"the page of rows {page.first_row}-{page.stop_row - 1} holds {rows} rows "
                 f"and {header.num_values} values"
             )
-
-    def _header(self, page: bytes, limits: DecodeLimits) -> PageHeader:
-        header = decode_page_header(page, 0, max_bytes=limits.max_page_bytes)
-        if isinstance(header, NeedMore):
-            raise CorruptFileError("a page ends inside its header")
-        check_page_header(header, expected_size=len(page), chunk=self.chunk)
-        if header.uncompressed_size > limits.max_page_bytes:
-            raise ResourceLimitError(
-                f"a page claims {header.uncompressed_size} bytes, allowed are {limits.max_page_bytes}",
-                hint="Raise LimitOptions.max_page_bytes if the file is to be trusted.",
-            )
-        return header

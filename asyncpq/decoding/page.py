@@ -1,4 +1,4 @@
-"""Parts of a column: pages as fetched, dictionaries and rows once decoded."""
+"""Parts of a column: pages as fetched and their headers, dictionaries and rows once decoded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.errors import CorruptFileError
+from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
+from asyncpq.format.metadata import ColumnChunk
+from asyncpq.format.page_header import NeedMore, PageHeader, check_page_header, decode_page_header
+from asyncpq.format.schema import Leaf
 
 
 class Page(NamedTuple):
@@ -82,3 +85,44 @@ class LeafArray(NamedTuple):
         if dictionary is None:
             raise CorruptFileError("dictionary-encoded pages without a dictionary page", column=column)
         return self._replace(dictionary=dictionary.values, lacks_dictionary=False)
+
+
+def page_header(page: bytes, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int) -> PageHeader:
+    """The header of one page of ``chunk``, held to what footer and OffsetIndex say of it.
+
+    Args:
+        page: header and payload, as long as the OffsetIndex says.
+
+    Raises:
+        CorruptFileError: it is none, or contradicts them.
+        ResourceLimitError: the page claims more than ``max_page_bytes``.
+    """
+    try:
+        header = decode_page_header(page, 0, max_bytes=max_page_bytes)
+        if isinstance(header, NeedMore):
+            raise CorruptFileError("a page ends inside its header")
+        check_page_header(header, expected_size=len(page), chunk=chunk, leaf=leaf)
+    except AsyncpqError as error:
+        raise error.locate(column=leaf.dotted) from error.__cause__
+    if header.uncompressed_size > max_page_bytes:
+        raise ResourceLimitError(
+            f"a page claims {header.uncompressed_size} bytes, allowed are {max_page_bytes}",
+            column=leaf.dotted,
+            hint="Raise LimitOptions.max_page_bytes if the file is to be trusted.",
+        )
+    return header
+
+
+def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChunk, leaf: Leaf) -> None:
+    """Data pages of a chunk have a CRC all or none: a CRC that is missing would let a changed page pass.
+
+    Args:
+        seen: whether the pages looked at before have one, by ``chunk.start``; kept up to date.
+
+    Raises:
+        CorruptFileError: this page is not like them. They are forgotten, as it is not known which is right.
+    """
+    has_crc = header.crc is not None
+    if seen.setdefault(chunk.start, has_crc) != has_crc:
+        seen.pop(chunk.start, None)
+        raise CorruptFileError("some data pages of a chunk have a CRC and some have none", column=leaf.dotted)

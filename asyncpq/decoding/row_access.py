@@ -22,6 +22,7 @@ from asyncpq.format.schema import Leaf, PhysicalType
 
 _MAX_RUNS = 512  # to walk over; a page with more is cheaper to decode
 _LENGTH_BYTES = 4  # of a PLAIN byte array
+_MAX_INDEX = 0x7FFF_FFFF
 
 
 class PackedPage(NamedTuple):
@@ -57,7 +58,7 @@ class PackedPage(NamedTuple):
     def indices(self, rows: Iterable[int]) -> pa.Array | None:
         """Dictionary indices (int32) of a few ``rows``, ascending; None if it takes a decoder to tell."""
         found = _indices_at(self.values, [row - self.first_row for row in rows])
-        return None if found is None else pa.array(found, pa.int32())
+        return None if found is None or max(found) > _MAX_INDEX else pa.array(found, pa.int32())
 
     def byte_arrays(self, rows: Iterable[int], arrow_type: pa.DataType) -> pa.Array:
         """Values of ``rows``, where :attr:`is_indices` is false."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.assemble import PagedSource, StreamedSource
+from asyncpq.decoding.decoded_size import held_bytes
 from asyncpq.decoding.encrypted import EncryptedFieldSource
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.filter import Filter
@@ -74,10 +75,28 @@ class Matched(NamedTuple):
     seen: int
 
 
+class Allowance:
+    """Decoded bytes that may still be held: of one unit, over all of its columns.
+
+    Attributes:
+        left: bytes.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self, max_bytes: int) -> None:
+        self.left = max_bytes
+
+    def spend(self, array: pa.Array) -> None:
+        """Count what was decoded; a dictionary is counted where it is cached."""
+        self.left = max(0, self.left - held_bytes(array))
+
+
 class RowGroupReader:
     """Takes what was fetched of a row group and gives its matching rows, piece by piece.
 
     ``keep`` is called with (row group, leaf, decoded page) for every page that is decoded alone.
+    ``allowance`` is set anew for each unit.
 
     Synchronous, and not safe for two threads at once; pieces of a row group follow one another.
     """
@@ -94,6 +113,7 @@ class RowGroupReader:
         self._fields = self._field_sources()
         self._emitted = 0
         self._pages_counted = 0
+        self.allowance = Allowance(shape.limits.max_decoded_bytes)
 
     def _source(self, column: ColumnPlan) -> PagedSource | StreamedSource | NestedLeaf:
         """Takes what is fetched for one leaf."""
@@ -138,11 +158,15 @@ class RowGroupReader:
 
     def _select_of(self, projection: Projection, rows: RowRanges) -> pa.Array:
         field = self._fields.get(projection.field)
+        limits = self._shape.limits._replace(max_decoded_bytes=self.allowance.left)
         if field is not None:
-            return field.select(rows, self._shape.limits, projection.leaves)
-        source = self._sources[self._positions[projection.leaves[0]]]
-        assert not isinstance(source, NestedLeaf)  # of which all fields have a source of their own
-        return source.select(rows, self._shape.limits)
+            array = field.select(rows, limits, projection.leaves)
+        else:
+            source = self._sources[self._positions[projection.leaves[0]]]
+            assert not isinstance(source, NestedLeaf)  # of which all fields have a source of their own
+            array = source.select(rows, limits)
+        self.allowance.spend(array)
+        return array
 
     # -- what arrives -----------------------------------------------------------------------------
 

@@ -84,8 +84,8 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     prune = where if query.prune is None or where is None else query.prune
     predicate = predicate_columns(metadata.schema, where)
     trust = source.resources.options.read.trust_statistics
-    candidates, statistics = _row_groups(version, query, where, prune, predicate, context, trust=trust)
-    num_candidates = len(candidates)
+    left, statistics = _row_groups(version, query, where, prune, predicate, context, trust=trust)
+    candidates = _candidates(version, query, left, query.limit if where is None else None)
     proven = RowRanges.empty()
     # The keys of a lookup hardly ever fill a row group: it is spared the search.
     if statistics is not None and prune is where and (context.scan or query.rows_only):
@@ -105,7 +105,6 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     indexes = PageIndexes()
     if kept and (where is not None or query.rows is not None or query.limit is not None):
         if where is None and query.rows is None:
-            candidates = _first_rows(candidates, query.limit)
             kept = [ordinal for ordinal, rows in candidates if rows.num_rows < metadata.row_groups[ordinal].num_rows]
         elif query.rows is None and query.limit is None:
             kept = [ordinal for ordinal in kept if ordinal not in proven]
@@ -143,7 +142,7 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     if not version.padded_chunks:
         refuse_overlaps(groups, metadata.schema.leaves)
     source.keep(version)
-    pruned = report.result(groups, num_candidates, bloom)
+    pruned = report.result(groups, left.num_rows, bloom)
     return ReadPlan(tuple(groups), late, pruned, statistics, bloom, _learnt(groups, indexes), rows_known)
 
 
@@ -156,47 +155,60 @@ def _row_groups(
     context: RequestContext,
     *,
     trust: bool,
-) -> tuple[list[tuple[int, RowRanges]], RowGroupPruning | None]:
-    """Row groups that may hold wanted rows, with their candidate rows; and what statistics said."""
+) -> tuple[RowRanges, RowGroupPruning | None]:
+    """Ordinals of the row groups that may hold wanted rows; and what statistics said."""
     groups = version.metadata.row_groups
     context.metrics.row_groups_total = len(groups)
     if isinstance(where, Constant):  # false or null: no row matches
-        return [], None
+        return RowRanges.empty(), None
+    if query.rows is None:
+        asked = version.derived(("row groups with rows",), partial(_with_rows, version))
+    else:
+        asked = RowRanges.from_rows(query.rows)
     if prune is None:
-        return _candidates(version, query, range(len(groups))), None
+        return asked, None
     zones: dict[str, RowGroupZones] = {}
     if trust:
         for name, (_, leaf) in predicate.items():
             if leaf is not None:
                 zones[name] = version.derived(
-                    ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), 300 * len(groups)
+                    ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), _weight
                 )
     verdict = prune_row_groups(prune, zones, len(groups))
     if verdict.kept.num_rows == len(groups):
         for reason in verdict.reasons:
             context.metrics.fall_back(reason)
-    return _candidates(version, query, verdict.kept.rows()), verdict
+    return asked & verdict.kept, verdict
 
 
-def _candidates(version: FileVersion, query: Query, kept: Iterable[int]) -> list[tuple[int, RowRanges]]:
-    """Rows of interest in the row groups ``kept``."""
+def _with_rows(version: FileVersion) -> RowRanges:
+    """Ordinals of the row groups that are not empty."""
+    return RowRanges.from_rows([group.ordinal for group in version.metadata.row_groups if group.num_rows])
+
+
+def _weight(zones: RowGroupZones) -> int:
+    return zones.weight
+
+
+def _candidates(version: FileVersion, query: Query, left: RowRanges, limit: int | None) -> list[tuple[int, RowRanges]]:
+    """Rows of interest in the row groups ``left``; of whole row groups no more than ``limit`` rows.
+
+    What lies behind the limit, or between the rows asked for, is not looked at: a file may have thousands of
+    row groups.
+    """
+    if query.rows is not None:
+        return [(ordinal, rows) for ordinal, rows in query.rows.items() if ordinal in left]
     groups = version.metadata.row_groups
-    if query.rows is None:
-        return [(ordinal, RowRanges.all(groups[ordinal].num_rows)) for ordinal in kept if groups[ordinal].num_rows]
-    return [(ordinal, query.rows[ordinal]) for ordinal in kept if ordinal in query.rows]
-
-
-def _first_rows(candidates: list[tuple[int, RowRanges]], limit: int | None) -> list[tuple[int, RowRanges]]:
-    if limit is None:
-        return candidates
-    taken: list[tuple[int, RowRanges]] = []
-    for ordinal, rows in candidates:
-        if limit <= 0:
+    found: list[tuple[int, RowRanges]] = []
+    for ordinal in left.rows():
+        if limit is None:
+            found.append((ordinal, RowRanges.all(groups[ordinal].num_rows)))
+        elif limit > 0:
+            found.append((ordinal, RowRanges.all(min(limit, groups[ordinal].num_rows))))
+            limit -= groups[ordinal].num_rows
+        else:
             break
-        first = rows.slice(0, limit)
-        taken.append((ordinal, first))
-        limit -= first.num_rows
-    return taken
+    return found
 
 
 def _requests(

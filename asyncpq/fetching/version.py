@@ -73,13 +73,13 @@ class FileVersion:
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
         return ContentKey(self.digest, kind, start, stop)
 
-    def derived(self, name: Hashable, make: Callable[[], T], weight: int = 500) -> T:
+    def derived(self, name: Hashable, make: Callable[[], T], weight: int | Callable[[T], int] = 500) -> T:
         """What ``make`` returned when it was first asked for under ``name``: kept with the footer,
-        dropped with it. ``weight`` is its size in bytes, roughly."""
+        dropped with it. ``weight`` is its size in bytes, roughly, or tells it."""
         value = self._derived.get(name)
         if value is None:
             value = self._derived[name] = make()
-            self._derived_weight += weight
+            self._derived_weight += weight if isinstance(weight, int) else weight(value)
         return cast("T", value)
 
     def chunk(self, row_group: int, leaf: int) -> ColumnChunk:

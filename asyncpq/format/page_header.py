@@ -87,14 +87,18 @@ class PageWalker:
 
     Args:
         chunk: whose pages they are.
+        leaf: see :func:`check_page_header`.
         max_page_bytes: a page that claims more, compressed or not, is a ResourceLimitError.
         padded: the chunk's span was widened because its writer understated it (PARQUET-816); what comes
             behind its last value is not looked at.
     """
 
-    def __init__(self, chunk: ColumnChunk, *, max_page_bytes: int, padded: bool = False) -> None:
+    def __init__(
+        self, chunk: ColumnChunk, *, max_page_bytes: int, leaf: Leaf | None = None, padded: bool = False
+    ) -> None:
         self._padded = padded
         self._chunk = chunk
+        self._leaf = leaf
         self._max_page_bytes = max_page_bytes
         self._buffer = bytearray()
         self._needed = 1  # bytes in the buffer before another look is worth it
@@ -170,7 +174,7 @@ class PageWalker:
             )
         chunk = self._chunk
         if header.type is not PageType.INDEX_PAGE:
-            check_page_header(header, chunk=chunk)
+            check_page_header(header, chunk=chunk, leaf=self._leaf)
         if header.type is PageType.DICTIONARY_PAGE and self._pages:
             raise CorruptFileError("a dictionary page that is not the first page of its chunk")
         if self._offset + header.page_size > chunk.stop:

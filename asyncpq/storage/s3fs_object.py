@@ -1,4 +1,4 @@
-"""One S3 object through s3fs's own calls: for options that the aiohttp path does not implement.
+"""One S3 object through s3fs's own calls: for options that the direct path does not implement.
 
 The responses go through the same checks; only who sends and signs the request differs.
 """

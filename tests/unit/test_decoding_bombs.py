@@ -9,8 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
+import asyncpq
+from asyncpq import LimitOptions
 from asyncpq.decoding.decoded_size import nested_bytes, prefix_bytes, taken_bytes
 from asyncpq.errors import CorruptFileError, ResourceLimitError
 from asyncpq.format.page_header import PageHeader, decode_page_header
@@ -187,3 +190,23 @@ def test_rows_that_a_nested_chunk_cannot_have() -> None:
     source = file.whole(num_rows=1 << 40)
     with pytest.raises(CorruptFileError, match="2 values"):
         source.select(RowRanges.all(2), LIMITS)
+
+
+@pytest.mark.parametrize(("columns", "row_group_size"), [(12, 500), (1, 40)], ids=["columns", "row groups"])
+async def test_what_a_scan_holds_is_bounded_over_columns_and_row_groups(
+    columns: int, row_group_size: int, tmp_path: Path
+) -> None:
+    """Each column of each row group fits the limit, all together do not; what is emitted is not counted on."""
+    table = pa.table({f"c{number}": ["x" * 10_000] * 500 for number in range(columns)})
+    path = str(tmp_path / "bomb.parquet")
+    pq.write_table(table, path, row_group_size=row_group_size, compression="zstd")
+    one = table.nbytes // columns // (500 // row_group_size)
+    limits = LimitOptions(max_decoded_bytes=one * 3 // 2 + 10_000)
+    async with asyncpq.open_file(path, limits=limits) as file, file.scan() as scan:
+        with pytest.raises(ResourceLimitError, match="max_decoded_bytes"):
+            async for _ in scan:
+                pass
+    async with asyncpq.open_file(path, limits=LimitOptions(max_decoded_bytes=table.nbytes + 100_000)) as file:
+        assert (await file.read()).equals(table)
+        async with file.scan() as scan:
+            assert sum([batch.num_rows async for batch in scan]) == 500
