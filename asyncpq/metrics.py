@@ -7,7 +7,9 @@ wall-clock seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Final, Literal
+
+MAX_FALLBACKS: Final = 100  # distinct ones that are kept, of a read and of a session
 
 Purpose = Literal["tail", "footer", "index", "bloom", "data", "validate", "stat"]
 
@@ -59,7 +61,7 @@ class ReadMetrics:
         pages_read: data pages decoded, those of columns without an OffsetIndex included.
         rows_scanned: rows that the filter saw. rows_returned: rows that came out.
         restarts: how often the read began again because the object had changed.
-        fallbacks: what could not be done the best way, and why.
+        fallbacks: what could not be done the best way, and why; the first 100 distinct ones.
         guarantee: how the store pins the version ("pinned", "compared", "bracketed", "none").
         store_path: which client served it, e.g. "direct" or "s3fs".
         log: every request, in the order they ended.
@@ -114,7 +116,7 @@ class ReadMetrics:
 
     def fall_back(self, reason: str) -> None:
         """Note that something was done in a slower way, once for each reason."""
-        if reason not in self.fallbacks:
+        if len(self.fallbacks) < MAX_FALLBACKS and reason not in self.fallbacks:
             self.fallbacks.append(reason)
 
     def add(self, other: ReadMetrics) -> None:

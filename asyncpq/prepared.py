@@ -245,9 +245,10 @@ def _row_group_rows(version: FileVersion, rows: Sequence[int] | None) -> Mapping
         return None
     groups = version.metadata.row_groups
     first_rows = version.derived(("first rows",), lambda: [group.first_row for group in groups], 40 * len(groups))
+    num_rows = groups[-1].first_row + groups[-1].num_rows if groups else 0
     found: dict[int, RowRanges] = {}
     at = 0
-    while at < len(rows):
+    while at < len(rows) and rows[at] < num_rows:
         group = groups[bisect_right(first_rows, rows[at]) - 1]  # of empty ones at the same row, the last is not
         begin = at
         at = bisect_left(rows, group.first_row + group.num_rows, begin)

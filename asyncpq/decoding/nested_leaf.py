@@ -18,8 +18,8 @@ from asyncpq.decoding.page import Page, check_crc_alike, page_header
 from asyncpq.decoding.splice import DICTIONARY_ENCODINGS
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.format.metadata import ColumnChunk
-from asyncpq.format.page_header import PageHeader, PageType, PageWalker
 from asyncpq.format.page_header import Page as WholePage
+from asyncpq.format.page_header import PageHeader, PageType, PageWalker
 from asyncpq.format.page_index import OffsetIndex
 from asyncpq.format.schema import Leaf
 from asyncpq.pruning.row_ranges import RowRanges

@@ -75,7 +75,9 @@ class RowGroupFilters:
         self.dropped: set[int] = set()
         for column in self._hashes:
             if places[column].misplaced:
-                context.metrics.fall_back(f"{column}: a bloom filter outside the file's data; it is not used")
+                context.metrics.fall_back(
+                    f"{column}: a bloom filter is said to be outside the file's data; the bloom filter is not used"
+                )
 
     def report(self) -> BloomReport:
         """What the filters that were asked have ruled out."""
@@ -161,9 +163,9 @@ class RowGroupFilters:
         data, asked = await source.fetch_parts(version, list(keys.values()), step, admit=False)
         sent = set(asked)
         for filter_, column, parts in wanted:
-            filter_.probes += any(keys[part] in sent for part in parts)
+            fetched = any(keys[part] in sent for part in parts)
             try:
-                filter_.take([(part, data[keys[part]]) for part in parts], self._hashes[column])
+                filter_.take([(part, data[keys[part]]) for part in parts], self._hashes[column], fetched=fetched)
             except FormatError as error:
                 filter_.reason = f"{error.message}; the bloom filter is not used"
                 metrics.fall_back(f"{column}: {filter_.reason}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from threading import Lock
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.format.bloom_filter import (
@@ -21,6 +22,9 @@ from asyncpq.planning.coalesce import ByteRange, coalesce
 class ChunkFilter:
     """What is known of the filter of one chunk: its header, and the blocks that were asked for, or all of them.
 
+    Several reads, of several threads too, may use one: each plans by what it sees and then brings its bytes,
+    in the meantime others may have brought theirs. Knowledge is only added.
+
     Args:
         start: its first byte in the object.
         stop: the byte behind the last, where the footer gives the length; else None.
@@ -32,7 +36,7 @@ class ChunkFilter:
         probes: how often blocks of it were fetched.
     """
 
-    __slots__ = ("_bitset", "_blocks", "_guess", "_header", "_limit", "_stop", "probes", "reason", "start")
+    __slots__ = ("_bitset", "_blocks", "_guess", "_header", "_limit", "_lock", "_stop", "probes", "reason", "start")
 
     def __init__(self, start: int, stop: int | None, limit: int) -> None:
         self.start = start
@@ -44,6 +48,7 @@ class ChunkFilter:
         self._guess = None if stop is None else usual_header(stop - start)
         self._blocks: dict[int, bytes] = {}
         self._bitset: bytes | None = None
+        self._lock = Lock()  # held by what changes it
 
     @property
     def weight(self) -> int:
@@ -68,8 +73,9 @@ class ChunkFilter:
         if self._header is None:
             return None
         number = block_of(hash_, self._header.num_blocks)
-        if self._bitset is not None:
-            return may_contain(self._bitset[number * BLOCK_BYTES : (number + 1) * BLOCK_BYTES], hash_)
+        bitset = self._bitset
+        if bitset is not None:
+            return may_contain(bitset[number * BLOCK_BYTES : (number + 1) * BLOCK_BYTES], hash_)
         block = self._blocks.get(number)
         return None if block is None else may_contain(block, hash_)
 
@@ -89,19 +95,27 @@ class ChunkFilter:
         bits = self.start + header.header_size
         parts = [] if self._header is not None else [ByteRange(self.start, bits)]
         numbers = {block_of(hash_, header.num_blocks) for hash_ in hashes}
-        places = [bits + number * BLOCK_BYTES for number in sorted(numbers - self._blocks.keys())]
+        places = [bits + number * BLOCK_BYTES for number in sorted(numbers) if number not in self._blocks]
         parts += [ByteRange(start, start + BLOCK_BYTES) for start in places]
         merged = coalesce(parts, gap_bytes=gap_bytes, part_bytes=1 << 62, wave=1 << 62, max_requests=None)
         cost = sum([part.stop - part.start + gap_bytes for part in merged])
         whole = ByteRange(self.start, bits + header.num_bytes)
         return [whole] if cost >= whole.stop - whole.start else parts
 
-    def take(self, parts: Sequence[tuple[ByteRange, bytes]], hashes: Iterable[int]) -> None:
+    def take(self, parts: Sequence[tuple[ByteRange, bytes]], hashes: Iterable[int], *, fetched: bool = True) -> None:
         """Keep what was fetched, as far as it is of use for ``hashes``.
+
+        Args:
+            fetched: requests were sent for it.
 
         Raises:
             FormatError: the filter must not be used.
         """
+        with self._lock:
+            self.probes += fetched
+            self._take(parts, hashes)
+
+    def _take(self, parts: Sequence[tuple[ByteRange, bytes]], hashes: Iterable[int]) -> None:
         header = self._header or self._read_header(parts)
         if header is None:
             return
@@ -110,7 +124,7 @@ class ChunkFilter:
         for part, data in parts:
             if part.start <= bits and part.stop >= bits + header.num_bytes:
                 self._bitset = data[bits - part.start : bits - part.start + header.num_bytes]
-                self._blocks = {}
+                self._blocks = {}  # after the bitset: another thread may be looking
                 return
         for number in {block_of(hash_, header.num_blocks) for hash_ in hashes}:
             start = bits + number * BLOCK_BYTES
@@ -123,7 +137,8 @@ class ChunkFilter:
         try:
             header = decode_bloom_filter_header(first)
         except EndOfDataError:
-            if self._guess is None:
+            stop = self._limit if self._stop is None else self._stop
+            if len(first) >= min(MAX_HEADER_BYTES, stop - self.start):
                 raise
             self._guess = None  # it is written in another way: once more, with more bytes
             return None

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from asyncpq.expressions import And, Atom, ColumnComparison, Constant, Expression, Not, Or
+from asyncpq.expressions import (
+    And,
+    Atom,
+    ColumnComparison,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    KeyIn,
+    Not,
+    Or,
+    StartsWith,
+)
 from asyncpq.format.metadata import FileMetadata
 from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import chunk_bounds, order_of
@@ -50,7 +63,8 @@ class RowGroupZones:
         )
         self.reason = next((reason for _, reason in known if reason is not None), None)
         self.proves = orders is not None
-        self.weight = 600 + 200 * len(bounds)
+        strings = sum([len(bound) for found in bounds for bound in (found.min, found.max) if isinstance(bound, bytes)])
+        self.weight = 600 + 200 * len(bounds) + strings
 
 
 class RowGroupPruning:
@@ -104,7 +118,7 @@ class RowGroupPruning:
             if known is None:
                 reasons[f"column {atom.column!r} has no statistics of its own"] = None
             elif why := why_not(atom, known.zones):
-                reasons[f"{atom}: prunes nothing, {why}"] = None
+                reasons[f"{_subject(atom)}: prunes nothing, {why}"] = None
             elif known.reason is not None:
                 reasons[f"column {atom.column!r}: statistics not used, {known.reason}"] = None
         return list(reasons)
@@ -137,3 +151,12 @@ def _atoms(expr: Expression) -> Iterator[Atom]:
         yield from _atoms(expr.arg)
     elif not isinstance(expr, Constant):
         yield expr  # type: ignore[misc]  # all other nodes are atoms
+
+
+def _subject(atom: Comparison | In | KeyIn | IsNull | StartsWith) -> str:
+    """Column and operator of ``atom``: its values may be thousands, and other ones in each read."""
+    if isinstance(atom, Comparison):
+        return f"{atom.column} {atom.op}"
+    if isinstance(atom, StartsWith):
+        return f"{atom.column} starts with"
+    return f"{atom.column} in" if isinstance(atom, In) else f"{atom.column} =="

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for the hot path: one request at a time on each of a pool of connections (RFC 9112).
+"""HTTP/1.1 for the hot path: one connection, one request at a time (RFC 9112).
 
 A GET of a few pages costs a third here of what it costs through a full client: the request is one
 string, the response is parsed in the buffer that the socket filled, and the reading task is woken once,
@@ -9,52 +9,12 @@ they are, stores take :class:`asyncpq.storage.wire.AiohttpWire`.
 from __future__ import annotations
 
 import asyncio
-import re
-import socket
-import ssl
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-import aiohappyeyeballs
+from asyncpq.storage.http1_message import ChunkedBody, Headers, ProtocolError, parse_head
 
 _BUFFER_BYTES = 32 * 1024  # of a connection; a head must fit
-_RESOLVED_S = 10.0  # for how long a name's addresses are used again
-_MAX_LINE_BYTES = 8 * 1024
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?")
-# A header field with the line end before it; leading blanks of a value do not belong to it.
-_FIELD = re.compile(rb"\r\n([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)")
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
-
-
-class ProtocolError(Exception):
-    """What came is not an HTTP/1.1 response."""
-
-
-class Headers(Mapping[str, str]):
-    """Header fields; names are compared without case, of repeated ones the first counts."""
-
-    __slots__ = ("_fields",)
-
-    def __init__(self, fields: dict[bytes, bytes]) -> None:
-        """``fields`` by lower-cased name."""
-        self._fields = fields
-
-    def __getitem__(self, name: str) -> str:
-        return self._fields[name.lower().encode()].rstrip(b" \t").decode("utf-8", "surrogateescape")
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.decode() for name in self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name.lower().encode() in self._fields
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = self._fields.get(name.lower().encode())
-        return default if value is None else value.rstrip(b" \t").decode("utf-8", "surrogateescape")
 
 
 class Body(NamedTuple):
@@ -103,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self._wanted = 0
         self._length: int | None = None  # of the body; None: until its end shows
         self._target = 0  # bytes of the body to take
-        self._chunks: _Chunks | None = None
+        self._chunks: ChunkedBody | None = None
         self._keep_alive = False
         self.closed: asyncio.Future[None] = loop.create_future()
         self.reusable = False
@@ -215,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
         elif coding is not None:
             if coding.lower() != "chunked" or length is not None:
                 raise ProtocolError("the body's framing is not understood")
-            self._chunks = _Chunks()
+            self._chunks = ChunkedBody()
         elif length is not None:
             if not (length.isascii() and length.isdigit() and len(length) < 20):
                 raise ProtocolError("the Content-Length is not a number")
@@ -253,216 +213,3 @@ class Connection(asyncio.BufferedProtocol):
         self.reusable = complete and self._keep_alive and not surplus
         if waiter is not None:
             waiter.set_result(Body(data, complete))
-
-
-def parse_head(head: bytes) -> tuple[int, int, Headers]:
-    """Status, minor version and headers of a response's head, without its final empty line.
-
-    Raises:
-        ProtocolError: it is none.
-    """
-    end = head.find(b"\r\n")
-    status_line = _STATUS_LINE.fullmatch(head, 0, len(head) if end < 0 else end)
-    if status_line is None:
-        raise ProtocolError("the answer is not HTTP/1.1")
-    found = _FIELD.findall(head, status_line.end())
-    if not len(found) == head.count(b"\n") == head.count(b"\r") or b"\0" in head:
-        raise ProtocolError("a header is malformed")
-    found.reverse()  # the first of several counts
-    fields = {name.lower(): value for name, value in found}
-    if len(fields) < len(found):
-        lengths = {value for name, value in found if name.lower() == b"content-length"}
-        if len(lengths) > 1:
-            raise ProtocolError("the response has two lengths")
-    return int(status_line[2]), int(status_line[1]), Headers(fields)
-
-
-class _Chunks:
-    """The chunked transfer coding (RFC 9112, section 7.1).
-
-    Attributes:
-        data: decoded so far.
-        over: bytes follow the end.
-    """
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.over = False
-        self._pending = b""
-        self._left = 0  # bytes of the present chunk to come
-        self._behind_chunk = False  # at the line end that closes a chunk
-        self._in_trailers = False
-
-    def feed(self, coded: bytes) -> bool:
-        """Take the next bytes; True at the end of the body."""
-        coded = self._pending + coded
-        at = 0
-        while True:
-            if self._left:
-                part = coded[at : at + self._left]
-                self.data += part
-                at += len(part)
-                self._left -= len(part)
-                if self._left:
-                    break
-                self._behind_chunk = True
-            end = coded.find(b"\r\n", at)
-            if end < 0:
-                if len(coded) - at > _MAX_LINE_BYTES:
-                    raise ProtocolError("a line of the chunked body is too long")
-                break
-            line, at = coded[at:end], end + 2
-            if self._behind_chunk:
-                if line:
-                    raise ProtocolError("a chunk is longer than it says")
-                self._behind_chunk = False
-            elif self._in_trailers:
-                if not line:
-                    self.over = at < len(coded)
-                    return True
-            else:
-                size = _CHUNK_SIZE.fullmatch(line)
-                if size is None:
-                    raise ProtocolError("a chunk's size is malformed")
-                self._left = int(size[1], 16)
-                self._in_trailers = self._left == 0
-        self._pending = coded[at:]
-        return False
-
-
-class Endpoint(NamedTuple):
-    """Where connections go to."""
-
-    host: str
-    port: int
-    tls: bool
-
-
-class _Resolved(NamedTuple):
-    """A host name that was looked up, or is; ``at`` of the loop's clock."""
-
-    at: float
-    task: asyncio.Task[list[Any]]
-
-
-class ConnectionPool:
-    """Connections of one event loop, kept for the next request while they are young.
-
-    Args:
-        ssl_context: for https; True for the system's trust, False to trust anyone.
-        connect_timeout_s: to connect and to agree on TLS.
-        keepalive_s: an idle connection is not used after this time.
-    """
-
-    def __init__(self, *, ssl_context: ssl.SSLContext | bool, connect_timeout_s: float, keepalive_s: float) -> None:
-        self._ssl = ssl_context
-        self._connect_timeout_s = connect_timeout_s
-        self._keepalive_s = keepalive_s
-        self._idle: dict[Endpoint, deque[Connection]] = {}
-        self._open: set[Connection] = set()
-        self._resolved: dict[Endpoint, _Resolved] = {}
-        self._sweep: asyncio.TimerHandle | None = None
-        self._closed = False
-
-    async def take(self, endpoint: Endpoint, *, fresh: bool = False) -> tuple[Connection, bool]:
-        """A connection that is used by nobody else, and whether it was used before.
-
-        Raises:
-            OSError: none can be made; TimeoutError is one.
-        """
-        loop = asyncio.get_running_loop()
-        idle = self._idle.get(endpoint)
-        while idle and not fresh:
-            connection = idle.pop()
-            if connection.reusable and loop.time() - connection.idle_since < self._keepalive_s:
-                return connection, True
-            connection.abort()
-        async with asyncio.timeout(self._connect_timeout_s):
-            connection = await self._connect(endpoint, loop)
-        if self._closed:
-            connection.abort()
-            raise ConnectionAbortedError("the pool was closed")
-        return connection, False
-
-    async def _connect(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop) -> Connection:
-        context = self._context() if endpoint.tls else None
-        addresses = await self._resolve(endpoint, loop)
-        sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=0.25, loop=loop)
-        _, connection = await loop.create_connection(
-            lambda: Connection(loop, self._open),
-            sock=sock,
-            ssl=context,
-            server_hostname=None if context is None else endpoint.host,
-        )
-        return connection
-
-    async def _resolve(
-        self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop
-    ) -> list[aiohappyeyeballs.AddrInfoType]:
-        """The host's addresses; a burst of connections asks once."""
-        resolved = self._resolved.get(endpoint)
-        if resolved is None or resolved.at + _RESOLVED_S < loop.time():
-            asking = loop.create_task(loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
-            resolved = self._resolved[endpoint] = _Resolved(loop.time(), asking)
-        await asyncio.wait((resolved.task,))
-        if resolved.task.cancelled():
-            raise ConnectionAbortedError("the pool was closed")
-        try:
-            return list(resolved.task.result())
-        except OSError:
-            if self._resolved.get(endpoint) is resolved:
-                del self._resolved[endpoint]
-            raise
-
-    def give_back(self, endpoint: Endpoint, connection: Connection) -> None:
-        """The exchange has ended; the connection is kept if it can be."""
-        if not connection.reusable or self._closed:
-            connection.abort()
-            return
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
-        self._idle.setdefault(endpoint, deque()).append(connection)
-        if self._sweep is None:
-            self._sweep = loop.call_later(self._keepalive_s, self._drop_old)
-
-    def _drop_old(self) -> None:
-        """Close what has been idle for too long."""
-        self._sweep = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for idle in self._idle.values():
-            while idle and (not idle[0].reusable or now - idle[0].idle_since >= self._keepalive_s):
-                idle.popleft().abort()
-        if any(self._idle.values()):
-            self._sweep = loop.call_later(self._keepalive_s, self._drop_old)
-
-    def _context(self) -> ssl.SSLContext:
-        if isinstance(self._ssl, bool):
-            context = ssl.create_default_context()
-            if not self._ssl:
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
-            self._ssl = context
-        return self._ssl
-
-    async def close(self) -> None:
-        """Close all connections and wait until they are. Idempotent."""
-        self._closed = True
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
-        self._idle.clear()
-        asking = [resolved.task for resolved in self._resolved.values()]
-        self._resolved.clear()
-        for task in asking:
-            task.cancel()
-        if asking:
-            await asyncio.wait(asking)
-        for task in asking:
-            if not task.cancelled():
-                task.exception()
-        open_ = list(self._open)
-        for connection in open_:
-            connection.abort()
-        if open_:
-            await asyncio.wait([connection.closed for connection in open_])

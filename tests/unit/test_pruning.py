@@ -183,8 +183,8 @@ def test_report() -> None:
         "other == 1": 0,
     }
     assert pruned.reasons == [
-        "price < 2.5: prunes nothing, a literal of type float is not compared exactly",
-        "tags.list.element == 1: prunes nothing, the column is repeated",
+        "price <: prunes nothing, a literal of type float is not compared exactly",
+        "tags.list.element ==: prunes nothing, the column is repeated",
         "id == down: two columns are compared, which prunes nothing",
         "column 'other' has no statistics of its own",
     ]
