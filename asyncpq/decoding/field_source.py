@@ -19,7 +19,7 @@ from asyncpq.decoding.types import field_template, field_types, projected_field
 from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
 from asyncpq.fetching.indexes import own_offset_index
 from asyncpq.fetching.version import FileVersion
-from asyncpq.format.schema import Field, PhysicalType, Projection
+from asyncpq.format.schema import Field, PhysicalType, Projection, Repetition
 from asyncpq.pruning.row_ranges import RowRanges
 
 _FEW_ROWS = 8  # are copied: slices of their pages would hold on to all of them
@@ -28,7 +28,8 @@ _FEW_ROWS = 8  # are copied: slices of their pages would hold on to all of them
 class FieldSource:
     """A field whose leaves come page by page or as whole column chunks.
 
-    Leaves of structs whose pages hold the same rows are decoded together; the others one by one, and merged.
+    Leaves in lists or in groups that may be null are decoded one by one, and merged, which holds them to each
+    other; those whose pages hold other rows, too.
 
     Args:
         version: the file.
@@ -91,9 +92,12 @@ class FieldSource:
     def _alone_in(self, leaf: int) -> int | None:
         """What leaves must share to be decoded together, beside their rows: None, or the leaf itself.
 
-        Of leaves decoded together pyarrow asks one for the lists, and holds the others to nothing.
+        Of leaves decoded together pyarrow asks one for the lists and nulls above them, and holds the others to
+        nothing.
         """
-        return leaf if self._leaves[leaf].leaf.max_repetition_level else None
+        above = self._leaves[leaf].leaf
+        optional = above.element.repetition is Repetition.OPTIONAL
+        return leaf if above.max_repetition_level or above.max_definition_level > optional else None
 
     def _merged(self, parts: Sequence[Part], leaves: tuple[int, ...], *, as_storage: bool = False) -> pa.Array:
         (kind,) = field_types(self._version, [self._field.index], self._extensions)
@@ -217,7 +221,7 @@ class FieldSource:
         size = 0
         for group, column in zip(groups, columns, strict=True):
             projection = Projection(self._field.index, tuple(group))
-            kind = projected_field(self._version, projection, self._extensions).type
+            kind = projected_field(self._version, projection, frozenset()).type
             size += sum(nested_bytes(array, kind) for array in column.chunks)
         if size > limits.max_decoded_bytes:
             what = "the pages of a nested column in one row group"

@@ -159,4 +159,6 @@ def _subject(atom: Comparison | In | KeyIn | IsNull | StartsWith) -> str:
         return f"{atom.column} {atom.op}"
     if isinstance(atom, StartsWith):
         return f"{atom.column} starts with"
-    return f"{atom.column} in" if isinstance(atom, In) else f"{atom.column} =="
+    if isinstance(atom, IsNull):
+        return f"{atom.column} is null"
+    return f"{atom.column} in" if isinstance(atom, In) else f"{atom.column} == any of"

@@ -10,7 +10,9 @@ import aiohttp
 from yarl import URL
 
 from asyncpq.errors import InvalidResponseError, StoreError, TransportError, UsageError
-from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, OnHead, OnProgress, ProtocolError
+from asyncpq.storage.http1 import Body, OnHead, OnProgress
+from asyncpq.storage.http1_message import ProtocolError
+from asyncpq.storage.http1_pool import ConnectionPool, Endpoint
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.retry import RetryableError
 
