@@ -232,7 +232,9 @@ class Read:
         reader = self._readers.get(plan.ordinal)
         if reader is None:
             keep = self._keep if self._keep_decoded else None
-            reader = self._readers[plan.ordinal] = RowGroupReader(self.version, plan, self._shape, keep=keep)
+            keep_part = self._keep_part if self._admit and self._shape.limits.verify_crc and self._use_decoded else None
+            reader = RowGroupReader(self.version, plan, self._shape, keep=keep, keep_part=keep_part)
+            self._readers[plan.ordinal] = reader
             reader.expect(self._future_items.pop(plan.ordinal, ()))
         return reader
 
@@ -241,6 +243,14 @@ class Read:
         key = self._page_keys.get((row_group, leaf, array.first_row))
         if key is not None:
             self._source.resources.memory.put(key.decoded, array, array.weight)
+
+    def _keep_part(self, start: int, stop: int, part: bytes | Dictionary) -> None:
+        """Cache a page, or a decoded dictionary, of a chunk that came whole."""
+        memory = self._source.resources.memory
+        if isinstance(part, Dictionary):
+            memory.put(self.version.key("dictionary", start, stop).decoded, part, part.weight)
+        else:
+            memory.put(self.version.key("page", start, stop), part, len(part))
 
     def _add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterator[tuple[ContentKey, object]]) -> None:
         """Hand the next fetched values to the reader whose items they are."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq.format.thrift import I32, LIST, STRUCT
 from tests.fuzz import bases
-from tests.fuzz.parquet_parts import ROW_GROUPS, ChunkPart, ParquetParts
+from tests.fuzz.parquet_parts import COLUMNS, ROW_GROUPS, ChunkPart, ParquetParts
 from tests.fuzz.thrift_trees import Field, Items, Struct
 
 
@@ -109,3 +111,27 @@ def nested_field(levels: int, kind: int = STRUCT) -> Field:
     for _ in range(levels):
         value = Struct([Field(1, STRUCT, value)]) if kind == STRUCT else Items(LIST, [value])
     return Field(200, kind, value) if kind == STRUCT else Field(200, LIST, Items(LIST, [value]))
+
+
+def contradicting_leaves() -> Iterator[Hostile]:
+    """One leaf of a field whose lists or nulls are not those of its neighbour: both chunks good by themselves."""
+    for base in ("nested", "nested_v2", "nested_plain"):
+        good = bases.table(base)
+        for column, leaves, row, values in (
+            ("struct", (2, 3), 5, {"a null, another a struct": None}),
+            ("map", (4, 5), 4, {"no entry, another one": [], "a null, another an entry": None}),
+            ("map", (4, 5), 5, {"one entry, another two": [("k2", 5)], "three, another two": [("k2", 5)] * 3}),
+        ):
+            at = good.column_names.index(column)
+            for lie, value in values.items():
+                rows = good.column(column).to_pylist()
+                rows[row] = value
+                other = good.set_column(at, column, pa.array(rows, good.schema.field(column).type))
+                sink = io.BytesIO()
+                pq.write_table(other, sink, **bases.options(base))
+                for leaf in leaves:
+                    parts, lying = parts_of(base), ParquetParts(sink.getvalue())
+                    parts.chunks[leaf] = lying.chunks[leaf]
+                    parts.footer.items(ROW_GROUPS, 0, COLUMNS).values[leaf] = lying.chunks[leaf].struct
+                    name = f"leaf {leaf} says {lie}, {base}"
+                    yield Hostile("leaves of one field", name, parts.rebuilt(), good, Corrupt, column)

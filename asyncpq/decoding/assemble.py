@@ -228,14 +228,25 @@ class PagedSource:
 class StreamedSource:
     """A flat leaf without known page locations: page headers are walked as the chunk's bytes come.
 
+    ``keep`` is called with (start, stop, page or decoded dictionary), bytes of the object, for the reads
+    that will know the locations.
+
     Attributes:
         locations: where the pages are, as an OffsetIndex would say it, once the chunk has come and is whole.
     """
 
     def __init__(
-        self, decoder: LeafDecoder, chunk: ColumnChunk, num_rows: int, limits: DecodeLimits, *, padded: bool = False
+        self,
+        decoder: LeafDecoder,
+        chunk: ColumnChunk,
+        num_rows: int,
+        limits: DecodeLimits,
+        *,
+        padded: bool = False,
+        keep: Callable[[int, int, bytes | Dictionary], None] | None = None,
     ) -> None:
         self._pages = PagedSource(decoder, chunk, num_rows)
+        self._keep = keep
         self._walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=padded)
         self._decoder = decoder
         self._chunk = chunk
@@ -271,8 +282,11 @@ class StreamedSource:
     def _feed(self, data: bytes) -> None:
         for page in self._walker.feed(data):
             if page.header.type == PageType.DICTIONARY_PAGE:
-                self._pages.dictionary = self._decoder.decode_dictionary(self._chunk, bytes(page.data), self._limits)
+                dictionary = self._decoder.decode_dictionary(self._chunk, bytes(page.data), self._limits)
+                self._pages.dictionary = dictionary
                 self._first_page = page.offset + len(page.data)
+                if self._keep is not None:
+                    self._keep(page.offset, self._first_page, dictionary)
             elif page.header.type != PageType.INDEX_PAGE:
                 rows = page.header.num_values if page.header.num_rows is None else page.header.num_rows
                 if rows == 0:
@@ -281,7 +295,10 @@ class StreamedSource:
                     raise CorruptFileError(
                         f"pages hold more than the row group's {self._num_rows} rows", column=self._decoder.leaf.dotted
                     )
-                self._pages.add(Page(bytes(page.data), self._next_row, rows))
+                content = bytes(page.data)
+                self._pages.add(Page(content, self._next_row, rows))
+                if self._keep is not None:
+                    self._keep(page.offset, page.offset + len(content), content)
                 self._offsets.append(page.offset)
                 self._sizes.append(len(page.data))
                 self._first_rows.append(self._next_row)

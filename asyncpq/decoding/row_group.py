@@ -33,6 +33,7 @@ _EXACT_ROWS = 65_536  # with more matching rows, and not few of those seen, colu
 
 
 KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
+KeepPart: TypeAlias = Callable[[int, int, bytes | Dictionary], None]
 
 
 class QueryShape(NamedTuple):
@@ -95,17 +96,25 @@ class Allowance:
 class RowGroupReader:
     """Takes what was fetched of a row group and gives its matching rows, piece by piece.
 
-    ``keep`` is called with (row group, leaf, decoded page) for every page that is decoded alone.
+    ``keep`` is called with (row group, leaf, decoded page) for every page that is decoded alone, ``keep_part``
+    with (start, stop, page or decoded dictionary) for those of chunks that come whole.
     ``allowance`` is set anew for each unit.
 
     Synchronous, and not safe for two threads at once; pieces of a row group follow one another.
     """
 
     def __init__(
-        self, version: FileVersion, plan: RowGroupPlan, shape: QueryShape, *, keep: KeepDecoded | None = None
+        self,
+        version: FileVersion,
+        plan: RowGroupPlan,
+        shape: QueryShape,
+        *,
+        keep: KeepDecoded | None = None,
+        keep_part: KeepPart | None = None,
     ) -> None:
         self.plan = plan
         self._keep = keep
+        self._keep_part = keep_part
         self._shape = shape
         self._version = version
         self._sources = [self._source(column) for column in plan.columns]
@@ -128,7 +137,7 @@ class RowGroupReader:
         if paged:
             keep = None if self._keep is None else partial(self._keep, plan.ordinal, leaf)
             return PagedSource(decoder, chunk, plan.num_rows, keep=keep)
-        return StreamedSource(decoder, chunk, plan.num_rows, self._shape.limits, padded=padded)
+        return StreamedSource(decoder, chunk, plan.num_rows, self._shape.limits, padded=padded, keep=self._keep_part)
 
     def _field_sources(self) -> dict[int, FieldSource]:
         """Those of the fields that are not decoded leaf by leaf, by ordinal."""

@@ -128,13 +128,18 @@ def table(name: str) -> pa.Table:
     return _nested() if _OPTIONS[name][0] else _table()
 
 
+def options(name: str) -> dict[str, Any]:
+    """How a file that is written here is written."""
+    return {**_PAGES, **_OPTIONS[name][1]}
+
+
 @functools.cache
 def data(name: str) -> bytes:
     """The file's bytes."""
     if name not in _OPTIONS:
         return _from_corpus()[name]
     sink = io.BytesIO()
-    pq.write_table(table(name), sink, **{**_PAGES, **_OPTIONS[name][1]})
+    pq.write_table(table(name), sink, **options(name))
     return sink.getvalue()
 
 

@@ -264,21 +264,53 @@ def test_rows_that_v2_headers_make_up(change: int) -> None:
         paged(file, 0, 0, some).select(RowRanges([(page.first_row, page.stop_row) for page in some]), LIMITS)
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_a_leaf_whose_lists_are_not_its_neighbours(version: str) -> None:
-    """As many values on the page, in other lists: pyarrow asks one leaf only how long they are."""
-    kind = pa.list_(pa.struct([("a", pa.int32()), ("b", pa.int32())]))
-    options: dict[str, Any] = {"write_page_index": True, "data_page_version": version, "use_dictionary": False}
-    values = [[[{"a": 1, "b": 2}] * size for size in sizes] for sizes in ([1, 2, 3], [3, 2, 1])]
-    files = [OpenFile(write(pa.table({"l": pa.array(rows, kind)}), **options)) for rows in values]
+def leaf_of_each(files: list[OpenFile], num_rows: int, *, paged: bool) -> FieldSource:
+    """The first field, its leaves from one file each, by their pages or as whole chunks."""
     leaves: dict[int, NestedLeaf] = {}
     for leaf, file in enumerate(files):
         chunk = file.version.chunk(0, leaf)
-        leaves[leaf] = NestedLeaf(file.metadata.schema.leaves[leaf], chunk, 3, paged=True)
-        leaves[leaf].add(pages(file, 0, leaf)[0])
-    source = FieldSource(files[0].version, files[0].field(0), leaves, 3, frozenset())
-    with pytest.raises(CorruptFileError, match="other lengths"):
-        source.select(RowRanges.all(3), LIMITS)
+        leaves[leaf] = NestedLeaf(file.metadata.schema.leaves[leaf], chunk, num_rows, paged=paged)
+        if paged:
+            leaves[leaf].add(pages(file, 0, leaf)[0])
+        else:
+            leaves[leaf].feed(file.bytes_of(chunk))
+    return FieldSource(files[0].version, files[0].field(0), leaves, num_rows, frozenset())
+
+
+@pytest.mark.parametrize("is_paged", [True, False])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("sizes", [[3, 2, 1], [1, 1, 4], [1, 2, 4], [1, 2, 1]])
+def test_a_leaf_whose_lists_are_not_its_neighbours(version: str, is_paged: bool, sizes: list[int]) -> None:
+    """As many values on the page, in other lists, or more, or fewer: pyarrow asks one leaf only how long they are."""
+    kind = pa.list_(pa.struct([("a", pa.int32()), ("b", pa.int32())]))
+    options: dict[str, Any] = {"write_page_index": True, "data_page_version": version, "use_dictionary": False}
+    values = [[[{"a": 1, "b": 2}] * size for size in each] for each in ([1, 2, 3], sizes)]
+    files = [OpenFile(write(pa.table({"l": pa.array(rows, kind)}), **options)) for rows in values]
+    for some in (files, files[::-1]):
+        source = leaf_of_each(some, 3, paged=is_paged)
+        for _ in range(2):
+            with pytest.raises(CorruptFileError, match="other lengths"):
+                source.select(RowRanges.all(3), LIMITS)
+    good = leaf_of_each([files[0], files[0]], 3, paged=is_paged).select(RowRanges.all(3), LIMITS)
+    assert good.to_pylist() == values[0]
+
+
+@pytest.mark.parametrize("is_paged", [True, False])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_leaf_whose_struct_is_null_where_its_neighbours_is_not(version: str, is_paged: bool) -> None:
+    kind = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+    options: dict[str, Any] = {"write_page_index": True, "data_page_version": version, "use_dictionary": False}
+    row, empty = {"a": 1, "b": 2}, {"a": None, "b": None}
+    good, *others = (
+        OpenFile(write(pa.table({"s": pa.array(rows, kind)}), **options))
+        for rows in ([row, None, row], [row, row, row], [row, empty, row], [None, row, row])
+    )
+    for other in others:
+        for some in ([good, other], [other, good]):
+            with pytest.raises(CorruptFileError, match="disagree about where it is null"):
+                leaf_of_each(some, 3, paged=is_paged).select(RowRanges.all(3), LIMITS)
+    found = leaf_of_each([good, good], 3, paged=is_paged).select(RowRanges.all(3), LIMITS)
+    assert found.to_pylist() == [row, None, row]
 
 
 def test_a_dictionary_where_a_page_belongs() -> None:

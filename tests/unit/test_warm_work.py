@@ -1,0 +1,122 @@
+"""Work of warm reads that must not grow: with the row groups of the file, or with the reads of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, SupportsIndex, overload
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col
+from asyncpq.format.row_group import RowGroup
+from asyncpq.metrics import MAX_FALLBACKS, ReadMetrics
+
+ROWS_PER_GROUP = 20
+
+
+class CountedGroups(tuple[RowGroup, ...]):
+    """Row groups that count how many of them are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[RowGroup]:
+        for group in super().__iter__():
+            self.looks += 1
+            yield group
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> RowGroup: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[RowGroup, ...]: ...
+    def __getitem__(self, key: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(key)
+
+
+QUERIES: dict[str, Any] = {
+    "read": lambda file: file.read(["v"], limit=5),
+    "plan": lambda file: file.plan(["v"], limit=3),
+    "scan": lambda file: _rows(file.scan(["v"], limit=ROWS_PER_GROUP + 1)),
+    "take": lambda file: file.take([27], ["v"]),
+    "take_two": lambda file: file.take([27, ROWS_PER_GROUP * file.num_row_groups - 1], ["v"]),
+    "lookup": lambda file: file.lookup({"id": 27}, ["v"]),
+    "count": lambda file: file.count(col("id") == 27),
+}
+
+
+async def _rows(scan: asyncpq.Scan) -> int:
+    async with scan:
+        return sum([batch.num_rows async for batch in scan])
+
+
+async def looks(folder: Path, num_groups: int, query: str) -> int:
+    """How many row groups a warm query looks at."""
+    path = folder / f"{num_groups}.parquet"
+    if not path.exists():
+        num_rows = num_groups * ROWS_PER_GROUP
+        table = pa.table({"id": range(num_rows), "v": pa.array(range(num_rows), pa.float64())})
+        pq.write_table(table, path, row_group_size=ROWS_PER_GROUP, write_page_index=True)
+    async with asyncpq.Session(cache_policy=asyncpq.immutable()) as session:
+        file = await session.open_file(str(path))
+        await QUERIES[query](file)
+        metadata = file._version.metadata
+        metadata.row_groups = counted = CountedGroups(metadata.row_groups)
+        await QUERIES[query](file)
+        return counted.looks
+
+
+@pytest.mark.parametrize("query", QUERIES)
+async def test_warm_reads_look_at_the_row_groups_that_they_need(tmp_path: Path, query: str) -> None:
+    few = await looks(tmp_path, 5, query)
+    assert 0 < few < 40
+    assert await looks(tmp_path, 300, query) == few
+
+
+async def test_limits_and_rows_across_empty_row_groups(tmp_path: Path) -> None:
+    path = str(tmp_path / "empty.parquet")
+    schema = pa.schema([("v", pa.int64())])
+    with pq.ParquetWriter(path, schema, write_page_index=True) as writer:
+        at = 0
+        for num_rows in (0, 0, 3, 0, 0, 4, 1, 0):
+            writer.write_table(pa.table({"v": pa.array(range(at, at + num_rows), pa.int64())}))
+            at += num_rows
+    assert pq.ParquetFile(path).num_row_groups == 8
+    async with asyncpq.Session() as session:
+        file = await session.open_file(path)
+        for limit in range(at + 2):
+            table = await file.read(limit=limit)
+            assert table["v"].to_pylist() == list(range(min(limit, at)))
+        for row in range(at):
+            assert (await file.take([row]))["v"].to_pylist() == [row]
+        assert (await file.take([7, 0, 3, 2]))["v"].to_pylist() == [7, 0, 3, 2]
+        plan = await file.plan(limit=4)
+        assert "row groups: 2 of 8 (5 ruled out by statistics" in plan.explain()
+
+
+async def test_fallbacks_name_no_values(tmp_path: Path) -> None:
+    path = str(tmp_path / "values.parquet")
+    pq.write_table(pa.table({"price": pa.array([0.5, 1.5], pa.float32())}), path, write_page_index=True)
+    async with asyncpq.Session() as session:
+        file = await session.open_file(path)
+        for value in range(20):
+            await file.read(where=col("price") == value + 0.125)
+            await file.read(where=col("price").is_in([value + 0.125, value + 0.25]))
+            await file.read(where=col("price").is_in([value, value + 2]))
+        reasons = session.metrics.fallbacks
+    assert 0 < len(reasons) <= 3
+    assert all("125" not in reason and "25" not in reason for reason in reasons)
+
+
+def test_fallbacks_of_a_session_are_bounded() -> None:
+    session = ReadMetrics()
+    for number in range(3 * MAX_FALLBACKS):
+        read = ReadMetrics()
+        for _ in range(2):
+            read.fall_back(f"column {number}")
+        assert read.fallbacks == [f"column {number}"]
+        session.add(read)
+    assert session.fallbacks == [f"column {number}" for number in range(MAX_FALLBACKS)]
