@@ -1,7 +1,8 @@
-"""The benchmark's file: events sorted by id, with a page index, and the keys that are looked up in it.
+"""The benchmark's files: events sorted by id, with a page index, and the keys that are looked up in them.
 
 12 columns of common types, row groups of a million rows, zstd, pages of 64 KiB or 20,000 rows. Everything
-is drawn from fixed seeds, so each machine makes the same rows.
+is drawn from fixed seeds, so each machine makes the same rows. A second file has the same rows in random order
+and a bloom filter of the ids in each of its row groups.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,7 @@ import pyarrow.parquet as pq
 
 BUCKET = "bench"
 ROW_GROUP_ROWS = 1_000_000
+BLOOM_ROW_GROUPS = 10  # at least
 LOOKUPS = 1_200
 WARM_UPS = 3
 KEY_STEP = 3  # ids are multiples of it
@@ -39,13 +42,24 @@ SCHEMA = pa.schema(
     ]
 )
 DICTIONARY_COLUMNS = ["event", "qty", "shard"]
+WRITE_OPTIONS: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": DICTIONARY_COLUMNS,
+    "write_page_index": True,
+    "data_page_size": 64 * 1024,
+    "max_rows_per_page": 20_000,
+    "write_batch_size": 1024,
+}
+
+Kind = Literal["events", "events-bloom"]
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Where the file is, and what a lookup of each key must give.
 
-    ``keys[i]`` is looked up and has the user ``users[i]``; ``warm_up`` are other keys.
+    ``keys[i]`` is looked up, has the user ``users[i]`` and is in the row ``places[i]`` of the file; ``warm_up``
+    are other keys.
     """
 
     root: Path
@@ -54,6 +68,7 @@ class Dataset:
     keys: list[int]
     users: list[str]
     warm_up: list[int]
+    places: list[int]
 
     @property
     def file(self) -> Path:
@@ -65,42 +80,78 @@ class Dataset:
         return self.name.rpartition("/")[0]
 
 
-def ensure(folder: Path, rows: int) -> Dataset:
+def ensure(folder: Path, rows: int, kind: Kind = "events") -> Dataset:
     """The dataset of ``rows`` rows, made below ``folder`` if it is not there yet."""
-    name = f"events-{rows}/events.parquet"
-    file = folder / "objects" / BUCKET / name
+    file = folder / "objects" / BUCKET / _name(rows, "events")
     answers = folder / f"keys-{rows}.json"
     if not (file.is_file() and answers.is_file()):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        print(f"writing {rows:,} rows to {file} ...", flush=True)
+        _announce(file, rows)
         _write(file, rows)
         _write_keys(file, answers, rows)
-    return load(folder, rows)
+    if kind == "events-bloom":
+        shuffled = folder / "objects" / BUCKET / _name(rows, kind)
+        places = folder / f"places-{rows}.json"
+        if not (shuffled.is_file() and places.is_file()):
+            _announce(shuffled, rows)
+            _write_shuffled(file, shuffled)
+            _write_places(load(folder, rows), shuffled, places)
+    return load(folder, rows, kind)
 
 
-def load(folder: Path, rows: int) -> Dataset:
+def load(folder: Path, rows: int, kind: Kind = "events") -> Dataset:
     """The dataset that :func:`ensure` made."""
     stored = json.loads((folder / f"keys-{rows}.json").read_text())
-    return Dataset(folder / "objects", f"events-{rows}/events.parquet", rows, **stored)
+    if kind == "events":
+        places = [key // KEY_STEP for key in stored["keys"]]
+    else:
+        places = json.loads((folder / f"places-{rows}.json").read_text())
+    return Dataset(folder / "objects", _name(rows, kind), rows, places=places, **stored)
+
+
+def _name(rows: int, kind: Kind) -> str:
+    return f"{kind}-{rows}/events.parquet"
+
+
+def _announce(file: Path, rows: int) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    print(f"writing {rows:,} rows to {file} ...", flush=True)
 
 
 def _write(file: Path, rows: int) -> None:
     unfinished = file.with_suffix(".unfinished")
-    with pq.ParquetWriter(
-        unfinished,
-        SCHEMA,
-        compression="zstd",
-        use_dictionary=DICTIONARY_COLUMNS,
-        write_page_index=True,
-        data_page_size=64 * 1024,
-        max_rows_per_page=20_000,
-        write_batch_size=1024,
-        sorting_columns=[pq.SortingColumn(0)],
-    ) as writer:
+    with pq.ParquetWriter(unfinished, SCHEMA, sorting_columns=[pq.SortingColumn(0)], **WRITE_OPTIONS) as writer:
         for number, start in enumerate(range(0, rows, ROW_GROUP_ROWS)):
             stop = min(rows, start + ROW_GROUP_ROWS)
             writer.write_table(_events(start, stop, seed=number), row_group_size=ROW_GROUP_ROWS)
     os.replace(unfinished, file)
+
+
+def _write_shuffled(source: Path, file: Path) -> None:
+    """The rows of ``source`` in random order: every row group of ``file`` has a share of each of the source's."""
+    unfinished = file.with_suffix(".unfinished")
+    random = np.random.default_rng(7)
+    with pq.ParquetFile(source) as events:
+        sizes = [events.metadata.row_group(group).num_rows for group in range(events.num_row_groups)]
+        orders = [random.permutation(size) for size in sizes]
+        count = max(BLOOM_ROW_GROUPS, len(sizes))
+        filters = {"id": {"ndv": -(-sum(sizes) // count), "fpp": 0.01}}
+        with pq.ParquetWriter(unfinished, SCHEMA, bloom_filter_options=filters, **WRITE_OPTIONS) as writer:
+            for number in range(count):
+                shares = [
+                    events.read_row_group(group).take(pa.array(order[number::count]))
+                    for group, order in enumerate(orders)
+                ]
+                rows = pa.concat_tables(shares)
+                rows = rows.take(pa.array(random.permutation(len(rows))))
+                writer.write_table(rows, row_group_size=len(rows))
+    os.replace(unfinished, file)
+
+
+def _write_places(dataset: Dataset, file: Path, places: Path) -> None:
+    ids = pq.read_table(file, columns=["id"])["id"].to_numpy()
+    order = np.argsort(ids)
+    found = order[np.searchsorted(ids, dataset.keys, sorter=order)]
+    places.write_text(json.dumps(found.tolist()), encoding="utf-8")
 
 
 def _events(start: int, stop: int, seed: int) -> pa.Table:

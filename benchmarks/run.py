@@ -31,6 +31,8 @@ TITLES = {
     "W2": "W2: warm lookups, one after another",
     "W3_16": "W3_16: warm lookups, 16 at once",
     "W3_64": "W3_64: warm lookups, 64 at once",
+    "W5b": "W5b: one cold lookup through bloom filters in an unsorted file, opening included",
+    "W5c": "W5c: warm lookups through bloom filters in an unsorted file, one after another",
 }
 DEFAULT_PEERS = ["asyncpq", "asyncpq-no-pages", "datafusion", "pyarrow"]
 BASELINE = "datafusion"
@@ -103,40 +105,50 @@ def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _kinds(workloads: list[str]) -> list[data.Kind]:
+    """The files that the workloads need, and no others."""
+    return list(dict.fromkeys(WORKLOADS[workload].kind for workload in workloads))
+
+
 def main() -> None:
     """Make the data, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the file (10 million: about 400 MB)")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows of each file (10 million: 400 MB or more)")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit-s", type=float, default=8.0, help="seconds after which a measurement stops")
     parser.add_argument("--first-byte-ms", type=float, default=20.0, help="the server's time to first byte")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=DEFAULT_PEERS)
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--data", type=Path, default=HERE / "data", help="where the file is kept")
+    parser.add_argument("--data", type=Path, default=HERE / "data", help="where the files are kept")
     parser.add_argument("--results", type=Path, default=HERE / "results", help="where all measurements are written")
     args = parser.parse_args()
     args.data = args.data.resolve()
 
-    dataset = data.ensure(args.data, args.rows)
-    rows = [key // data.KEY_STEP for key in dataset.keys[:200]]
-    least_bytes = minimum.lookup_bytes(dataset.file, rows, ["id", *data.WANTED])
+    datasets = {kind: data.ensure(args.data, args.rows, kind) for kind in _kinds(args.workloads)}
+    least_bytes = {
+        kind: minimum.lookup_bytes(dataset.file, dataset.places[:200], ["id", *data.WANTED])
+        for kind, dataset in datasets.items()
+    }
     runs: list[dict[str, Any]] = []
-    with running_server(dataset.root, args.first_byte_ms) as endpoint:
+    with running_server(args.data / "objects", args.first_byte_ms) as endpoint:
         for repeat in range(args.repeats):
             for workload in args.workloads:
                 for peer in args.peers:
                     print(f"run {repeat + 1} of {args.repeats}: {workload} {peer}", file=sys.stderr, flush=True)
                     runs.append(measure(peer, workload, args, endpoint))
 
-    print(f"{args.rows:,} rows, {dataset.file.stat().st_size / 1e6:.0f} MB; {args.first_byte_ms:g} ms to first byte.")
-    print(f"Median of {args.repeats} runs; Python {platform.python_version()}; the least is", end=" ")
-    print(f"{least_bytes / 1024:.1f} KiB for each lookup.\n")
+    print(f"{args.rows:,} rows; {args.first_byte_ms:g} ms to first byte.", end=" ")
+    print(f"Median of {args.repeats} runs; Python {platform.python_version()}.")
+    for kind, dataset in datasets.items():
+        size = dataset.file.stat().st_size / 1e6
+        print(f"{kind}: {size:.0f} MB; the least is {least_bytes[kind] / 1024:.1f} KiB for each lookup.")
+    print()
     for workload in args.workloads:
         summaries = []
         for peer in args.peers:
             same = [run for run in runs if (run["peer"], run["workload"]) == (peer, workload)]
             summaries.append(summarise(same))
-        print(table(workload, summaries, least_bytes))
+        print(table(workload, summaries, least_bytes[WORKLOADS[workload].kind]))
     args.results.mkdir(parents=True, exist_ok=True)
     path = args.results / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     settings = {name: str(value) for name, value in vars(args).items()}

@@ -9,17 +9,35 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import data
 from benchmarks.peers import PEERS, Target
 
-# name: (lookups at once, lookups at most, whether opening counts)
+
+class Workload(NamedTuple):
+    """What is done.
+
+    Attributes:
+        at_once: lookups at once.
+        count: lookups at most.
+        cold: one lookup, of which opening the file is a part.
+        kind: of the file.
+    """
+
+    at_once: int
+    count: int
+    cold: bool
+    kind: data.Kind = "events"
+
+
 WORKLOADS = {
-    "W1": (1, 1, True),
-    "W2": (1, 200, False),
-    "W3_16": (16, 1000, False),
-    "W3_64": (64, 1000, False),
+    "W1": Workload(1, 1, True),
+    "W2": Workload(1, 200, False),
+    "W3_16": Workload(16, 1000, False),
+    "W3_64": Workload(64, 1000, False),
+    "W5b": Workload(1, 1, True, "events-bloom"),
+    "W5c": Workload(1, 200, False, "events-bloom"),
 }
 
 
@@ -29,7 +47,7 @@ def run(peer_name: str, workload: str, dataset: data.Dataset, endpoint: str, lim
     Raises:
         SystemExit: the peer returned wrong rows; figures of wrong results are worth nothing.
     """
-    at_once, count, cold = WORKLOADS[workload]
+    at_once, count, cold, _ = WORKLOADS[workload]
     peer = PEERS[peer_name]()
     peer.prepare()
     target = Target(endpoint, dataset.name, dataset.folder_key)
@@ -97,7 +115,8 @@ def main() -> None:
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--limit-s", type=float, required=True)
     args = parser.parse_args()
-    print(json.dumps(run(args.peer, args.workload, data.load(args.data, args.rows), args.endpoint, args.limit_s)))
+    dataset = data.load(args.data, args.rows, WORKLOADS[args.workload].kind)
+    print(json.dumps(run(args.peer, args.workload, dataset, args.endpoint, args.limit_s)))
 
 
 if __name__ == "__main__":

@@ -120,9 +120,8 @@ def check_crc_alike(seen: dict[int, bool], header: PageHeader, chunk: ColumnChun
         seen: whether the pages looked at before have one, by ``chunk.start``; kept up to date.
 
     Raises:
-        CorruptFileError: this page is not like them. They are forgotten, as it is not known which is right.
+        CorruptFileError: this page is not like them.
     """
     has_crc = header.crc is not None
     if seen.setdefault(chunk.start, has_crc) != has_crc:
-        seen.pop(chunk.start, None)
         raise CorruptFileError("some data pages of a chunk have a CRC and some have none", column=leaf.dotted)
