@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from asyncpq.decoding.selection import counted, take_table
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.decoding.types import file_schema
-from asyncpq.errors import InvalidOptionError, ObjectChangedError, RowIndexError
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, ObjectChangedError, QueryError, RowIndexError
 from asyncpq.expressions import Expression, parse_filters
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
+from asyncpq.format.schema import ParquetSchema
 from asyncpq.lookup import Keys
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import DEFAULT_BATCH_SIZE
@@ -273,7 +274,12 @@ class File:
         if where is None:
             return None
         if isinstance(where, pc.Expression):
-            return from_pyarrow(where, self.schema)
+            try:
+                return from_pyarrow(where, self.schema)
+            except ColumnNotFoundError as error:
+                if error.hint is None and error.column is not None:
+                    error.hint = _meant(self._version.metadata.schema, error.column)
+                raise error.locate(url=self.url) from error.__cause__
         return parse_filters(where)
 
     # -- inside -----------------------------------------------------------------------------------
@@ -337,20 +343,31 @@ class File:
         return tables
 
 
-def _names(columns: Any) -> list[str | int] | None:
+def _meant(schema: ParquetSchema, name: str) -> str | None:
+    """Which column may have been meant by a name that the file lacks."""
+    try:
+        schema.projection(name)
+    except QueryError as error:
+        return error.hint
+    return None
+
+
+def _names(columns: Any, argument: str = "columns") -> list[str | int] | None:
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Iterable):
-        raise InvalidOptionError(f"columns={columns!r}: must be a list of names", hint="Write [...] around the name.")
+        raise InvalidOptionError(
+            f"{argument}={columns!r}: must be a list of names", hint="Write [...] around the name."
+        )
     names = list(columns)
     for name in names:
         if not isinstance(name, (str, int)) or isinstance(name, bool):
-            raise InvalidOptionError(f"columns: {name!r} is neither a name nor an ordinal")
+            raise InvalidOptionError(f"{argument}: {name!r} is neither a name nor an ordinal")
     return names
 
 
 def _dictionaries(names: Any) -> tuple[str, ...]:
-    found = _names(names)
+    found = _names(names, "read_dictionary")
     if found is None or not all(isinstance(name, str) for name in found):
         raise InvalidOptionError(f"read_dictionary={names!r}: must be a list of names")
     return tuple(str(name) for name in found)

@@ -40,7 +40,7 @@ class RequestRecord:
     seconds: float
 
     def __str__(self) -> str:
-        span = f"last {-self.start}" if self.start < 0 else f"{self.start}-{self.stop}"
+        span = f"last {-self.start}" if self.start < 0 else f"{self.start}-{self.stop - 1}"
         return f"round {self.round}: {self.method} {self.purpose} {span} ({self.bytes} bytes)"
 
 
@@ -93,10 +93,18 @@ class ReadMetrics:
     total: ReadMetrics | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
+        bloom = f" ({self.row_groups_by_bloom} ruled out by bloom filters)" if self.row_groups_by_bloom else ""
+        proven = f" ({self.row_groups_proven} of them not filtered)" if self.row_groups_proven else ""
+        # Without an OffsetIndex the total leaves pages out
+        pages = (
+            f"{self.pages_read} of {self.pages_total}"
+            if self.pages_total >= max(self.pages_read, 1)
+            else f"{self.pages_read}"
+        )
         text = (
             f"{self.requests} requests in {self.rounds} rounds, {self.bytes_fetched} bytes; "
-            f"row groups {self.row_groups_read} of {self.row_groups_total}, pages {self.pages_read} of "
-            f"{self.pages_total}, rows {self.rows_scanned} seen and {self.rows_returned} returned; "
+            f"row groups {self.row_groups_read} of {self.row_groups_total}{proven}{bloom}, pages {pages}, "
+            f"rows {self.rows_scanned} seen and {self.rows_returned} returned; "
             f"cache hits {self.cache_hits}, misses {self.cache_misses}"
         )
         return f"{text}; fallbacks: {'; '.join(self.fallbacks)}" if self.fallbacks else text

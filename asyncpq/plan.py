@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from asyncpq.errors import printable
 from asyncpq.fetching.source import ObjectSource, Tail
+from asyncpq.format.schema import ParquetSchema, Projection
 from asyncpq.metrics import ReadMetrics
 from asyncpq.planning.coalesce import ByteRange, coalesce
 from asyncpq.planning.read_plan import BloomReport, Item, PruningReport
 from asyncpq.prepared import Prepared, Question
 from asyncpq.pruning.row_ranges import RowRanges
 
-_SHOWN = 40  # ranges that explain() lists before it sums up
+_SHOWN = 40  # ranges, and names in a list, that explain() lists before it sums up
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class PlannedRequest:
     Attributes:
         start, stop: bytes of the object.
         useful_bytes: how many of them were asked for; the rest are gaps.
-        columns: the top-level columns that it serves.
+        columns: the columns that it serves: their names, or dotted paths of leaves where only parts of one are read.
     """
 
     start: int
@@ -38,7 +40,7 @@ class Plan:
     Attributes:
         url, version: what would be read.
         guarantee: how surely it would be one version.
-        columns: names that would be returned.
+        columns: names that would be returned, or dotted paths of the leaves where parts of a column would be.
         where: the predicate, as text; None without one.
         limit: rows wanted, or None.
         pruning: what row groups and pages were ruled out.
@@ -84,7 +86,7 @@ class Plan:
         lines = [
             f"read {printable(self.url)}",
             f"  version {printable(self.version)} ({self.guarantee})",
-            f"  columns: {', '.join(map(printable, self.columns)) or '(none: rows are counted)'}",
+            f"  columns: {_listed(self.columns) or '(none: rows are counted)'}",
             f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
             f"  row groups: {pruning.row_groups_kept} of {pruning.row_groups} "
             + (
@@ -107,7 +109,8 @@ class Plan:
         if self.bloom is not None:
             lines.append(f"  {self.bloom}")
         if pruning.pages:
-            lines.append(f"  pages in those row groups: {pruning.pages_kept} of {pruning.pages} by page indexes")
+            pages_by = "by page locations" if self.learnt else "by page indexes"
+            lines.append(f"  pages in those row groups: {pruning.pages_kept} of {pruning.pages} {pages_by}")
         if self.requests or self.late:
             asked = f"{self.num_requests} request{'' if self.num_requests == 1 else 's'}, {self.num_bytes} bytes"
             lines.append(f"  round 1 of {1 + self.late}: {asked}; {self.cached_bytes} bytes from caches")
@@ -117,14 +120,14 @@ class Plan:
             gap = request.stop - request.start - request.useful_bytes
             lines.append(
                 f"    GET {request.start}-{request.stop - 1} ({request.stop - request.start} bytes"
-                f"{f', {gap} of them gaps' if gap else ''}): {', '.join(map(printable, request.columns))}"
+                f"{f', {gap} of them gaps' if gap else ''}): {_listed(request.columns)}"
             )
         if len(self.requests) > _SHOWN:
             lines.append(f"    ... and {len(self.requests) - _SHOWN} more")
         if self.late:
-            lines.append(f"  round 2 of 2: pages of {', '.join(map(printable, self.late_columns))} with matching rows")
+            lines.append(f"  round 2 of 2: pages of {_listed(self.late_columns)} with matching rows")
         if self.learnt:
-            lines.append(f"  page locations learnt: {', '.join(map(printable, self.learnt))}")
+            lines.append(f"  page locations learnt: {_listed(self.learnt)}")
         lines.extend(f"  fallback: {printable(reason)}" for reason in self.fallbacks)
         lines.append(f"  planning took {self.metadata_requests} requests")
         return "\n".join(lines)
@@ -139,7 +142,8 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
         scan: it would be read unit by unit, as scans are; else in one round where it is small enough.
     """
     version, plan = prepared.version, prepared.plan
-    names = [field.name for field in version.metadata.schema.fields]
+    schema = version.metadata.schema
+    labels = _labels(schema, (column.chunk.leaf for group in plan.row_groups for column in group.columns))
     options = source.resources.options
     memory = source.resources.memory
     tail: Tail | None = memory.get(version.key("tail", 0, 0))
@@ -156,7 +160,7 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
                 ):
                     cached += item.stop - item.start
                 else:
-                    missing.append((item, names[piece.row_group.columns[item.column].field]))
+                    missing.append((item, labels[item.leaf]))
         ranges = coalesce(
             [(item.start, item.stop) for item, _ in missing],
             gap_bytes=options.requests.gap_bytes,
@@ -166,14 +170,14 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
         )
         requests.extend(_request(span, missing) for span in ranges)
     late_columns = {
-        names[column.field]: None for group in plan.row_groups for column in group.columns if not column.predicate
+        labels[column.chunk.leaf]: None for group in plan.row_groups for column in group.columns if not column.predicate
     }
     validator = version.validator
     return Plan(
         url=version.url,
         version=validator.etag or validator.version or f"{validator.size} bytes",
         guarantee=str(source.handle.guarantee),
-        columns=tuple(prepared.shape.schema.names),
+        columns=tuple(path for projection in prepared.shape.output for path in _paths(schema, projection)),
         where=None if question.where is None else str(question.where),
         limit=question.limit,
         pruning=plan.report,
@@ -183,10 +187,43 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
         cached_bytes=cached,
         late=plan.late,
         late_columns=tuple(late_columns) if plan.late else (),
-        learnt=tuple(names[field] for field in plan.learnt),
+        learnt=tuple(
+            dict.fromkeys(
+                label
+                for field in plan.learnt
+                for leaf, label in labels.items()
+                if schema.leaves[leaf].field_index == field
+            )
+        ),
         fallbacks=tuple(metrics.fallbacks),
         metadata_requests=metrics.requests,
     )
+
+
+def _paths(schema: ParquetSchema, projection: Projection) -> tuple[str, ...]:
+    """The name of a field that is wanted whole, else the dotted paths of the leaves that are."""
+    field = schema.fields[projection.field]
+    if len(projection.leaves) == field.leaf_stop - field.first_leaf:
+        return (field.name,)
+    return tuple(schema.leaves[leaf].dotted for leaf in projection.leaves)
+
+
+def _labels(schema: ParquetSchema, leaves: Iterable[int]) -> dict[int, str]:
+    """For each of the leaves that are read its dotted path; the name of its field where that is read whole."""
+    read: dict[int, set[int]] = {}
+    for leaf in leaves:
+        read.setdefault(schema.leaves[leaf].field_index, set()).add(leaf)
+    labels: dict[int, str] = {}
+    for field, some in read.items():
+        found = sorted(some)
+        names = _paths(schema, Projection(field, tuple(found)))
+        labels.update(zip(found, names if len(names) == len(found) else names * len(found), strict=True))
+    return labels
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return f"{', '.join(map(printable, names[:_SHOWN]))}{more}"
 
 
 def _bloom(bloom: BloomReport, metrics: ReadMetrics) -> str:

@@ -212,7 +212,9 @@ def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Pr
         projection = schema.projection(name)
         leaves = asked.setdefault(projection.field, [])
         if not set(leaves).isdisjoint(projection.leaves):
-            raise AmbiguousColumnError(f"a column is asked for twice in {list(names)!r}")
+            raise AmbiguousColumnError(
+                "the column, or a part of it, is asked for twice", column=str(name), hint="Name each part once."
+            )
         leaves += projection.leaves
     return tuple([Projection(field, tuple(sorted(leaves))) for field, leaves in asked.items()])
 

@@ -31,7 +31,7 @@ class Pages:
         in_group = row - self._first_rows[ordinal]
         total = 0
         for column in columns:
-            leaf = self._metadata.schema.leaf(column).index
+            leaf = self._metadata.schema.projection(column).leaves[0]
             index = self._index(ordinal, leaf)
             total += index.sizes[bisect_right(index.first_rows, in_group) - 1]
             total += index.offsets[0] - self._metadata.row_groups[ordinal].chunk(leaf).start  # the dictionary

@@ -20,13 +20,13 @@ class Workload(NamedTuple):
 
     Attributes:
         at_once: lookups at once.
-        count: lookups at most.
+        lookups: of them, at most.
         cold: one lookup, of which opening the file is a part.
         kind: of the file.
     """
 
     at_once: int
-    count: int
+    lookups: int
     cold: bool
     kind: data.Kind = "events"
 

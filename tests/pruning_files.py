@@ -45,7 +45,8 @@ class PrunedFile:
         self.num_row_groups = len(self.metadata.row_groups)
 
     def leaf(self, name: str) -> Leaf:
-        return self.metadata.schema.leaf(name)
+        schema = self.metadata.schema
+        return schema.leaves[schema.projection(name).leaves[0]]
 
     def row_group_zones(self, *names: str) -> dict[str, RowGroupZones]:
         return {name: RowGroupZones(self.metadata, self.leaf(name)) for name in names}

@@ -15,7 +15,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError, UnsupportedFeatureError
+from asyncpq.errors import (
+    AccessDeniedError,
+    AsyncpqError,
+    CorruptFileError,
+    InvalidOptionError,
+    ResourceLimitError,
+    TransportError,
+    UnsupportedFeatureError,
+)
 from asyncpq.format.metadata import FileMetadata
 from asyncpq.format.schema import Field
 
@@ -40,7 +48,7 @@ def typed_error(error: Exception, what: str) -> AsyncpqError:
     """What ``error``, raised by pyarrow over a file's bytes, means; ``what`` says what was tried."""
     if isinstance(error, pa.ArrowNotImplementedError):
         return UnsupportedFeatureError(f"{what}; pyarrow does not implement it: {error}")
-    if isinstance(error, (pa.ArrowMemoryError, pa.ArrowCapacityError)) or "offset overflow" in str(error):
+    if isinstance(error, (MemoryError, pa.ArrowCapacityError)) or "offset overflow" in str(error):
         return ResourceLimitError(f"{what}, it is too large: {error}")
     return CorruptFileError(f"{what}: {error}")
 
@@ -112,6 +120,8 @@ def open_encrypted(file: io.RawIOBase, properties: object, *, verify_crc: bool) 
 
     Raises:
         CorruptFileError: other keys, or not the footer that was encrypted or signed.
+        InvalidOptionError: the file is not encrypted.
+        AsyncpqError: as of :func:`decryption_error`.
     """
     try:
         return pq.ParquetFile(
@@ -120,10 +130,33 @@ def open_encrypted(file: io.RawIOBase, properties: object, *, verify_crc: bool) 
             pre_buffer=False,
             page_checksum_verification=verify_crc,
         )
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        failure = typed_error(error, "the file cannot be decrypted")
-        failure.hint = "Are decryption_properties those of this file?"
+    except Exception as error:
+        if type(error) is OSError and "plaintext file" in str(error):
+            raise InvalidOptionError(
+                "decryption_properties= were given for a file that is not encrypted (a plaintext file)",
+                hint="Leave them out, or make them with allow_plaintext_files=True.",
+            ) from error
+        failure = decryption_error(error, "the file cannot be decrypted")
+        if isinstance(failure, CorruptFileError):
+            failure.hint = "Are decryption_properties those of this file?"
         raise failure from error
+
+
+def decryption_error(error: Exception, what: str) -> AsyncpqError:
+    """As :func:`typed_error`, of what may come out of the caller's ``KmsClient``, too, and as it was raised there.
+
+    Arrow's own are its exceptions and plain OSErrors; the client's may be anything else.
+    """
+    if isinstance(error, AsyncpqError):
+        return error
+    if isinstance(error, (pa.ArrowException, MemoryError, OverflowError, UnicodeError)) or type(error) is OSError:
+        return typed_error(error, what)
+    message = f"{what}: the KMS client failed: {type(error).__name__}: {error}"
+    if isinstance(error, PermissionError):
+        return AccessDeniedError(message, hint="May the client unwrap this file's keys?")
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return TransportError(message, hint="Can the KMS be reached?")
+    return AsyncpqError(message, hint="The error of the KmsClient is this one's __cause__.")
 
 
 def read_schema(footer_file: bytes) -> pa.Schema:

@@ -122,7 +122,7 @@ class PagedSource:
         size = 0
         need = rows
         last = self._last
-        if last is not None:
+        if last is not None and rows.start >= last.first_row:
             here = rows.clip(last.first_row, last.stop_row)
             if here:
                 pieces.append(self._pick(last, here, limits))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import decompress, read_table, typed_error
+from asyncpq.decoding.arrow import decompress, read_table
 from asyncpq.decoding.splice import (
     CODEC_NAMES,
     DICTIONARY_ENCODINGS,
@@ -259,20 +259,6 @@ def nested_bytes(array: pa.Array, kind: pa.DataType) -> int:
         return size if pa.types.is_dictionary(kind) else taken_bytes(array.dictionary, array.indices, kind)
     nbytes: int = array.nbytes
     return max(size, nbytes)
-
-
-def check_nested(chunks: Sequence[pa.Array], kind: pa.DataType, limit: int, column: str) -> None:
-    """Refuse a field that would decode to more than ``limit`` bytes.
-
-    Args:
-        chunks: as :func:`nested_bytes` takes them.
-    """
-    try:
-        size = sum(nested_bytes(array, kind) for array in chunks)
-    except pa.ArrowException as error:
-        raise typed_error(error, "a nested column cannot be measured").locate(column=column) from error
-    if size > limit:
-        raise refuse("the pages of a nested column in one row group", size, limit, column)
 
 
 def _required_template(physical_type: PhysicalType, codec: int, encoding: int) -> FooterTemplate:

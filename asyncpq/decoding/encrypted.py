@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import open_encrypted, typed_error
+from asyncpq.decoding.arrow import decryption_error, open_encrypted
 from asyncpq.decoding.decoded_size import refuse
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits
@@ -94,6 +94,8 @@ class FileDecryption:
 
         Raises:
             CorruptFileError: wrong keys, or a footer that is not what was encrypted or signed.
+            InvalidOptionError: the file is not encrypted, and the keys do not allow that.
+            AccessDeniedError, TransportError, AsyncpqError: the KMS client failed.
         """
         metadata = open_encrypted(
             SparseFile(size, [(size - len(footer), footer)]), self._properties, verify_crc=False
@@ -112,12 +114,13 @@ class FileDecryption:
         Raises:
             CorruptFileError: the chunks cannot be decrypted or decoded.
             UnsupportedFeatureError: pyarrow does not implement something in them.
+            AccessDeniedError, TransportError, AsyncpqError: the KMS client failed.
         """
         reader = open_encrypted(file, self._properties, verify_crc=verify_crc)
         try:
             return reader.read_row_group(row_group, columns=list(paths), use_threads=False)
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            raise typed_error(error, "an encrypted column cannot be read") from error
+        except Exception as error:
+            raise decryption_error(error, "an encrypted column cannot be read") from error
 
 
 class EncryptedFieldSource(FieldSource):

@@ -30,6 +30,8 @@ from asyncpq.expressions import (
 )
 from asyncpq.scalars import Scalar, Timestamp, nanoseconds
 
+_SHOWN = 3  # leaves of a struct that a hint names
+_NULLS = "Of columns of {} only is_null() and is_valid() can be asked."
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
@@ -146,10 +148,41 @@ class EngineAtom:
             raise self._type_error(error) from error
 
     def _type_error(self, error: Exception) -> PredicateTypeError:
-        types = ", ".join(str(self._types[name]) for name in self._names)
+        kinds = [self._types[name] for name in self._names]
+        types = ", ".join(map(str, kinds))
         reason = str(error).splitlines()[0]
         return PredicateTypeError(
             f"{self.expr}: cannot be evaluated on {types}: {reason}",
             column=self._names[0],
-            hint="Give the literal the column's type.",
+            hint=_hint(self.expr, kinds),
         )
+
+
+def _hint(expr: Expression, kinds: Sequence[pa.DataType]) -> str:
+    """What can be asked of columns of these types instead."""
+    for name, kind in zip(columns(expr), kinds, strict=True):
+        kind = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+        if isinstance(kind, pa.StructType):
+            leaves = ", ".join(f'col("{name}.{child.name}")' for child in list(kind)[:_SHOWN])
+            return f"Name leaves of the struct: {leaves}{', ...' if kind.num_fields > _SHOWN else ''}."
+        if pa.types.is_nested(kind):
+            return _NULLS.format("lists and maps")
+        if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or pa.types.is_float16(kind):
+            return _NULLS.format(str(kind))
+        if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
+            return _NULLS.format(str(kind))
+    if len(kinds) > 1:
+        return "Compare columns of the same type."
+    if isinstance(kinds[0], pa.TimestampType) and any(
+        isinstance(value, (dt.datetime, Timestamp)) for value in _literals(expr)
+    ):
+        if kinds[0].tz is not None:
+            return "Give the datetime a tzinfo: the column's values are instants."
+        return "Give the datetime no tzinfo: the column's values have no time zone."
+    return "Give the literal the column's type."
+
+
+def _literals(expr: Expression) -> tuple[Scalar, ...]:
+    if isinstance(expr, Comparison):
+        return (expr.value,)
+    return expr.values if isinstance(expr, (In, KeyIn)) else ()

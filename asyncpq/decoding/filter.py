@@ -100,7 +100,7 @@ def compile_filter(expr: Expression, schema: pa.Schema | Mapping[str, pa.DataTyp
 
     Raises:
         ColumnNotFoundError: the expression names a column that is not in ``schema``.
-        PredicateTypeError: a column cannot be compared with a literal.
+        PredicateTypeError: a column cannot be compared with a literal, or is inside a list or map.
     """
     types = {field.name: field.type for field in schema} if isinstance(schema, pa.Schema) else schema
     compiler = _Compiler(types)
@@ -123,9 +123,18 @@ class _Column:
         self.path = name[len(self.key) + 1 :].split(".") if self.key != name else []
         self.type = types[self.key]
         for child in self.path:
+            kind = self.type.storage_type if isinstance(self.type, pa.BaseExtensionType) else self.type
+            if pa.types.is_nested(kind) and not isinstance(kind, pa.StructType):
+                raise PredicateTypeError(
+                    f"{name!r} is inside a list or map and has several values per row",
+                    column=name,
+                    hint="Filter by columns or by leaves of structs.",
+                )
             if not isinstance(self.type, pa.StructType) or self.type.get_field_index(child) < 0:
                 raise ColumnNotFoundError(f"no column {name!r} to filter by", column=name)
             self.type = self.type.field(child).type
+        if isinstance(self.type, pa.JsonType):  # pyarrow compares its text, where it is no extension type to it
+            self.type = self.type.storage_type
 
     def get(self, columns: Columns) -> Any:
         array = columns[self.key]

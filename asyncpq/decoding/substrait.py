@@ -8,6 +8,7 @@ to their columns' types. What has no Substrait form, or no asyncpq form, is an e
 from __future__ import annotations
 
 import datetime as dt
+import re
 import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -16,7 +17,7 @@ from typing import Final, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.errors import ExpressionError
+from asyncpq.errors import ColumnNotFoundError, ExpressionError
 from asyncpq.expressions import (
     And,
     ColumnComparison,
@@ -45,6 +46,8 @@ _UNSIGNED: Final = ("u8", "u16", "u32", "u64")
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 _MAX_DEPTH: Final = 200
 _SHOWN: Final = 200  # characters of the expression in messages
+_NO_MATCH: Final = re.compile(r"No match for FieldRef\.(.*?) in ", re.DOTALL)
+_NAME: Final = re.compile(r"Name\((.*?)\)(?= FieldRef\.|\)|$)", re.DOTALL)
 _HINT: Final = "Write it with asyncpq.col(), or with literals of the columns' own types."
 
 Message = dict[int, list["int | bytes"]]
@@ -59,7 +62,8 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
         schema: of the columns it is asked of.
 
     Raises:
-        ExpressionError: it has another form, or names no column of ``schema``.
+        ColumnNotFoundError: it names no column of ``schema``.
+        ExpressionError: it has another form.
     """
     text = str(expression)
     short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
@@ -68,11 +72,47 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
     try:
         data = bytes(expression.to_substrait(_plain(schema)))
     except (pa.ArrowException, ImportError) as error:
-        raise ExpressionError(f"{short}: pyarrow has no Substrait form of it: {error}", hint=_HINT) from error
+        missing = _no_column(str(error), schema)
+        if missing is not None:
+            raise missing from error
+        reason = str(error).partition("\n")[0][:_SHOWN]
+        raise ExpressionError(f"{short}: pyarrow has no Substrait form of it: {reason}", hint=_HINT) from error
     try:
         return _Reader(short, schema, _fields(data)).expression()
     except (IndexError, KeyError, struct.error, UnicodeDecodeError, OverflowError, RecursionError) as error:
         raise ExpressionError(f"{short}: its Substrait form cannot be read: {error!r}", hint=_HINT) from error
+
+
+def _no_column(message: str, schema: pa.Schema) -> ColumnNotFoundError | None:
+    """What pyarrow's complaint about a reference means; None where the column is there, or it is about other things."""
+    found = _NO_MATCH.search(message)
+    if found is None:
+        return None
+    names = _NAME.findall(found[1])
+    if not names:
+        return ColumnNotFoundError(f"the file has no column at {found[1]}")
+    dotted = ".".join(names)
+    path = names if len(names) > 1 else dotted.split(".")
+    if not _has(schema, path):
+        return ColumnNotFoundError("the file has no such column", column=dotted)
+    if len(names) > 1:
+        return None
+    parts = ", ".join(f'"{part}"' for part in path)
+    return ColumnNotFoundError(
+        "the file has no top-level column of this name",
+        column=dotted,
+        hint=f'pyarrow takes no dotted paths: write pc.field({parts}), or asyncpq.col("{dotted}").',
+    )
+
+
+def _has(schema: pa.Schema, path: Sequence[str]) -> bool:
+    """Whether there is something at ``path``, through structs alone."""
+    type_: pa.Schema | pa.DataType = schema
+    for name in path:
+        if not isinstance(type_, (pa.Schema, pa.StructType)) or type_.get_field_index(name) < 0:
+            return False
+        type_ = type_.field(name).type
+    return True
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
 from asyncpq.caching.single_flight import Flight
 from asyncpq.caching.tiers import look_up
-from asyncpq.errors import FormatError, UnsupportedStoreError
+from asyncpq.errors import AsyncpqError, FormatError, UnsupportedStoreError
 from asyncpq.fetching.version import Decryption, FileVersion
 from asyncpq.format.footer import MAGIC, FooterDecoder, FooterFound, NeedBytes
 from asyncpq.format.metadata import decode_file_metadata
@@ -130,8 +130,8 @@ class ObjectSource:
                 tail = RangeResult(rest.data + tail.data, rest.start, tail.validator)
                 found = decoder.next(tail.data, tail.start, tail.validator.size)
             version = await self._version(found, tail, sent)
-        except FormatError as error:
-            raise error.locate(url=self.handle.url) from None
+        except AsyncpqError as error:
+            raise error.locate(url=self.handle.url) from error.__cause__
         resources.tail_sizes.learn(self.handle.url, _needed_tail(version))
         pointer = Pointer(tail.validator, sent)
         self.keep(version)

@@ -26,7 +26,7 @@ _REQUIRED: Final = (
     (9, "data_page_offset"),
 )
 
-_KEYS: Final = "Give open_file the file's decryption_properties=; only uniformly encrypted files are read whole."
+_KEYS: Final = "Give open_file the file's decryption_properties=."
 
 
 class Codec(enum.IntEnum):
@@ -178,7 +178,12 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
     meta = chunk.get(3)
     if not isinstance(meta, dict):
         if 8 in chunk or 9 in chunk:
-            raise UnsupportedFeatureError("the column is encrypted", column=leaf.dotted, hint=_KEYS)
+            # Under a plain footer they would be there, in clear: whoever sees this has decrypted the footer
+            raise UnsupportedFeatureError(
+                "the column has a key of its own under an encrypted footer, which asyncpq does not read",
+                column=leaf.dotted,
+                hint="Read the file with pyarrow, or leave the column out.",
+            )
         raise CorruptFileError("a column chunk has no metadata", column=leaf.dotted)
     kind, codec, num_values, uncompressed, compressed, data_page = _required(meta, leaf)
     path = _path(meta, leaf)

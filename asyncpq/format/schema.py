@@ -174,16 +174,6 @@ class ParquetSchema:
             )
         return Projection(leaves[0].field_index, tuple([leaf.index for leaf in leaves]))
 
-    def leaf(self, key: str | int) -> Leaf:
-        """The leaf with the dotted path, or the ordinal, ``key``.
-
-        Raises:
-            ColumnNotFoundError, AmbiguousColumnError
-        """
-        if isinstance(key, int):
-            return _by_ordinal(self.leaves, key, "leaf columns")
-        return self._one(self._leaves_by_name, key)
-
     def field(self, key: str | int) -> Field:
         """The top-level field with the name, or the ordinal, ``key``.
 
@@ -192,16 +182,13 @@ class ParquetSchema:
         """
         if isinstance(key, int):
             return _by_ordinal(self.fields, key, "top-level fields")
-        return self._one(self._fields_by_name, key)
-
-    def _one(self, named: dict[str, list[_T]], name: str) -> _T:
-        found = named.get(name)
+        found = self._fields_by_name.get(key)
         if found is None:
-            raise ColumnNotFoundError("the file has no such column", column=name, hint=self._hint(name))
+            raise ColumnNotFoundError("the file has no such column", column=key, hint=self._hint(key))
         if len(found) > 1:
             raise AmbiguousColumnError(
                 f"{len(found)} columns of the file have this name",
-                column=name,
+                column=key,
                 hint="Address the column by its ordinal.",
             )
         return found[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from threading import Lock
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.format.bloom_filter import (
@@ -23,7 +22,8 @@ class ChunkFilter:
     """What is known of the filter of one chunk: its header, and the blocks that were asked for, or all of them.
 
     Several reads, of several threads too, may use one: each plans by what it sees and then brings its bytes,
-    in the meantime others may have brought theirs. Knowledge is only added.
+    in the meantime others may have brought theirs. No lock is needed: what is set here is the same whoever sets
+    it, is never taken back, and is not iterated over; the bitset is there before the blocks go.
 
     Args:
         start: its first byte in the object.
@@ -36,7 +36,7 @@ class ChunkFilter:
         probes: how often blocks of it were fetched.
     """
 
-    __slots__ = ("_bitset", "_blocks", "_guess", "_header", "_limit", "_lock", "_stop", "probes", "reason", "start")
+    __slots__ = ("_bitset", "_blocks", "_guess", "_header", "_limit", "_stop", "probes", "reason", "start")
 
     def __init__(self, start: int, stop: int | None, limit: int) -> None:
         self.start = start
@@ -48,7 +48,6 @@ class ChunkFilter:
         self._guess = None if stop is None else usual_header(stop - start)
         self._blocks: dict[int, bytes] = {}
         self._bitset: bytes | None = None
-        self._lock = Lock()  # held by what changes it
 
     @property
     def weight(self) -> int:
@@ -73,10 +72,10 @@ class ChunkFilter:
         if self._header is None:
             return None
         number = block_of(hash_, self._header.num_blocks)
-        bitset = self._bitset
+        blocks, bitset = self._blocks, self._bitset  # in this order: blocks go when the bitset is there
         if bitset is not None:
             return may_contain(bitset[number * BLOCK_BYTES : (number + 1) * BLOCK_BYTES], hash_)
-        block = self._blocks.get(number)
+        block = blocks.get(number)
         return None if block is None else may_contain(block, hash_)
 
     def is_open(self, hashes: Iterable[int]) -> bool:
@@ -111,11 +110,7 @@ class ChunkFilter:
         Raises:
             FormatError: the filter must not be used.
         """
-        with self._lock:
-            self.probes += fetched
-            self._take(parts, hashes)
-
-    def _take(self, parts: Sequence[tuple[ByteRange, bytes]], hashes: Iterable[int]) -> None:
+        self.probes += fetched
         header = self._header or self._read_header(parts)
         if header is None:
             return
@@ -124,7 +119,7 @@ class ChunkFilter:
         for part, data in parts:
             if part.start <= bits and part.stop >= bits + header.num_bytes:
                 self._bitset = data[bits - part.start : bits - part.start + header.num_bytes]
-                self._blocks = {}  # after the bitset: another thread may be looking
+                self._blocks = {}
                 return
         for number in {block_of(hash_, header.num_blocks) for hash_ in hashes}:
             start = bits + number * BLOCK_BYTES

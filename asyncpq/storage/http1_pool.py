@@ -73,12 +73,19 @@ class ConnectionPool:
         context = self._context() if endpoint.tls else None
         addresses = await self._resolve(endpoint, loop)
         sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=0.25, loop=loop)
-        _, connection = await loop.create_connection(
-            lambda: Connection(loop, self._open),
-            sock=sock,
-            ssl=context,
-            server_hostname=None if context is None else endpoint.host,
-        )
+        connection = Connection(loop, self._open)
+        try:
+            await loop.create_connection(
+                lambda: connection,
+                sock=sock,
+                ssl=context,
+                server_hostname=None if context is None else endpoint.host,
+            )
+        except BaseException:
+            # uvloop does not tell a protocol that its connection is lost when it is made for nobody
+            connection.abort()
+            connection.connection_lost(None)
+            raise
         return connection
 
     async def _resolve(

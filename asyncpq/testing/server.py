@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from email.utils import formatdate
 from types import TracebackType
+from typing import cast
 from urllib.parse import unquote
 
 from asyncpq.testing.answers import Answer, LoggedRequest, ServedObject, answer_get, error_answer, refusal
@@ -201,10 +202,9 @@ class _Connection(asyncio.Protocol):
         self._busy = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
-            self._server._transports.add(transport)
-            transport.set_write_buffer_limits(high=1 << 30)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self._server._transports.add(self._transport)
+        self._transport.set_write_buffer_limits(high=1 << 30)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:

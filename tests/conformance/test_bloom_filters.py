@@ -34,7 +34,8 @@ def present(column: str, group: int) -> list[Any]:
 def test_no_value_of_sparks_is_ruled_out(column: str) -> None:
     metadata = metadata_of(SPARK)
     assert all(
-        group.chunk(metadata.schema.leaf(column).index).bloom_filter_offset is not None for group in metadata.row_groups
+        group.chunk(metadata.schema.projection(column).leaves[0]).bloom_filter_offset is not None
+        for group in metadata.row_groups
     )
     ruled_out = 0
     for group in range(3):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from asyncpq.format.bloom_filter import block_of, xxh64
 from asyncpq.testing import ObjectServer
 from tests.bloom_files import write
 from tests.edited_files import EditedFile
-from tests.io_traces.labels import parts_of, trace
+from tests.io_traces.labels import Part, parts_of, trace
 
 ROWS = 3000
 GROUPS = 3
@@ -267,3 +267,64 @@ async def test_a_replaced_object_is_noticed_by_the_probe(server: ObjectServer) -
         held = TABLE.column("id")[800].as_py()
         assert (await file.lookup({"id": held}, columns=["price"])).column("price").to_pylist() == [400.0]
         assert file.metrics.row_groups_by_bloom == 2
+
+
+# -- byte budgets of key lookups in an unsorted file ------------------------------------------------
+
+UNSORTED = pa.table(
+    {
+        "id": pa.array([row * 7919 % 40_000 * 2 for row in range(40_000)], pa.int64()),
+        "price": pa.array([row * 0.5 for row in range(40_000)], pa.float64()),
+    }
+)
+UNSORTED_DATA = write(UNSORTED, ["id"], rows_per_group=5000, ndv=5000, fpp=0.001, **OPTIONS)
+UNSORTED_KEY = UNSORTED.column("id")[17_000].as_py()  # in the fourth of eight row groups
+
+
+def unsorted_session(server: ObjectServer) -> asyncpq.Session:
+    """Probes are made because they pay, not because an option says so."""
+    options: dict[str, Any] = {"latency_s": 0.001, "bandwidth_bytes_s": 10_000_000, "bloom_filters": "auto"}
+    return session(server, data=UNSORTED_DATA, **options)
+
+
+def bytes_of(parts: Iterable[Part], label: str) -> int:
+    return sum(part.stop - part.start for part in parts if part.label.startswith(label))
+
+
+def bloom_bytes(file: asyncpq.File) -> int:
+    """Bytes of bloom filters that the last read fetched."""
+    return sum(request.bytes for request in file.metrics.log if request.purpose == "bloom")
+
+
+async def test_the_bytes_of_a_cold_lookup_in_an_unsorted_file(server: ObjectServer) -> None:
+    parts = parts_of(UNSORTED_DATA)
+    blocks = sum(bytes_of(parts, f"id[{group}] bloom header") + 32 for group in range(8))
+    data = bytes_of(parts, "id[3] page") + max(bytes_of([part], "price[3] page") for part in parts)
+    assert 8 * data > 4 * (blocks + data)  # what reading all row groups would take
+    async with unsorted_session(server) as s:
+        file = await s.open_file(URL)
+        assert server.bytes_sent == tail_of(UNSORTED_DATA)
+        table = await file.lookup({"id": UNSORTED_KEY}, columns=["price"])
+        assert table.column("price").to_pylist() == [17_000 * 0.5]
+        assert file.metrics.row_groups_by_bloom == 7
+        assert server.bytes_sent <= tail_of(UNSORTED_DATA) + blocks + data
+        assert bloom_bytes(file) == blocks
+        await file.lookup({"id": UNSORTED_KEY}, columns=["price"])
+        assert bloom_bytes(file) == 0
+
+
+async def test_filters_that_are_whole_are_not_fetched_again(server: ObjectServer) -> None:
+    filters = bytes_of(parts_of(UNSORTED_DATA), "id[0] b") * 8
+    async with unsorted_session(server) as s:
+        file = await s.open_file(URL)
+        fetched = 0
+        for row in range(0, 20_000, 1000):
+            await file.lookup({"id": UNSORTED.column("id")[row].as_py()}, columns=["price"])
+            fetched += bloom_bytes(file)
+        assert filters <= fetched < 2 * filters
+        for row in (*range(20_500, 40_000, 1000), 500):
+            key = UNSORTED.column("id")[row].as_py()
+            table = await file.lookup({"id": key}, columns=["price"])
+            assert table.column("price").to_pylist() == [row * 0.5]
+            assert file.metrics.row_groups_by_bloom == 7
+            assert bloom_bytes(file) == 0

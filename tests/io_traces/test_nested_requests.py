@@ -68,6 +68,22 @@ async def file(data: bytes) -> AsyncIterator[tuple[asyncpq.File, ObjectServer]]:
             yield opened, server
 
 
+async def test_plans_name_the_leaves(file: tuple[asyncpq.File, ObjectServer]) -> None:
+    opened, _ = file
+    plan = await opened.plan(["trip.stops.list.element.lon", "tags"], col("trip.user") == "user 00500")
+    lon, user = "trip.stops.list.element.lon", "trip.user"
+    assert plan.columns == (lon, "tags")
+    assert {name for request in plan.requests for name in request.columns} | set(plan.late_columns) == {
+        lon,
+        user,
+        "tags",
+    }
+    assert f"columns: {lon}, tags\n" in plan.explain()
+    whole = await opened.plan(["trip"], col("trip.user") == "user 00500")
+    assert whole.columns == ("trip",)
+    assert {name for request in whole.requests for name in request.columns} == {"trip"}
+
+
 def pages_of(data: bytes, leaf: str, rows: range) -> list[str]:
     """Labels of the pages of ``leaf`` that hold any of ``rows``, by the file's own OffsetIndex."""
     opened = OpenFile(data)

@@ -333,6 +333,36 @@ async def test_a_corrupt_offset_index_is_judged_once(server: ObjectServer) -> No
             assert number < 2 or not [line for line in lines if "Index" in line]
 
 
+async def test_what_metrics_print(server: ObjectServer) -> None:
+    """Ranges as explain() prints them, and no total of pages that nobody knows."""
+    server.put("lake/plain.parquet", sample(page_index=False))
+    async with session(server) as s:
+        file = await s.open_file(URL)
+        plan = await file.plan(columns=["price"], where=col("id") > 3 * 2500)
+        ((start, stop),) = {(request.start, request.stop) for request in plan.requests[:1]}
+        await file.read(columns=["price"], where=col("id") > 3 * 2500)
+        assert f"GET {start}-{stop - 1} " in plan.explain()
+        assert f"GET data {start}-{stop - 1} " in "\n".join(map(str, file.metrics.log))
+        assert f"pages {file.metrics.pages_read} of {file.metrics.pages_total}, " in str(file.metrics)
+        file = await s.open_file("s3://lake/plain.parquet")
+        await file.read(columns=["price"])
+        assert f"pages {file.metrics.pages_read}, " in str(file.metrics)
+    assert "(3 of them not filtered) (4 ruled out by bloom filters), pages 0" in str(
+        ReadMetrics(row_groups_proven=3, row_groups_by_bloom=4)
+    )
+
+
+async def test_long_lists_of_columns_are_cut(server: ObjectServer) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({f"c{at}": [at] for at in range(100)}), sink)
+    server.put("lake/wide.parquet", sink.getvalue())
+    async with session(server, requests={"tail_bytes": 8}) as s:
+        text = (await (await s.open_file("s3://lake/wide.parquet")).plan()).explain()
+    assert "columns: c0, " in text
+    assert text.count("c39, ... (100 in all)") == 2, "of the read and of its one request"
+    assert "c40" not in text
+
+
 async def test_explain_says_what_a_limit_leaves_out(server: ObjectServer) -> None:
     async with session(server) as s:
         file = await s.open_file(URL)
@@ -353,6 +383,7 @@ async def test_page_locations_learnt_from_whole_chunks_are_used_later(server: Ob
         server.log.clear()
         plan = await file.plan(columns=["event"], where=col("price") == 5.0)
         assert "page locations learnt: price, event" in plan.explain()
+        assert "16 by page locations" in plan.explain()
         assert plan.fallbacks == ("price: no ColumnIndex, its pages are not pruned",)
         await file.take([3999, 10], columns=["price", "event"])
         assert taken(server, named) == [], "the scan's pages are in memory, under what was learnt"

@@ -337,3 +337,31 @@ async def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> 
     await pool.close()
     with pytest.raises(OSError, match="closed"):
         await waiting
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_connect_that_is_cancelled_at_any_step_leaves_nothing(loop: str) -> None:
+    async def cancel_after(steps: int, endpoint: Endpoint) -> None:
+        pool = ConnectionPool(ssl_context=True, connect_timeout_s=5, keepalive_s=15)
+        task = asyncio.ensure_future(pool.take(endpoint))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for _ in range(1000 if steps >= 20 else 0):  # until the very step at which the connection is made
+            if pool._open or task.done():
+                break
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        async with asyncio.timeout(5):
+            await pool.close()
+        assert not pool._open
+
+    async def all_steps() -> None:
+        async with serving(OK + b"Content-Length: 0\r\n\r\n") as (endpoint, _):
+            for steps in range(30):
+                await cancel_after(steps, endpoint)
+
+    if loop == "uvloop":
+        pytest.importorskip("uvloop", reason="uvloop has no build for this system").run(all_steps())
+    else:
+        asyncio.run(all_steps())

@@ -319,3 +319,13 @@ def test_flipped_bytes_end_in_a_typed_error(
         return
     assert len(found) == (95 if kind == "list" else 82)
     found.validate()
+
+
+def test_rows_before_those_selected_last_can_be_selected_again() -> None:
+    table = pa.table({"c": range(1000)})
+    file = OpenFile(write(table, data_page_size=400, write_batch_size=50, use_dictionary=False))
+    source = file.paged()
+    for page in file.pages()[1]:
+        source.add(page)
+    for rows in (RowRanges([(100, 150)]), RowRanges([(0, 150)]), RowRanges([(20, 30), (140, 300)])):
+        assert source.select(rows, LIMITS).to_pylist() == list(rows.rows())

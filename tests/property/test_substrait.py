@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import asyncpq
 from asyncpq.decoding.substrait import from_pyarrow
-from asyncpq.errors import ExpressionError
+from asyncpq.errors import ColumnNotFoundError, ExpressionError, QueryError
 from asyncpq.expressions import ColumnComparison, Comparison, Constant, Expression, In, IsNull, Not, StartsWith
 from tests.predicates import COLUMNS, KINDS, arrays, expressions, model, oracle
 
@@ -103,7 +106,6 @@ def test_forms(expression: pc.Expression, translated: Expression) -> None:
     [
         pc.field("a") + 1 == 2,
         pc.field("a").cast("int32") == 1,
-        pc.field("zzz") == 1,
         pc.field("a") == "x",
         pc.field("id") == "x",
         pc.field("x").is_null(nan_is_null=True),
@@ -123,6 +125,40 @@ def test_other_forms_are_named(expression: pc.Expression) -> None:
 
 
 def test_messages_are_short() -> None:
-    with pytest.raises(ExpressionError) as caught:
-        from_pyarrow(pc.field("zzz") == "x" * 5000, SCHEMA)
-    assert len(caught.value.message) < 2000
+    wide = pa.schema([(f"column {at}", pa.int64()) for at in range(1000)])
+    for expression in (pc.field("zzz") == "x" * 5000, pc.field("column 1") == "x" * 5000, pc.field(1000) == 1):
+        with pytest.raises(QueryError) as caught:
+            from_pyarrow(expression, wide)
+        assert len(str(caught.value)) < 700
+
+
+@pytest.mark.parametrize(
+    ("expression", "column"),
+    [
+        (pc.field("zzz") == 1, "zzz"),
+        (pc.field("a (b) c") == 1, "a (b) c"),
+        (pc.field("nested", "zzz") == 1, "nested.zzz"),
+        (pc.field("nested", "g", "zzz") == 1, "nested.g.zzz"),
+        (pc.field("zzz.h") == 1, "zzz.h"),
+        (pc.field(99) == 1, None),
+    ],
+)
+def test_missing_columns(expression: pc.Expression, column: str | None) -> None:
+    with pytest.raises(ColumnNotFoundError) as caught:
+        from_pyarrow(expression, SCHEMA)
+    assert caught.value.column == column
+
+
+def test_a_dotted_path_is_no_reference_to_pyarrow() -> None:
+    with pytest.raises(ColumnNotFoundError, match=r'pc\.field\("nested", "g", "h"\), or asyncpq\.col') as caught:
+        from_pyarrow(pc.field("nested.g.h") == "x", SCHEMA)
+    assert caught.value.column == "nested.g.h"
+
+
+async def test_names_that_are_near(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"price": [1], "user": ["a"]}), path)
+    async with asyncpq.open_file(path) as file:
+        with pytest.raises(ColumnNotFoundError, match="Did you mean 'price'") as caught:
+            await file.count(pc.field("prcie") == 1)
+    assert caught.value.url == str(path)

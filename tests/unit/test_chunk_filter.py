@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from asyncpq.errors import CorruptFileError
@@ -84,15 +82,13 @@ def test_a_header_without_an_end(stop: int | None) -> None:
     known = ChunkFilter(START, stop, LIMIT)
     endless = b"\x18" + varint(500_000) + bytes(500_000)
     with pytest.raises(EndOfDataError):
-        for _ in range(3):
-            known.take(fetch(known.ranges(HASHES[:1], 0), endless), HASHES[:1])
+        ask(known, HASHES[0], endless)
 
 
 def test_a_length_that_the_header_contradicts() -> None:
     known = ChunkFilter(START, START + len(DATA) + 7, LIMIT)
     with pytest.raises(CorruptFileError):
-        for _ in range(3):
-            known.take(fetch(known.ranges(HASHES[:1], 0)), HASHES[:1])
+        ask(known, HASHES[0])
 
 
 def test_probes_are_those_that_took_requests() -> None:
@@ -102,23 +98,10 @@ def test_probes_are_those_that_took_requests() -> None:
     assert known.probes == 2
 
 
-def test_several_threads_at_once() -> None:
+def test_blocks_that_come_after_the_whole_filter() -> None:
     known = ChunkFilter(START, START + len(DATA), LIMIT)
-    together = threading.Barrier(4)
-    failed: list[BaseException] = []
-
-    def work(number: int) -> None:
-        try:
-            together.wait()
-            for hash_ in HASHES[number % 3 :: 2]:
-                ask(known, hash_)
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    assert ask(known, HASHES[0]) == 3
+    late = known.ranges([HASHES[7]], 0)
+    known.take(fetch([ByteRange(START, START + len(DATA))]), HASHES)
+    known.take(fetch(late), [HASHES[7]])
     assert not known.is_open(HASHES)

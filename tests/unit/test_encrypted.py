@@ -199,13 +199,79 @@ async def test_plain_files_with_keys(table: pa.Table, tmp_path: Path) -> None:
     """As in pyarrow: refused, since somebody may have put it in the encrypted one's place, unless allowed."""
     path = tmp_path / "x.parquet"
     path.write_bytes(write(table, None))
-    with pytest.raises(asyncpq.CorruptFileError, match="plaintext"):
+    with pytest.raises(asyncpq.InvalidOptionError, match="allow_plaintext_files=True") as caught:
         async with asyncpq.open_file(path, decryption_properties=keys()):
             pass
+    assert caught.value.url == str(path)
     allowed = pe.create_decryption_properties(footer_key=KEY, allow_plaintext_files=True)
     async with asyncpq.open_file(path, decryption_properties=allowed) as file:
         assert (await file.lookup({"id": 5})).equals(table.slice(5, 1))
         assert not any("encrypted" in reason for reason in file.metrics.fallbacks)
+
+
+FAILURES: list[tuple[Exception, type[asyncpq.AsyncpqError]]] = [
+    (PermissionError("no"), asyncpq.AccessDeniedError),
+    (ConnectionError("no"), asyncpq.TransportError),
+    (TimeoutError("no"), asyncpq.TransportError),
+    (ValueError("no"), asyncpq.AsyncpqError),
+    (KeyError("no"), asyncpq.AsyncpqError),
+    (RuntimeError("no"), asyncpq.AsyncpqError),
+    (FileNotFoundError("no"), asyncpq.AsyncpqError),
+]
+
+
+class FailingKms(Kms):
+    """Raises ``failure`` once it is set."""
+
+    failure: Exception | None = None
+
+    def unwrap_key(self, wrapped_key: bytes, master_key_identifier: str) -> bytes:
+        if FailingKms.failure is not None:
+            raise FailingKms.failure
+        return super().unwrap_key(wrapped_key, master_key_identifier)
+
+
+@pytest.mark.parametrize(("failure", "kind"), FAILURES)
+@pytest.mark.parametrize("opened", [False, True])
+async def test_a_kms_client_that_fails(
+    failure: Exception,
+    kind: type[asyncpq.AsyncpqError],
+    opened: bool,
+    table: pa.Table,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "x.parquet"
+    path.write_bytes(write(table, by_kms(True, True)))
+    properties = pe.CryptoFactory(FailingKms).file_decryption_properties(connection())
+    if opened:  # keys are unwrapped once and kept: the column's fails first when it is asked for
+        monkeypatch.setattr(FailingKms, "unwrap_key", _only_the_footer_s)
+    monkeypatch.setattr(FailingKms, "failure", failure)
+    async with asyncpq.Session() as session:
+        with pytest.raises(kind, match="the KMS client failed") as caught:
+            await (await session.open_file(path, decryption_properties=properties)).read(["word"])
+    assert type(caught.value) is kind
+    assert caught.value.__cause__ is failure
+    assert caught.value.url == str(path)
+    assert caught.value.column == ("word" if opened else None)
+
+
+def _only_the_footer_s(client: FailingKms, wrapped_key: bytes, master_key_identifier: str) -> bytes:
+    if master_key_identifier == "column" and client.failure is not None:
+        raise client.failure
+    return Kms.unwrap_key(client, wrapped_key, master_key_identifier)
+
+
+async def test_a_column_key_under_an_encrypted_footer(table: pa.Table, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    path.write_bytes(write(table, by_kms(True, False)))
+    async with asyncpq.open_file(path, decryption_properties=kms_keys()) as file:
+        with pytest.raises(asyncpq.UnsupportedFeatureError, match="a key of its own") as caught:
+            await file.read()
+        assert caught.value.column == "word"
+        assert "with pyarrow" in str(caught.value)
+        assert "decryption_properties" not in str(caught.value)
+        assert (await file.read(["id"])).equals(table.select(["id"]))
 
 
 @pytest.mark.parametrize("plaintext_footer", [False, True])

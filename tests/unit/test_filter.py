@@ -192,6 +192,61 @@ def test_missing_columns(name: str) -> None:
         compile_filter(Comparison(name, "==", 1), TYPES)
 
 
+@pytest.mark.parametrize("name", ["l.list.element", "st.m.key_value.value", "st.m.key_value.value.x"])
+def test_inside_lists_and_maps(name: str) -> None:
+    types = {"l": pa.list_(pa.int64()), "st": pa.struct([("m", pa.map_(pa.string(), pa.int64()))])}
+    with pytest.raises(PredicateTypeError, match="inside a list or map and has several values per row") as caught:
+        compile_filter(Comparison(name, "==", 1), types)
+    assert caught.value.column == name
+
+
+@pytest.mark.parametrize(
+    ("expr", "hint"),
+    [
+        (col("a") == "x", "Give the literal the column's type"),
+        (col("st") == 1, 'Name leaves of the struct: col("st.f"), col("st.g").'),
+        (col("l") == 1, "lists and maps only is_null() and is_valid()"),
+        (col("h") == 1.0, "halffloat only is_null() and is_valid()"),
+        (col("v") == "x", "string_view only is_null() and is_valid()"),
+        (col("v").is_in(["x"]), "string_view only is_null() and is_valid()"),
+        (col("z") == dt.datetime(2024, 1, 1), "Give the datetime a tzinfo"),
+        (KeyIn("z", (dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 2))), "Give the datetime a tzinfo"),
+        (col("t") == dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "Give the datetime no tzinfo"),
+        (col("t") == "2024-01-01", "Give the literal the column's type"),
+        (col("a") == col("s"), "Compare columns of the same type"),
+    ],
+)
+def test_what_to_do_about_a_type_error(expr: Expression, hint: str) -> None:
+    with pytest.raises(PredicateTypeError) as caught:
+        compile_filter(expr, {**TYPES, "v": pa.string_view()})
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize("page_index", [False, True])
+@pytest.mark.parametrize("stored_schema", [False, True])
+async def test_json_is_compared_as_text(stored_schema: bool, page_index: bool, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    texts = ['{"a": 1}', "[]", None, "[1]", "{}"] * 20
+    json = pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts))
+    pq.write_table(
+        pa.table({"j": json, "s": texts}),
+        path,
+        store_schema=stored_schema,
+        row_group_size=30,
+        write_page_index=page_index,
+    )
+    async with asyncpq.open_file(path) as file:
+        j, s = (
+            [x == "[]", x > "[1", x.is_in(["{}", "[1]", None]), x.is_null(), x.starts_with("["), x == col("s")]
+            for x in (col("j"), col("s"))
+        )
+        for asked, same in zip(j, s, strict=True):
+            assert (await file.read(["s"], asked)).equals(await file.read(["s"], same))
+        assert (await file.lookup({"j": ["{}", "x"]}, ["s"])).to_pydict() == {"s": ["{}"] * 20}
+        with pytest.raises(PredicateTypeError):
+            await file.count(col("j") == 1)
+
+
 def test_columns_are_the_schema_s() -> None:
     compiled = compile_filter((col("st.f") == 1) & (col("a") < col("a")) & (col("st.g.h") == "x"), TYPES)
     assert compiled.columns == ("st", "a")

@@ -187,7 +187,7 @@ def test_encrypted_columns_under_a_plaintext_footer_are_refused() -> None:
     metadata = metadata_of(data)
     assert metadata.has_encryption
     start = find_footer(data).start
-    leaf = metadata.schema.leaf("double_field")
+    leaf = metadata.schema.leaves[metadata.schema.projection("double_field").leaves[0]]
     chunk = metadata.row_groups[0].chunk(leaf.index)
     assert chunk.has_crypto
     with pytest.raises(UnsupportedFeatureError, match="encrypted"):

@@ -24,7 +24,7 @@ from tests.unit.format_samples import sample, sample_metadata
 
 def chunk_of(name: str, column: str) -> tuple[ColumnChunk, bytes]:
     metadata = sample_metadata(name)
-    chunk = metadata.row_groups[0].chunk(metadata.schema.leaf(column).index)
+    chunk = metadata.row_groups[0].chunk(metadata.schema.projection(column).leaves[0])
     return chunk, sample(name)[chunk.start : chunk.stop]
 
 

@@ -98,21 +98,21 @@ def test_elements_can_be_copied_verbatim() -> None:
 
 def test_look_up_by_name_and_ordinal() -> None:
     schema = decode(group(ROOT, 4, None), leaf(b"price"), leaf(b"twice"), leaf(b"twice"), group(b"g", 1), leaf(b"x"))
-    assert schema.leaf("price") is schema.leaf(0) is schema.leaves[0]
-    assert schema.leaf("g.x") is schema.leaves[3]
+    assert schema.projection("price") is schema.projection(0) is schema.whole_fields[0]
+    assert schema.projection("g.x").leaves == (3,)
     assert schema.field("g") is schema.field(3) is schema.fields[3]
     with pytest.raises(AmbiguousColumnError, match="ordinal"):
-        schema.leaf("twice")
+        schema.projection("twice")
     with pytest.raises(AmbiguousColumnError):
         schema.field("twice")
-    assert schema.leaf(2).dotted == "twice"
+    assert schema.projection(2).leaves == (2,)
     with pytest.raises(ColumnNotFoundError, match="Did you mean 'price'"):
-        schema.leaf("prise")
+        schema.projection("prise")
     with pytest.raises(ColumnNotFoundError, match="inside the top-level column 'g'"):
         schema.field("g.x")
     for ordinal in (-1, 4):
         with pytest.raises(ColumnNotFoundError):
-            schema.leaf(ordinal)
+            schema.projection(ordinal)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_look_up_by_name_and_ordinal() -> None:
 )
 def test_a_missing_column_has_a_hint(name: str, hint: str) -> None:
     schema = decode(group(ROOT, 2, None), leaf(b"id"), group(b"Address", 1), leaf(b"zip"))
-    for look_up in (schema.leaf, schema.field):
+    for look_up in (schema.projection, schema.field):
         with pytest.raises(ColumnNotFoundError) as caught:
             look_up(name)
         assert caught.value.hint is not None
@@ -137,7 +137,7 @@ def test_a_missing_column_has_a_hint(name: str, hint: str) -> None:
 def test_a_hint_is_short() -> None:
     schema = decode(group(ROOT, 500, None), *(leaf(b"%d" % n + b"x" * 1000) for n in range(500)))
     with pytest.raises(ColumnNotFoundError) as caught:
-        schema.leaf("quantity")
+        schema.projection("quantity")
     assert caught.value.hint is not None
     assert caught.value.hint.endswith("500 in all.")
     assert len(caught.value.hint) < 700
@@ -199,9 +199,10 @@ def test_a_child_count_of_two_billion_costs_nothing() -> None:
 @pytest.mark.parametrize("name", ["line\nbreak", "\x1b[31mred", "nul\0", ""])
 def test_odd_names_are_kept_and_shown_escaped(name: str) -> None:
     schema = decode(group(ROOT, 1, None), leaf(name.encode()))
-    assert schema.leaf(name).path == (name,)
+    assert schema.field(name) is schema.fields[0]
+    assert schema.leaves[0].path == (name,)
     with pytest.raises(ColumnNotFoundError) as caught:
-        schema.leaf(name + "\n?")
+        schema.projection(name + "\n?")
     assert str(caught.value).isprintable()
 
 
