@@ -46,9 +46,11 @@ def test_benchmark(tmp_path: Path) -> None:
     results = json.loads(written.read_text())
     runs = {(one["peer"], one["workload"]): one for one in results["runs"]}
     assert len(runs) == 8
-    assert runs["asyncpq-no-pages", "W5c"]["rounds"] <= 1.2
+    unsorted = runs["asyncpq", "W5c"]
+    assert unsorted["head"] == unsorted["list"] == 0
+    assert results["least_bytes"].keys() == {"events", "events-bloom"}
     warm = runs["asyncpq-no-pages", "W2"]
     # One round trip has to take every page that overlaps the key's page, and need not take more.
     assert 0.9 <= warm["bytes"] / results["least_bytes"]["events"] <= 2.5
-    assert warm["rounds"] <= 1.01
+    assert warm["rounds"] <= 1.2
     assert warm["head"] == warm["list"] == 0
