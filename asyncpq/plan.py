@@ -143,7 +143,10 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
     """
     version, plan = prepared.version, prepared.plan
     schema = version.metadata.schema
-    labels = _labels(schema, (column.chunk.leaf for group in plan.row_groups for column in group.columns))
+    planned = [column for group in plan.row_groups for column in group.columns]
+    labels = _labels(schema, [column.chunk.leaf for column in planned])
+    # An OffsetIndex that was fetched may serve other leaves of the same field
+    by_page = [column.chunk.leaf for column in planned if column.offsets is not None and column.field in plan.learnt]
     options = source.resources.options
     memory = source.resources.memory
     tail: Tail | None = memory.get(version.key("tail", 0, 0))
@@ -187,14 +190,7 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
         cached_bytes=cached,
         late=plan.late,
         late_columns=tuple(late_columns) if plan.late else (),
-        learnt=tuple(
-            dict.fromkeys(
-                label
-                for field in plan.learnt
-                for leaf, label in labels.items()
-                if schema.leaves[leaf].field_index == field
-            )
-        ),
+        learnt=tuple(dict.fromkeys(_labels(schema, by_page).values())),
         fallbacks=tuple(metrics.fallbacks),
         metadata_requests=metrics.requests,
     )

@@ -164,9 +164,11 @@ def test_nested_locations_are_those_of_the_writer(drawn: NestedFile) -> None:
                 place = indexed.version.chunk(group, number).offset_index_range
                 assert place is not None
                 index = decode_offset_index(indexed.data[place[0] : place[1]])
-                assert found is not None
-                # pyarrow's names pages without rows, too
                 counts = index.row_counts(plain.num_rows(group))
+                if counts[0] == 0:  # pyarrow's names pages without rows, too; such a one in front is not learnt
+                    assert found is None
+                    continue
+                assert found is not None
                 pages = zip(index.offsets, index.sizes, index.first_rows, counts, strict=True)
                 offsets, sizes, first_rows, _ = zip(*[page for page in pages if page[3]], strict=True)
                 assert (found.offsets, found.sizes, found.first_rows) == (list(offsets), list(sizes), list(first_rows))
