@@ -98,8 +98,7 @@ class Plan:
                 f"{f', {pruning.row_groups_by_bloom} by bloom filters' if self.bloom is not None else ''})"
             ),
             *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
-            f"  rows that may match: {pruning.rows_kept} of {pruning.rows}"
-            f"{f', {pruning.rows_proven} of them surely, by page indexes' if pruning.rows_proven else ''}",
+            f"  rows that may match: {pruning.rows_kept} of {pruning.rows}",
         ]
         if pruning.row_groups_proven:
             lines.append(

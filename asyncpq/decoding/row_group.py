@@ -241,9 +241,6 @@ class RowGroupReader:
         self._emitted = stop = max(self._emitted, available)
         if not rows or shape.filter is None or not plan.filtered:
             return Matched(rows, None, {}, stop, rows.num_rows, rows.num_rows)
-        sure = rows & plan.proven if plan.proven else plan.proven
-        if sure:
-            return self._match_others(shape.filter, rows, sure, stop)
         arrays = {projection: self._select(projection, rows) for projection in self._predicate()}
         mask = self._mask(shape.filter, arrays, rows)
         count = mask.true_count
@@ -261,16 +258,6 @@ class RowGroupReader:
             if projection in shape.output
         }
         return Matched(_absolute(rows, positions_found.to_pylist()), None, kept, stop, count, rows.num_rows)
-
-    def _match_others(self, where: Filter, rows: RowRanges, sure: RowRanges, stop: int) -> Matched:
-        """Filter those of ``rows`` that are not ``sure`` to match."""
-        asked = rows - sure
-        found = sure
-        if asked:
-            arrays = {projection: self._select(projection, asked) for projection in self._predicate()}
-            positions = pc.indices_nonzero(self._mask(where, arrays, asked)).to_pylist()
-            found |= _absolute(asked, positions)
-        return Matched(found, None, {}, stop, found.num_rows, rows.num_rows)
 
     def _mask(self, where: Filter, arrays: Mapping[Projection, pa.Array], rows: RowRanges) -> pa.BooleanArray:
         """Which of ``rows`` the filter lets through."""

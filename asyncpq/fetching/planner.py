@@ -14,7 +14,7 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Leaf, ParquetSchema, Projection
 from asyncpq.planning.overlaps import refuse_overlaps
 from asyncpq.planning.read_plan import BloomReport, ChunkSpan, ColumnPlan, PruningReport, ReadPlan, RowGroupPlan
-from asyncpq.pruning.pages import PageZones, prune_pages, rows_proven
+from asyncpq.pruning.pages import PageZones, prune_pages
 from asyncpq.pruning.row_groups import RowGroupPruning, RowGroupZones, prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext
@@ -111,26 +111,16 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
         wanted = _requests(query, predicate, kept, bounds=trust)
         indexes = await fetch_page_indexes(source, version, wanted, context)
     report = _Report(version, context)
-    shared = context.scan and not _leaves(predicate, ()).keys().isdisjoint(_leaves({}, query.output))
     groups: list[RowGroupPlan] = []
     for ordinal, rows in candidates:
-        sure = RowRanges.empty()
         if prune is not None and not isinstance(prune, Constant) and trust:
             zones = _page_zones(predicate, ordinal, indexes)
             num_rows = metadata.row_groups[ordinal].num_rows
             rows &= prune_pages(prune, num_rows, zones) if zones else RowRanges.all(num_rows)
-            if zones and prune is where and (context.scan or query.rows_only):
-                sure = rows & rows_proven(prune, num_rows, zones)
-                if query.rows_only:
-                    rows_known += sure.num_rows
-                    rows -= sure
-                    sure = RowRanges.empty()
-                elif shared or sure.num_rows * 2 < rows.num_rows:
-                    sure = RowRanges.empty()  # they are fetched all the same, or are too few to be set apart
         if rows:
-            filtered = where is not None and ordinal not in proven and sure != rows
+            filtered = where is not None and ordinal not in proven
             asked = predicate if filtered else {}
-            groups.append(_plan_row_group(version, query, asked, ordinal, rows, indexes, filtered, sure))
+            groups.append(_plan_row_group(version, query, asked, ordinal, rows, indexes, filtered))
     late = _late(source, groups, query, predicate)
     bloom: BloomReport | None = None
     if filters is not None:
@@ -249,7 +239,6 @@ def _plan_row_group(
     rows: RowRanges,
     indexes: PageIndexes,
     filtered: bool,
-    proven: RowRanges,
 ) -> RowGroupPlan:
     first = _leaves(predicate, ())
     plans: list[ColumnPlan] = []
@@ -258,9 +247,8 @@ def _plan_row_group(
         span = version.derived(("chunk", ordinal, leaf), partial(_chunk, version, ordinal, leaf), 200)
         nested = not version.metadata.schema.leaves[leaf].is_flat
         offsets = indexes.offsets.get((ordinal, leaf))
-        wanted = rows - proven if leaf in first else rows
-        plans.append(ColumnPlan(field, span, offsets, leaf in first, nested, num_rows, wanted))
-    return RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered, proven)
+        plans.append(ColumnPlan(field, span, offsets, leaf in first, nested, num_rows, rows))
+    return RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered)
 
 
 def _chunk(version: FileVersion, ordinal: int, leaf: int) -> ChunkSpan:
@@ -347,5 +335,4 @@ class _Report:
             pages_kept=self._pages_kept,
             rows=metadata.num_rows,
             rows_kept=self._rows_kept,
-            rows_proven=sum([group.proven.num_rows for group in groups]),
         )

@@ -19,7 +19,6 @@ from asyncpq.pruning.row_groups import RowGroupPruning
 from asyncpq.pruning.row_ranges import RowRanges
 
 PART_BYTES = 1 << 20  # chunks are not cut finer than this
-_NO_ROWS = RowRanges.empty()
 
 
 class Item(NamedTuple):
@@ -133,8 +132,6 @@ class RowGroupPlan(NamedTuple):
         rows: rows that may match; never empty.
         columns: the leaves to read, those of the filter first.
         filtered: whether the filter must see the rows.
-        proven: those of ``rows`` that match for certain: the filter need not see them, and columns that
-            only the filter needs are not fetched for them.
     """
 
     ordinal: int
@@ -142,7 +139,6 @@ class RowGroupPlan(NamedTuple):
     rows: RowRanges
     columns: tuple[ColumnPlan, ...]
     filtered: bool
-    proven: RowRanges = _NO_ROWS
 
 
 class Piece(NamedTuple):
@@ -180,7 +176,6 @@ class PruningReport(NamedTuple):
         pages: data pages, known by OffsetIndex, of the columns read in the row groups kept.
         pages_kept: those that hold rows which may match.
         rows, rows_kept: rows of the file; rows that may match.
-        rows_proven: those of which page indexes prove that they match, where that was looked at.
     """
 
     row_groups: int = 0
@@ -192,7 +187,6 @@ class PruningReport(NamedTuple):
     pages_kept: int = 0
     rows: int = 0
     rows_kept: int = 0
-    rows_proven: int = 0
 
 
 class BloomReport(NamedTuple):

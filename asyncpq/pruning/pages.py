@@ -80,15 +80,6 @@ def prune_pages(expr: Expression, num_rows: int, pages: Mapping[str, PageZones])
     return _rows(expr, Truth.TRUE, num_rows, pages)
 
 
-def rows_proven(expr: Expression, num_rows: int, pages: Mapping[str, PageZones]) -> RowRanges:
-    """The rows of a row group of which page bounds prove that ``expr`` is true; as :func:`prune_pages` else."""
-    surely = RowRanges.all(num_rows)
-    for other in (Truth.FALSE, Truth.NULL):
-        if surely:
-            surely -= _rows(expr, other, num_rows, pages)
-    return surely
-
-
 def _rows(expr: Expression, truth: Truth, num_rows: int, pages: Mapping[str, PageZones]) -> RowRanges:
     every = RowRanges.all(num_rows)
 

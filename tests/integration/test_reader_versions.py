@@ -178,7 +178,7 @@ async def test_credentials_in_the_url_are_part_of_the_namespace() -> None:
 async def test_every_verb_has_a_deadline(server: ObjectServer, verb: str) -> None:
     async with session(server) as s:
         await s.open_file(URL)  # imports the S3 client, which may take longer than the deadline below
-    retry = asyncpq.RetryOptions(read_timeout_s=0.5)
+    retry = asyncpq.RetryOptions(read_timeout_s=3.0)
     async with session(server, retry=retry, cache_policy=asyncpq.etag(0)) as s:
         file = await s.open_file(URL)
         s.memory_cache.clear()
@@ -192,7 +192,7 @@ async def test_every_verb_has_a_deadline(server: ObjectServer, verb: str) -> Non
         began = time.monotonic()
         with pytest.raises(asyncpq.DeadlineExceededError):
             await verbs[verb]()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
 
 
 async def test_closing_the_session_under_a_lookup_is_a_typed_error(server: ObjectServer) -> None:

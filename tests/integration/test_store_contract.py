@@ -116,7 +116,7 @@ async def test_many_at_once(backend: Backend) -> None:
         return (await stored.fetch_range(start, start + 1000, context=read, pin=pin)).data == DATA[start : start + 1000]
 
     assert all(await asyncio.gather(*(fetch(index) for index in range(100))))
-    assert calls(context) == 50
+    assert calls(context) - context.metrics.retries == 50
 
 
 async def test_requests_are_recorded(backend: Backend) -> None:
