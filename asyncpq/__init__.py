@@ -31,17 +31,21 @@ from asyncpq.errors import (
     UnsupportedStoreError,
     UsageError,
 )
+from asyncpq.events import ReadEnded, RequestEnded
 from asyncpq.expressions import Expression, col
 from asyncpq.file import File
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.options import (
     CachePolicy,
+    DiskCacheOptions,
     LimitOptions,
     ReadOptions,
     RequestOptions,
     RetryOptions,
+    SharedCacheOptions,
     etag,
     immutable,
+    ttl,
 )
 from asyncpq.plan import Plan
 from asyncpq.scan import Scan
@@ -60,6 +64,7 @@ __all__ = [
     "CorruptFileError",
     "CredentialsError",
     "DeadlineExceededError",
+    "DiskCacheOptions",
     "Expression",
     "ExpressionError",
     "File",
@@ -74,8 +79,10 @@ __all__ = [
     "Plan",
     "PredicateTypeError",
     "QueryError",
+    "ReadEnded",
     "ReadMetrics",
     "ReadOptions",
+    "RequestEnded",
     "RequestOptions",
     "RequestRecord",
     "ResourceLimitError",
@@ -83,6 +90,7 @@ __all__ = [
     "RowIndexError",
     "Scan",
     "Session",
+    "SharedCacheOptions",
     "StoreError",
     "ThrottledError",
     "TransportError",
@@ -94,5 +102,6 @@ __all__ = [
     "col",
     "etag",
     "immutable",
+    "ttl",
     "open_file",
 ]

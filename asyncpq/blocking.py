@@ -40,19 +40,26 @@ class Portal:
     """An event loop in a thread, to which calls are handed."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="asyncpq-blocking", daemon=True)
         self._thread.start()
 
     @property
     def closed(self) -> bool:
-        return self._loop.is_closed()
+        """Whether nothing is left to end: a process forked off has no thread of its parent's."""
+        return self._loop.is_closed() or self._process != os.getpid()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` in the loop and wait for it; an interrupt of the wait cancels it."""
         if self._loop.is_closed() or threading.current_thread() is self._thread:
             work.close()
             raise UsageError("the session is closed" if self._loop.is_closed() else "called from its own event loop")
+        if self._process != os.getpid():  # nobody would answer
+            work.close()
+            raise UsageError(
+                "a blocking Session belongs to the process that made it", hint="Make a new Session after a fork."
+            )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

@@ -15,6 +15,7 @@ from asyncpq.decoding.selection import counted, take_table
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.decoding.types import file_schema
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, ObjectChangedError, QueryError, RowIndexError
+from asyncpq.events import OperationName
 from asyncpq.expressions import Expression, parse_filters
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
@@ -26,10 +27,10 @@ from asyncpq.pipeline import Pipeline
 from asyncpq.plan import Plan, describe
 from asyncpq.prepared import Preparation, Prepared, Question
 from asyncpq.scan import Scan
-from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 
 
-class File:
+class File(Unpicklable):
     """A Parquet object in a store, open for reading. Made by :meth:`asyncpq.Session.open_file`.
 
     Every method that reads may be called concurrently. ``columns`` are names of top-level columns, dotted
@@ -98,19 +99,22 @@ class File:
             The version; equal to the one before when nothing changed.
         """
         self._source.resources.check()
-        metrics = ReadMetrics()
-        context = RequestContext(metrics)
+        operation = self._source.resources.operation("refresh", self.url)
         version = self._version
+        context = RequestContext(operation.metrics)
         try:
-            async with self._source.resources.deadline(self.url):
-                try:
-                    await self._source.validate(version, context)
-                except ObjectChangedError:
-                    await self._source.forget(version)
-                    version = await self._source.version(context)
+            with operation:
+                async with self._source.resources.deadline(self.url):
+                    operation.metrics.wait_begins()
+                    try:
+                        await self._source.validate(version, context)
+                    except ObjectChangedError:
+                        await self._source.forget(version)
+                        version = await self._source.version(context)
+                    finally:
+                        operation.metrics.wait_ends()
         finally:
-            self.metrics = metrics
-            self._source.resources.metrics.add(metrics)
+            self.metrics = operation.metrics
         self._adopt(version)
         return self._version.validator
 
@@ -139,14 +143,7 @@ class File:
         Raises:
             ColumnNotFoundError, PredicateTypeError, ...: when the scan is entered.
         """
-        question = Question(
-            columns=_names(columns),
-            where=self._where(where),
-            limit=_count("limit", limit, 0),
-            read_dictionary=_dictionaries(read_dictionary),
-        )
-        size = _count("batch_size", batch_size, 1)
-        return Scan(self._prepare(question), batch_size=size or DEFAULT_BATCH_SIZE, limit=question.limit)
+        return self._scan("scan", columns, where, limit, batch_size, read_dictionary)
 
     async def read(
         self,
@@ -158,10 +155,13 @@ class File:
     ) -> pa.Table:
         """All matching rows in one table, in file order."""
         whole = 1 << 62  # rows: nothing is gained by cutting what is put together again
-        async with self.scan(columns, where, limit=limit, batch_size=whole, read_dictionary=read_dictionary) as scan:
-            batches = [batch async for batch in scan]
+        scan = self._scan("read", columns, where, limit, whole, read_dictionary)
+        try:
+            async with scan:
+                batches = [batch async for batch in scan]
+        finally:
             self.metrics = scan.metrics
-            return _table(batches, scan.schema)
+        return _table(batches, scan.schema)
 
     async def lookup(
         self,
@@ -196,7 +196,7 @@ class File:
             prune=wanted.prune,
             read_dictionary=dictionaries,
         )
-        _, table = await self._collect(question)
+        _, table = await self._collect("lookup", question)
         return wanted.finish(table, with_keys)
 
     async def take(
@@ -222,7 +222,7 @@ class File:
         distinct = sorted(set(rows))
         dictionaries = _dictionaries(read_dictionary)
         question = Question(columns=_names(columns), rows=distinct, positional=True, read_dictionary=dictionaries)
-        _, table = await self._collect(question)
+        _, table = await self._collect("take", question)
         if len(distinct) == len(rows) and all(left < right for left, right in itertools.pairwise(rows)):
             return table
         if not table.num_columns:
@@ -232,7 +232,7 @@ class File:
 
     async def count(self, where: object = None) -> int:
         """How many rows match; without a predicate, from the footer."""
-        prepared, _ = await self._collect(Question(where=self._where(where), rows_only=True))
+        prepared, _ = await self._collect("count", Question(where=self._where(where), rows_only=True))
         return prepared.read.rows_matched
 
     async def plan(
@@ -260,13 +260,13 @@ class File:
         else:
             question = Question(columns=names, where=self._where(where), limit=_count("limit", limit, 0))
         self._source.resources.check()
-        preparation = self._prepare(question)
+        preparation = self._prepare("plan", question)
         try:
-            async with preparation.deadline():
-                prepared = await preparation.prepare(scan=lookup is None)
+            with preparation.operation:
+                async with preparation.deadline():
+                    prepared = await preparation.prepare(scan=lookup is None)
         finally:
-            preparation.finished()
-        self.metrics = preparation.metrics
+            self.metrics = preparation.metrics
         return describe(self._source, prepared, preparation.metrics, question, scan=lookup is None)
 
     def _where(self, where: object) -> Expression | None:
@@ -284,24 +284,43 @@ class File:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _prepare(self, question: Question) -> Preparation:
-        return Preparation(self._source, question, self._version, self._adopt)
+    def _prepare(self, name: OperationName, question: Question) -> Preparation:
+        operation = self._source.resources.operation(name, self.url)
+        return Preparation(self._source, question, self._version, self._adopt, operation)
+
+    def _scan(
+        self,
+        name: OperationName,
+        columns: Sequence[str | int] | None,
+        where: object,
+        limit: int | None,
+        batch_size: int,
+        read_dictionary: Sequence[str],
+    ) -> Scan:
+        question = Question(
+            columns=_names(columns),
+            where=self._where(where),
+            limit=_count("limit", limit, 0),
+            read_dictionary=_dictionaries(read_dictionary),
+        )
+        size = _count("batch_size", batch_size, 1)
+        return Scan(self._prepare(name, question), batch_size=size or DEFAULT_BATCH_SIZE, limit=question.limit)
 
     def _adopt(self, version: FileVersion) -> None:
         """The version that was read last, unless a newer one was seen meanwhile."""
         if version.observed_at >= self._version.observed_at:
             self._version = version
 
-    async def _collect(self, question: Question) -> tuple[Prepared, pa.Table]:
+    async def _collect(self, name: OperationName, question: Question) -> tuple[Prepared, pa.Table]:
         """Run a read to its end; over again while the object changes, where that is allowed."""
         self._source.resources.check()
-        preparation = self._prepare(question)
+        preparation = self._prepare(name, question)
         try:
-            async with preparation.deadline():
-                prepared, tables = await self._attempts(preparation)
-            preparation.metrics.rows_returned = prepared.read.rows_matched
+            with preparation.operation:
+                async with preparation.deadline():
+                    prepared, tables = await self._attempts(preparation)
+                preparation.metrics.rows_returned = prepared.read.rows_matched
         finally:
-            preparation.finished()
             self.metrics = preparation.metrics
         if len(tables) == 1:
             return prepared, tables[0]

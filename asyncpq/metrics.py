@@ -6,8 +6,10 @@ wall-clock seconds.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 MAX_FALLBACKS: Final = 100  # distinct ones that are kept, of a read and of a session
 
@@ -27,6 +29,8 @@ class RequestRecord:
         attempt: 1 for the first try.
         round: dependency step of the read that it belongs to, from 1.
         seconds: time from sending to the end of the body.
+        throttled: the store asked to slow down.
+        hedge: a second request, sent while the first was still without a response.
     """
 
     method: str
@@ -38,6 +42,8 @@ class RequestRecord:
     attempt: int
     round: int
     seconds: float
+    throttled: bool = False
+    hedge: bool = False
 
     def __str__(self) -> str:
         span = f"last {-self.start}" if self.start < 0 else f"{self.start}-{self.stop - 1}"
@@ -51,9 +57,13 @@ class ReadMetrics:
     Attributes:
         requests: requests sent, retries included.
         retries: how many of them repeated a failed one.
+        throttles: how many the store answered by asking to slow down.
+        hedges: how many were sent a second time since the first had no response yet.
         bytes_fetched: body bytes received.
+        requests_by_purpose, bytes_by_purpose: the same, by what they were for; only what occurred.
         rounds: longest chain of requests that had to wait for one another.
         cache_hits, cache_misses: footers, indexes, bloom filters, dictionaries and pages looked up in caches.
+        disk_hits, shared_hits: hits of the tiers on disk and shared between hosts; they are among ``cache_hits``.
         row_groups_total, row_groups_read: of the file; after pruning.
         row_groups_by_bloom: ruled out by bloom filters, where statistics had left them over.
         row_groups_proven: statistics prove that all their rows match: they are not filtered.
@@ -61,6 +71,9 @@ class ReadMetrics:
         pages_read: data pages decoded, those of columns without an OffsetIndex included.
         rows_scanned: rows that the filter saw. rows_returned: rows that came out.
         restarts: how often the read began again because the object had changed.
+        wait_s: seconds in which bytes were on their way, from a cache tier outside this process or the store;
+            several at once count once.
+        decode_s: seconds spent decoding, waiting for a thread included.
         fallbacks: what could not be done the best way, and why; the first 100 distinct ones.
         guarantee: how the store pins the version ("pinned", "compared", "bracketed", "none").
         store_path: which client served it, e.g. "direct" or "s3fs".
@@ -71,10 +84,16 @@ class ReadMetrics:
 
     requests: int = 0
     retries: int = 0
+    throttles: int = 0
+    hedges: int = 0
     bytes_fetched: int = 0
+    requests_by_purpose: dict[Purpose, int] = field(default_factory=dict)
+    bytes_by_purpose: dict[Purpose, int] = field(default_factory=dict)
     rounds: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
+    disk_hits: int = 0
+    shared_hits: int = 0
     row_groups_total: int = 0
     row_groups_read: int = 0
     row_groups_by_bloom: int = 0
@@ -91,6 +110,19 @@ class ReadMetrics:
     fallbacks: list[str] = field(default_factory=list)
     log: list[RequestRecord] = field(default_factory=list)
     total: ReadMetrics | None = field(default=None, repr=False)
+    _observer: Callable[[RequestRecord], None] | None = field(default=None, init=False, repr=False, compare=False)
+    _waits: int = field(default=0, init=False, repr=False, compare=False)
+    _waits_since: float = field(default=0.0, init=False, repr=False, compare=False)
+
+    @property
+    def memory_hits(self) -> int:
+        """Those of ``cache_hits`` that this process's memory had."""
+        return self.cache_hits - self.disk_hits - self.shared_hits
+
+    def as_dict(self) -> dict[str, Any]:
+        """All but the log, by name, as numbers, strings, lists and dicts: fit for JSON."""
+        values = {name: getattr(self, name) for name in (*_EXPORTED, "memory_hits")}
+        return {name: value.copy() if isinstance(value, (dict, list)) else value for name, value in values.items()}
 
     def __str__(self) -> str:
         bloom = f" ({self.row_groups_by_bloom} ruled out by bloom filters)" if self.row_groups_by_bloom else ""
@@ -109,18 +141,50 @@ class ReadMetrics:
         )
         return f"{text}; fallbacks: {'; '.join(self.fallbacks)}" if self.fallbacks else text
 
+    def observe(self, observer: Callable[[RequestRecord], None]) -> None:
+        """Have ``observer`` told each request as it ends, those that outlive the read included."""
+        self._observer = observer
+
     def record(self, request: RequestRecord) -> None:
         """Count one request that has ended."""
         self._count(request)
         self.log.append(request)
         if self.total is not None:
             self.total._count(request)
+        if self._observer is not None:
+            self._observer(request)
 
     def _count(self, request: RequestRecord) -> None:
         self.requests += 1
         self.retries += request.attempt > 1
+        self.throttles += request.throttled
+        self.hedges += request.hedge
         self.bytes_fetched += request.bytes
-        self.rounds = max(self.rounds, request.round)
+        if request.round > self.rounds:
+            self.rounds = request.round
+        purpose = request.purpose
+        if purpose in self.requests_by_purpose:
+            self.requests_by_purpose[purpose] += 1
+            self.bytes_by_purpose[purpose] += request.bytes
+        else:
+            self.requests_by_purpose[purpose] = 1
+            self.bytes_by_purpose[purpose] = request.bytes
+
+    def wait_begins(self) -> None:
+        """Bytes are on their way from now on; pair with :meth:`wait_ends`."""
+        if self._waits == 0:
+            self._waits_since = time.perf_counter()
+        self._waits += 1
+
+    def wait_ends(self) -> None:
+        self._waits -= 1
+        if self._waits == 0:
+            self.wait_s += time.perf_counter() - self._waits_since
+
+    def count_hits(self, by_tier: Mapping[str, int]) -> None:
+        """Count entries that tiers outside this process had, by the name of the tier."""
+        self.disk_hits += by_tier.get("disk", 0)
+        self.shared_hits += by_tier.get("shared", 0)
 
     def fall_back(self, reason: str) -> None:
         """Note that something was done in a slower way, once for each reason."""
@@ -130,16 +194,41 @@ class ReadMetrics:
     def add(self, other: ReadMetrics) -> None:
         """Add the counts of a read that has ended, without its log."""
         other.total = self
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        # field by field: a loop over their names takes longer than all else that ends a lookup
+        self.requests += other.requests
+        self.retries += other.retries
+        self.throttles += other.throttles
+        self.hedges += other.hedges
+        self.bytes_fetched += other.bytes_fetched
+        for purpose in other.requests_by_purpose:
+            if purpose in self.requests_by_purpose:
+                self.requests_by_purpose[purpose] += other.requests_by_purpose[purpose]
+                self.bytes_by_purpose[purpose] += other.bytes_by_purpose[purpose]
+            else:
+                self.requests_by_purpose[purpose] = other.requests_by_purpose[purpose]
+                self.bytes_by_purpose[purpose] = other.bytes_by_purpose[purpose]
+        self.rounds += other.rounds
+        self.cache_hits += other.cache_hits
+        self.cache_misses += other.cache_misses
+        self.disk_hits += other.disk_hits
+        self.shared_hits += other.shared_hits
+        self.row_groups_total += other.row_groups_total
+        self.row_groups_read += other.row_groups_read
+        self.row_groups_by_bloom += other.row_groups_by_bloom
+        self.row_groups_proven += other.row_groups_proven
+        self.pages_total += other.pages_total
+        self.pages_read += other.pages_read
+        self.rows_scanned += other.rows_scanned
+        self.rows_returned += other.rows_returned
+        self.restarts += other.restarts
+        self.wait_s += other.wait_s
+        self.decode_s += other.decode_s
         self.guarantee = other.guarantee or self.guarantee
         self.store_path = other.store_path or self.store_path
         for reason in other.fallbacks:
             self.fall_back(reason)
 
 
-_SUMS = tuple(
-    item.name
-    for item in fields(ReadMetrics)
-    if item.name not in ("guarantee", "store_path", "fallbacks", "log", "total")
+_EXPORTED = tuple(
+    item.name for item in fields(ReadMetrics) if item.name not in ("log", "total") and not item.name.startswith("_")
 )

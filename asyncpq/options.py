@@ -6,8 +6,10 @@ the session require every knob as an argument, so that no default hides in two p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from fnmatch import fnmatchcase
+from typing import Any, Literal, NoReturn
 
 from asyncpq.errors import InvalidOptionError
 
@@ -51,14 +53,14 @@ def _require(condition: bool, name: str, value: object, rule: str) -> None:
 class CachePolicy:
     """How long cached bytes of an object may be served before the store is asked again.
 
-    Make one with :func:`etag` or :func:`immutable`.
+    Make one with :func:`etag`, :func:`ttl` or :func:`immutable`.
     """
 
-    kind: Literal["etag", "immutable"]
+    kind: Literal["etag", "ttl", "immutable"]
     max_age_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(self.kind in ("etag", "immutable"), "kind", self.kind, 'must be "etag" or "immutable"')
+        _require(self.kind in ("etag", "ttl", "immutable"), "kind", self.kind, 'must be "etag", "ttl" or "immutable"')
         _require(
             _is_number(self.max_age_s) and self.max_age_s >= 0, "max_age_s", self.max_age_s, "must be 0 or more seconds"
         )
@@ -68,9 +70,18 @@ def etag(max_age_s: float = 5.0) -> CachePolicy:
     """Serve wholly from caches for at most ``max_age_s`` seconds after the object's last validation.
 
     Any GET of the object validates it (every one carries If-Match). 0 means one conditional GET for
-    each read that needs no other.
+    each read that needs no other. Where the store cannot tell versions apart, footer, indexes and pages
+    are fetched anew when that time is over.
     """
     return CachePolicy(kind="etag", max_age_s=max_age_s)
+
+
+def ttl(max_age_s: float) -> CachePolicy:
+    """Serve from caches until ``max_age_s`` seconds after the object was opened or asked about; age alone counts.
+
+    The GETs of reads do not make it younger. Once over, the object is asked about as with :func:`etag`.
+    """
+    return CachePolicy(kind="ttl", max_age_s=max_age_s)
 
 
 def immutable() -> CachePolicy:
@@ -142,6 +153,11 @@ class RetryOptions:
             ``stall_timeout_s`` and sent again.
         read_timeout_s: time for opening a file, for one whole lookup, take, count or plan, and for
             each batch of a scan; None for no bound.
+        retry_budget: retries of all requests of a store together, beyond those that successes give
+            back: a retry takes 1, its success gives it back, every other success gives 0.2. When
+            none is left, a failure is final at once. None for no bound.
+        hedge_ratio: how many small GETs, as a fraction of all, are sent a second time when no
+            response came within the time that 95 % of the recent ones took; 0 for none.
     """
 
     max_attempts: int = 6
@@ -152,10 +168,15 @@ class RetryOptions:
     stall_timeout_s: float = 20.0
     min_throughput_bytes_s: float = 1024.0
     read_timeout_s: float | None = 120.0
+    retry_budget: float | None = 100.0
+    hedge_ratio: float = 0.0
 
     def __post_init__(self) -> None:
         _require_numbers(self, 1, "max_attempts")
-        _require_numbers(self, 0, "backoff_base_s", "backoff_max_s", "min_throughput_bytes_s")
+        _require_numbers(self, 0, "backoff_base_s", "backoff_max_s", "min_throughput_bytes_s", "hedge_ratio")
+        _require(self.hedge_ratio <= 1.0, "hedge_ratio", self.hedge_ratio, "must not be more than 1")
+        if self.retry_budget is not None:
+            _require_numbers(self, 0, "retry_budget")
         _require_positive(self, "connect_timeout_s", "first_byte_timeout_s", "stall_timeout_s")
         if self.read_timeout_s is not None:
             _require_positive(self, "read_timeout_s")
@@ -174,8 +195,8 @@ class LimitOptions:
         round_bytes: lookups and takes up to this size are fetched in one round; larger ones unit by
             unit, as scans are.
         decode_threads: threads that decode pages; 0 decodes on the event loop.
-        inline_decode_bytes: less than this is decoded on the event loop: handing it to a thread costs
-            more than decoding it.
+        inline_decode_bytes: less than this is decoded on the event loop, unless more than 16 times as much
+            may come out of it: handing it to a thread costs more than decoding it.
         max_footer_bytes: a larger footer is a ResourceLimitError.
         max_footer_elements: so is one with more list elements in all: schema elements, column chunks,
             pairs of metadata, and what lies in them.
@@ -252,11 +273,100 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DiskCacheOptions:
+    """The cache on disk that all processes of one user on a host share.
+
+    Attributes:
+        path: its folder, made where there is none; this user's alone.
+        max_bytes: budget of its files, of all processes together. An entry larger than an eighth of
+            it is not kept.
+        timeout_s: what the disk has not brought by then counts as missing.
+    """
+
+    path: str
+    max_bytes: int = 10_240 * MIB
+    timeout_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        _require(
+            type(self.path) is str and self.path != "" and "\0" not in self.path,
+            "path",
+            self.path,
+            "must be the path of a folder",
+        )
+        _require(
+            type(self.max_bytes) is int and self.max_bytes >= MIB,
+            "max_bytes",
+            self.max_bytes,
+            f"must be a whole number of at least {MIB}",
+        )
+        _require_positive(self, "timeout_s")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedCacheOptions:
+    """A cache in a Valkey or Redis server, shared by many hosts. Cannot be pickled: it may hold secrets.
+
+    Attributes:
+        url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password where
+            the server asks for them. Never shown.
+        secret: entries are authenticated with it: those written without it, or with another one, are
+            not used. None: whoever can write to the server decides what is read. Never shown.
+        prefix: begins every key in the server.
+        ttl_s: how long the server keeps an entry.
+        timeout_s: a call takes no longer than this, and ``min_throughput_bytes_s`` allows; at most four times
+            as long where the event loop was too busy to look. More than a fetch from the store is no gain.
+        min_throughput_bytes_s: every byte that a call asks for adds to its time at this rate.
+        connect_timeout_s: for address, TCP, TLS and authentication; no call waits for all of it.
+        retry_after_s: how long a server that failed, or was too slow, is left alone.
+        max_connections: connections to the server; half of them write.
+        max_entry_bytes: larger parts are not kept.
+    """
+
+    url: str = field(repr=False)
+    secret: bytes | str | None = field(default=None, repr=False)
+    prefix: str = "asyncpq:"
+    ttl_s: float = 86_400.0
+    timeout_s: float = 0.05
+    min_throughput_bytes_s: float = 50e6
+    connect_timeout_s: float = 1.0
+    retry_after_s: float = 5.0
+    max_connections: int = 8
+    max_entry_bytes: int = 8 * MIB
+
+    def __post_init__(self) -> None:
+        schemes = ("valkey://", "valkeys://", "redis://", "rediss://", "unix://")
+        url: object = self.url
+        secret: object = self.secret
+        # neither value is shown
+        if not (isinstance(url, str) and url.startswith(schemes)):
+            raise InvalidOptionError(f"url: must be a str that begins with one of {', '.join(schemes)}")
+        if secret is not None and not (isinstance(secret, (bytes, str)) and secret):
+            raise InvalidOptionError("secret: must be None, bytes or a str, and not empty")
+        _require(isinstance(self.prefix, str), "prefix", self.prefix, "must be a str")
+        _require_positive(self, "ttl_s", "timeout_s", "min_throughput_bytes_s", "connect_timeout_s", "retry_after_s")
+        _require_numbers(self, 1, "max_connections", "max_entry_bytes")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("SharedCacheOptions cannot be pickled: it may hold a password and a secret")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SessionOptions:
-    """Everything a :class:`asyncpq.Session` can be told, apart from ``storage_options``."""
+    """Everything a :class:`asyncpq.Session` can be told, apart from ``storage_options``.
+
+    Attributes:
+        cache_policy: for all objects; or for each url pattern (as in :mod:`fnmatch`) its own, the first that
+            matches; objects that none matches have ``etag()``.
+        negative_ttl_s: how long opening an object that was not there fails without asking the store again.
+        disk_cache, shared_cache: cache tiers below memory; None for none.
+    """
 
     memory_cache_bytes: int = 256 * MIB
-    cache_policy: CachePolicy = field(default_factory=etag)
+    disk_cache: DiskCacheOptions | None = None
+    shared_cache: SharedCacheOptions | None = None
+    cache_policy: CachePolicy | Mapping[str, CachePolicy] = field(default_factory=etag)
+    negative_ttl_s: float = 0.0
     cache_namespace: str | None = None
     requests: RequestOptions = field(default_factory=RequestOptions)
     retry: RetryOptions = field(default_factory=RetryOptions)
@@ -264,9 +374,16 @@ class SessionOptions:
     read: ReadOptions = field(default_factory=ReadOptions)
 
     def __post_init__(self) -> None:
-        _require_numbers(self, 0, "memory_cache_bytes")
+        _require_numbers(self, 0, "memory_cache_bytes", "negative_ttl_s")
+        policies: Any = self.cache_policy if isinstance(self.cache_policy, Mapping) else {"*": self.cache_policy}
+        for pattern, policy in policies.items():
+            _require(
+                isinstance(pattern, str) and isinstance(policy, CachePolicy),
+                "cache_policy",
+                self.cache_policy,
+                "must be a CachePolicy, or a mapping of url patterns to such",
+            )
         for name, kind in (
-            ("cache_policy", CachePolicy),
             ("requests", RequestOptions),
             ("retry", RetryOptions),
             ("limits", LimitOptions),
@@ -275,8 +392,27 @@ class SessionOptions:
             value = getattr(self, name)
             _require(isinstance(value, kind), name, value, f"must be a {kind.__name__}")
         _require(
+            self.disk_cache is None or isinstance(self.disk_cache, DiskCacheOptions),
+            "disk_cache",
+            self.disk_cache,
+            "must be a path, a DiskCacheOptions or None",
+        )
+        if self.shared_cache is not None and not isinstance(self.shared_cache, SharedCacheOptions):
+            # not shown: a url holds a password
+            raise InvalidOptionError("shared_cache: must be a url, a SharedCacheOptions or None")
+        _require(
             self.cache_namespace is None or isinstance(self.cache_namespace, str),
             "cache_namespace",
             self.cache_namespace,
             "must be a str or None",
         )
+
+    def policy(self, url: str) -> CachePolicy:
+        """The policy for the object at ``url``: of the first pattern that it matches, else the default one."""
+        if isinstance(self.cache_policy, CachePolicy):
+            return self.cache_policy
+        found = (policy for pattern, policy in self.cache_policy.items() if fnmatchcase(url, pattern))
+        return next(found, _DEFAULT_POLICY)
+
+
+_DEFAULT_POLICY = etag()

@@ -9,7 +9,7 @@ from asyncpq.errors import printable
 from asyncpq.fetching.source import ObjectSource, Tail
 from asyncpq.format.schema import ParquetSchema, Projection
 from asyncpq.metrics import ReadMetrics
-from asyncpq.planning.coalesce import ByteRange, coalesce
+from asyncpq.planning.coalesce import ByteRange
 from asyncpq.planning.read_plan import BloomReport, Item, PruningReport
 from asyncpq.prepared import Prepared, Question
 from asyncpq.pruning.row_ranges import RowRanges
@@ -148,7 +148,7 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
     by_page = [column.chunk.leaf for column in planned if column.offsets is not None and column.field in plan.learnt]
     options = source.resources.options
     memory = source.resources.memory
-    tail: Tail | None = memory.get(version.key("tail", 0, 0))
+    tail: Tail | None = memory.get(version.key("tail", 0, 0), scan=True)
     whole = not scan and plan.num_bytes() <= options.limits.round_bytes
     requests: list[PlannedRequest] = []
     cached = 0
@@ -157,19 +157,11 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
         for piece in unit.pieces:
             for item in piece.items:
                 key = version.key(item.kind, item.start, item.stop)
-                if any(value is not None for value in memory.get_many([key.decoded, key])) or (
-                    tail is not None and item.start >= tail.start
-                ):
+                if memory.get(key, scan=True) is not None or (tail is not None and item.start >= tail.start):
                     cached += item.stop - item.start
                 else:
                     missing.append((item, labels[item.leaf]))
-        ranges = coalesce(
-            [(item.start, item.stop) for item, _ in missing],
-            gap_bytes=options.requests.gap_bytes,
-            part_bytes=options.requests.part_bytes,
-            wave=options.limits.max_connections,
-            max_requests=options.requests.max_requests,
-        )
+        ranges = source.merge([(item.start, item.stop) for item, _ in missing], part_bytes=options.requests.part_bytes)
         requests.extend(_request(span, missing) for span in ranges)
     late_columns = {
         labels[column.chunk.leaf]: None for group in plan.row_groups for column in group.columns if not column.predicate

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from asyncpq.decoding.filter import Filter, compile_filter
 from asyncpq.decoding.leaf import DecodeLimits
-from asyncpq.decoding.row_group import QueryShape
+from asyncpq.decoding.sources import QueryShape
 from asyncpq.decoding.types import dictionary_type, field_types, file_schema
 from asyncpq.errors import (
     AmbiguousColumnError,
@@ -21,12 +21,12 @@ from asyncpq.errors import (
     ObjectChangedError,
     UnsupportedFeatureError,
 )
-from asyncpq.expressions import Constant, Expression, simplify
-from asyncpq.fetching.planner import Query, plan_read, predicate_columns
+from asyncpq.events import Operation
+from asyncpq.expressions import Constant, Expression, columns, simplify
+from asyncpq.fetching.planner import Query, ReadColumns, plan_read
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import ParquetSchema, Projection
-from asyncpq.metrics import ReadMetrics
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.read import Read
 from asyncpq.storage.base import RequestContext
@@ -88,21 +88,26 @@ class Preparation:
         question: what is asked.
         version: the version that the file handle knows.
         adopt: told which version is read, whenever that is decided.
+        operation: the call whose question it is.
     """
 
     def __init__(
-        self, source: ObjectSource, question: Question, version: FileVersion, adopt: Callable[[FileVersion], None]
+        self,
+        source: ObjectSource,
+        question: Question,
+        version: FileVersion,
+        adopt: Callable[[FileVersion], None],
+        operation: Operation,
     ) -> None:
         self.source = source
         self.question = question
         self.version: FileVersion | None = version
         self._adopt = adopt
-        self.metrics = ReadMetrics()
-        self._where, self._prune = (
-            None if part is None else simplify(part) for part in (question.where, question.prune)
-        )
+        self.operation = operation
+        self.metrics = operation.metrics
+        self._where = None if question.where is None else simplify(question.where)
+        self._prune = None if question.prune is None else simplify(question.prune)
         self._schema: pa.Schema | None = None
-        self._finished = False
 
     def deadline(self) -> AbstractAsyncContextManager[None]:
         """Bounds one step of the read (see :meth:`asyncpq.resources.Resources.deadline`)."""
@@ -121,53 +126,68 @@ class Preparation:
         context = RequestContext(metrics, scan=scan)
         if self.version is None:
             self.version = await source.version(context)
+        elif source.is_expired(self.version):
+            self.version = await self._anew(self.version, context)
         version = self.version
         metrics.guarantee, metrics.store_path = str(source.handle.guarantee), source.handle.client
         try:
-            shape = self._shape(version)
+            resolved = self._resolved(version)
+            shape = self._shape(version, resolved)
             rows = _row_group_rows(version, question.rows)
-            query = Query(shape.output, self._where, self._prune, rows, question.limit, question.rows_only)
+            query = Query(resolved.columns, self._where, self._prune, rows, question.limit, question.rows_only)
             plan = await plan_read(source, version, query, context.step("index", metrics.rounds + 1))
         except AsyncpqError as error:
             raise error.locate(url=version.url) from error.__cause__
         self._adopt(version)
-        memory = source.resources.memory.max_bytes
+        size, memory = plan.num_bytes(), source.resources.memory.max_bytes
         data_context = context.step("data", metrics.rounds + 1)
+        if 0 < memory < size * 16:
+            data_context.scan = True  # so large a count or take would push out what lookups use
         read = Read(
             source,
             version,
             plan,
             shape,
             data_context,
-            admit=not scan or plan.num_bytes() * 8 < memory,
+            admit=not data_context.scan or size < memory,
             rows_only=question.rows_only,
         )
         return Prepared(version, plan, shape, read)
 
-    def _shape(self, version: FileVersion) -> QueryShape:
+    async def _anew(self, version: FileVersion, context: RequestContext) -> FileVersion:
+        """What stands in the place of a version that has expired.
+
+        Raises:
+            ObjectChangedError: it is another one, as far as the store can tell, and the question names rows.
+        """
+        found = await self.source.version_anew(version, context)
+        if self.question.positional and not found.validator.same_version(version.validator):
+            raise ObjectChangedError("the object has another size or time now", url=version.url)
+        return found
+
+    def _shape(self, version: FileVersion, resolved: Resolved) -> QueryShape:
         options = self.source.resources.options
-        schema = version.metadata.schema
-        extensions = options.read.extension_types
-        keys = tuple([schema.projection(name) for name in self.question.keys])
-        output = (*resolve_output(schema, () if self.question.rows_only else self.question.columns), *keys)
         filter_: Filter | None = None
         if self.question.where is not None:
-            found = predicate_columns(schema, self.question.where)
-            fields = list(dict.fromkeys(column.projection.field for column in found.values()))
-            kinds = field_types(version, fields, extensions)
-            types = {schema.fields[field].name: kind.arrow.type for field, kind in zip(fields, kinds, strict=True)}
-            filter_ = compile_filter(self.question.where, types)
+            filter_ = compile_filter(self.question.where, resolved.types)
             if self._where not in (None, self.question.where) and not isinstance(self._where, Constant):
                 # rows are judged by what the plan fetches columns for; the whole was compiled for its errors
-                filter_ = compile_filter(self._where, types)
-        arrow = file_schema(version, output, extensions)
-        dictionaries = _dictionary_fields(version, self.question.read_dictionary)
-        for at, projection in enumerate(output):
-            if projection.field in dictionaries:
-                arrow = arrow.set(at, arrow.field(at).with_type(dictionary_type(arrow.field(at).type)))
-        self._check_types(arrow)
+                filter_ = compile_filter(self._where, resolved.types)
+        self._check_types(resolved.schema)
         limits = DecodeLimits(options.read.verify_crc, options.limits.max_page_bytes, options.limits.max_decoded_bytes)
-        return QueryShape(arrow, output, filter_, limits, extensions, dictionaries)
+        extensions = options.read.extension_types
+        return QueryShape(resolved.schema, resolved.columns.output, filter_, limits, extensions, resolved.dictionaries)
+
+    def _resolved(self, version: FileVersion) -> Resolved:
+        """Names resolved to columns: once for all questions that differ in their literals only."""
+        question = self.question
+        asked = () if question.rows_only else question.columns
+        named = () if question.where is None else columns(question.where)
+        pruning = named if self._where is question.where else () if self._where is None else columns(self._where)
+        extensions = self.source.resources.options.read.extension_types
+        names = None if asked is None else tuple(asked)
+        key = (names, tuple(question.keys), named, pruning, tuple(question.read_dictionary), extensions)
+        return version.recent(key, lambda: resolve(version, *key))
 
     def _check_types(self, schema: pa.Schema) -> None:
         """A read that starts again must still give the columns that were asked for."""
@@ -188,13 +208,60 @@ class Preparation:
         if self.question.positional or not restartable or self.metrics.restarts >= limit:
             error.hint = "Call await file.refresh() to read the new version."
             raise error
-        self.metrics.restarts += 1
+        self.operation.restarts()
 
-    def finished(self) -> None:
-        """Add the read's metrics to the session's; once."""
-        if not self._finished:
-            self._finished = True
-            self.source.resources.metrics.add(self.metrics)
+
+class Resolved(NamedTuple):
+    """The columns of a question, in one version.
+
+    Attributes:
+        columns: what is read.
+        schema: Arrow schema of the output.
+        dictionaries: ordinals of the fields that come as dictionary arrays.
+        types: of the columns that the predicate names, by the name of the top-level field.
+        weight: approximate bytes held in memory.
+    """
+
+    columns: ReadColumns
+    schema: pa.Schema
+    dictionaries: frozenset[int]
+    types: Mapping[str, pa.DataType]
+    weight: int
+
+
+def resolve(
+    version: FileVersion,
+    names: ColumnNames | None,
+    keys: Sequence[str],
+    named: Sequence[str],
+    pruning: Sequence[str],
+    read_dictionary: Sequence[str],
+    extensions: frozenset[str],
+) -> Resolved:
+    """Resolve names.
+
+    Args:
+        names, keys: columns to return (see :class:`Question`).
+        named: columns that the predicate names.
+        pruning: those that it still names once it is simplified.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError: no such column, several of that name, or one asked for twice.
+        UnsupportedFeatureError: a column of ``read_dictionary`` cannot come as dictionary arrays.
+    """
+    schema = version.metadata.schema
+    output = (*resolve_output(schema, names), *[schema.projection(name) for name in keys])
+    fields = list(dict.fromkeys([schema.projection(name).field for name in named]))
+    kinds = field_types(version, fields, extensions) if fields else []
+    types = {schema.fields[field].name: kind.arrow.type for field, kind in zip(fields, kinds, strict=True)}
+    arrow = file_schema(version, output, extensions)
+    dictionaries = _dictionary_fields(version, read_dictionary)
+    for at, projection in enumerate(output):
+        if projection.field in dictionaries:
+            arrow = arrow.set(at, arrow.field(at).with_type(dictionary_type(arrow.field(at).type)))
+    read = ReadColumns(schema, output, pruning)
+    weight = 1000 + 400 * (len(output) + len(read.leaves) + len(read.unfiltered) + len(types))
+    return Resolved(read, arrow, dictionaries, types, weight)
 
 
 def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Projection, ...]:

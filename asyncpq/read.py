@@ -12,13 +12,17 @@ from asyncpq.caching.keys import ContentKey
 from asyncpq.caching.single_flight import Flight
 from asyncpq.decoding.page import Dictionary, LeafArray
 from asyncpq.decoding.row_access import PackedPage
-from asyncpq.decoding.row_group import Allowance, Matched, QueryShape, RowGroupReader
+from asyncpq.decoding.row_group import Allowance, Matched, RowGroupReader
+from asyncpq.decoding.sources import QueryShape
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.fetching.indexes import learn_locations
+from asyncpq.fetching.parts import fetch_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.read_plan import Item, Piece, ReadPlan, RowGroupPlan, Unit
 from asyncpq.storage.base import RequestContext
+
+_INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
 
 
 class Fetched(NamedTuple):
@@ -99,27 +103,20 @@ class Read:
 
     async def fetch(self, items: Sequence[Item], round_: int) -> Fetched:
         """Bytes of ``items``, all misses of all caches in one round."""
-        metrics = self.context.metrics
+        context = self.context
         keys = [self.version.key(item.kind, item.start, item.stop) for item in items]
-        values: list[bytes | Dictionary | LeafArray | PackedPage | None] = (
-            self._source.resources.memory.get_many([key.decoded for key in keys])
-            if self._use_decoded
-            else [None] * len(keys)
+        data, asked = await fetch_parts(
+            self._source,
+            self.version,
+            keys,
+            context if round_ == context.round else context.step("data", round_),
+            admit=self._admit,
+            decoded=self._use_decoded,
         )
-        missing = [key for key, value in zip(keys, values, strict=True) if value is None]
-        metrics.cache_hits += len(keys) - len(missing)
-        if missing:
-            started = time.perf_counter()
-            data, asked = await self._source.fetch_parts(
-                self.version, missing, self.context.step("data", round_), admit=self._admit
-            )
-            metrics.wait_s += time.perf_counter() - started
-            self.current |= bool(asked)
+        if asked:
+            self.current = True
             self._new.update(asked)
-            return Fetched(
-                keys, [data[key] if value is None else value for key, value in zip(keys, values, strict=True)]
-            )
-        return Fetched(keys, [value for value in values if value is not None])
+        return Fetched(keys, [data[key] for key in keys])
 
     async def run(self, unit: Unit) -> list[pa.Table]:
         """Fetch and decode one unit; units of one row group in order."""
@@ -143,7 +140,7 @@ class Read:
             raise error.locate(url=self.version.url) from error.__cause__
         finally:
             self.context.metrics.decode_s += time.perf_counter() - started
-            await _landed(validation)
+            await self._landed(validation)
         self.current = True
         return tables
 
@@ -157,14 +154,24 @@ class Read:
 
     async def ensure_current(self) -> None:
         """For reads that have no unit: ask the store if the cache policy wants it asked."""
-        await _landed(self._start_validation())
+        await self._landed(self._start_validation())
         self.current = True
+
+    async def _landed(self, validation: Flight[None] | None) -> None:
+        if validation is not None:
+            self.context.metrics.wait_begins()
+            try:
+                await validation.wait()
+            finally:
+                self.context.metrics.wait_ends()
+                validation.leave()
 
     async def _decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
         resources = self._source.resources
         if not self.plan.late:
             size = sum([len(value) for value in fetched.values if isinstance(value, bytes)])
-            if size < resources.options.limits.inline_decode_bytes:
+            limit = resources.options.limits.inline_decode_bytes
+            if size < limit and self._expected_bytes(unit, fetched) < limit * _INLINE_GROWTH:
                 return self._decode_all(unit, fetched)
             return await resources.in_thread(lambda: self._decode_all(unit, fetched))
         matches = await resources.in_thread(lambda: self._match_all(unit, fetched))
@@ -172,8 +179,15 @@ class Read:
             reader.late_items(matched, self.plan.first_columns(piece.row_group)) for piece, reader, matched in matches
         ]
         items = [item for some in late for item in some]
+        asked = time.perf_counter()
         rest = await self.fetch(items, self.context.round + 1) if items else NOTHING
+        self.context.metrics.decode_s -= time.perf_counter() - asked  # that was no decoding
         return await resources.in_thread(lambda: self._emit_all(matches, late, rest))
+
+    def _expected_bytes(self, unit: Unit, fetched: Fetched) -> int:
+        """How much a unit decodes to, at most."""
+        values = iter(fetched.values)
+        return sum([self._reader(piece.row_group).expected_bytes(piece.items, values) for piece in unit.pieces])
 
     def check_complete(self) -> None:
         """Hold what was read to what was planned, once every unit has been decoded.
@@ -242,26 +256,28 @@ class Read:
         """Cache a decoded page."""
         key = self._page_keys.get((row_group, leaf, array.first_row))
         if key is not None:
-            self._source.resources.memory.put(key.decoded, array, array.weight)
+            self._source.resources.memory.put(key, array, array.weight, scan=self.context.scan)
 
     def _keep_part(self, start: int, stop: int, part: bytes | Dictionary) -> None:
         """Cache a page, or a decoded dictionary, of a chunk that came whole."""
         memory = self._source.resources.memory
         if isinstance(part, Dictionary):
-            memory.put(self.version.key("dictionary", start, stop).decoded, part, part.weight)
+            memory.offer(self.version.key("dictionary", start, stop), part, part.weight)
         else:
-            memory.put(self.version.key("page", start, stop), part, len(part))
+            memory.offer(self.version.key("page", start, stop), part, len(part))
 
     def _add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterator[tuple[ContentKey, object]]) -> None:
         """Hand the next fetched values to the reader whose items they are."""
         for item, (key, value) in zip(items, arrived, strict=False):
-            if item.kind == "dictionary":
-                if isinstance(value, bytes):
-                    value = reader.decode_dictionary(item, value)
-                    if self._shape.limits.verify_crc and self._use_decoded:
-                        self._source.resources.memory.put(key.decoded, value, value.weight)
-                if isinstance(value, Dictionary):
-                    reader.set_dictionary(item, value)
+            if isinstance(value, Dictionary):
+                reader.set_dictionary(item, value)
+            elif item.kind == "dictionary" and isinstance(value, bytes):
+                made = reader.add_dictionary(item, value)
+                if made is None:
+                    if self._admit:
+                        self._source.resources.memory.put(key, value, len(value), scan=self.context.scan)
+                elif self._shape.limits.verify_crc and self._use_decoded:
+                    self._source.resources.memory.put(key, made, made.weight, scan=self.context.scan)
             elif isinstance(value, (LeafArray, PackedPage)):
                 reader.add_decoded(item, value)
             elif isinstance(value, bytes):
@@ -269,11 +285,3 @@ class Read:
                 if self._keep_decoded and item.kind == "page" and key not in self._new:
                     self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
                 reader.add(item, value)
-
-
-async def _landed(validation: Flight[None] | None) -> None:
-    if validation is not None:
-        try:
-            await validation.wait()
-        finally:
-            validation.leave()

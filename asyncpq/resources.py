@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.single_flight import SingleFlight
-from asyncpq.caching.tiers import CacheTier
+from asyncpq.caching.tiers import CacheTier, Tiers
 from asyncpq.errors import DeadlineExceededError, UsageError
+from asyncpq.events import Event, Operation, OperationName
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import SessionOptions
 from asyncpq.storage.base import Store, StoreLimits
@@ -115,6 +116,7 @@ class Resources:
         storage_options: as in fsspec; flat, or one mapping for each protocol.
         memory: a cache to share with other sessions; by default one of its own.
         tiers: further cache tiers, nearest first.
+        on_event: told what reads do; None for nobody.
     """
 
     def __init__(
@@ -124,12 +126,14 @@ class Resources:
         *,
         memory: MemoryCache | None = None,
         tiers: Sequence[CacheTier] = (),
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.options = options
         self.storage_options = dict(storage_options)
         self.memory = memory if memory is not None else MemoryCache(options.memory_cache_bytes)
-        self.tiers = tuple(tiers)
+        self.tiers = Tiers(tiers)
         self.metrics = ReadMetrics()
+        self._on_event = on_event
         self.tail_sizes = TailSizes(options.requests.tail_bytes)
         self.budget = ByteBudget(options.limits.in_flight_bytes)
         self.flights = SingleFlight()
@@ -174,8 +178,7 @@ class Resources:
         self._closed = True
         async with AsyncExitStack() as stack:  # in reverse order, each whatever the others raise
             stack.push_async_callback(self._close_pool)
-            for tier in self.tiers:
-                stack.push_async_callback(tier.close)
+            stack.push_async_callback(self.tiers.close)
             for store in self._stores.values():
                 stack.push_async_callback(store.close)
             stack.push_async_callback(self.flights.close)
@@ -210,6 +213,10 @@ class Resources:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def operation(self, name: OperationName, url: str) -> Operation:
+        """A call that has not begun. ``url`` is safe to be shown."""
+        return Operation(name, url, self.metrics, self._on_event)
+
     def deadline(self, url: str) -> Deadline:
         """Bounds what is done inside by ``read_timeout_s``.
 
@@ -235,6 +242,11 @@ class Resources:
             )
             self._stores[protocol] = store
         return store, self.options.cache_namespace or _namespace(protocol, options)
+
+    def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
+        """Read through ``wrap(store)`` whatever has the protocol of ``url`` and is opened from now on."""
+        store, _ = self.store(url)
+        self._stores[split_url(url)[0]] = wrap(store)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run ``work`` in the session's decode threads, or right here if it has none."""

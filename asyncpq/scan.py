@@ -61,11 +61,12 @@ class Scan:
         self._resources.check()
         self._state = "open"
         self._resources.register(self, self.close)
+        self._preparation.operation.begin()
         try:
             async with self._preparation.deadline():
                 await self._begin()
-        except BaseException:
-            await self.close()
+        except BaseException as error:
+            await self._end("closed", error)
             raise
         return self
 
@@ -100,6 +101,7 @@ class Scan:
             raise StopAsyncIteration
         if self._state != "open":
             raise UsageError("the scan is closed")
+        self._resources.check()  # in another loop or process it would wait for ever
         try:
             if self._left == 0:
                 raise StopAsyncIteration
@@ -111,10 +113,10 @@ class Scan:
                 self._batches.appendleft(batch.slice(self._batch_size))
                 batch = batch.slice(0, self._batch_size)
         except StopAsyncIteration:
-            await self._finish("done")
+            await self._end("done", None)
             raise
-        except BaseException:
-            await self._finish("closed")
+        except BaseException as error:
+            await self._end("closed", error)
             raise
         if self._left is not None:
             batch = batch.slice(0, self._left)
@@ -147,12 +149,11 @@ class Scan:
             for table in tables:
                 self._batches.extend(batch for batch in table.to_batches() if batch.num_rows)
 
-    async def _finish(self, state: str) -> None:
-        await self.close()
-        self._state = state
-
     async def close(self) -> None:
         """End the scan and everything it runs. Idempotent."""
+        await self._end("closed", None)
+
+    async def _end(self, state: str, error: BaseException | None) -> None:
         self._state = "closed"
         self._batches.clear()
         try:
@@ -160,4 +161,5 @@ class Scan:
                 await self._pipeline.close()
         finally:
             self._resources.unregister(self)
-            self._preparation.finished()
+            self._preparation.operation.end(error)
+        self._state = state

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.memory import MemoryCache
+from asyncpq.caching.shared import SharedCache
+from asyncpq.caching.tiers import CacheTier
 from asyncpq.decoding.encrypted import FileDecryption
 from asyncpq.errors import InvalidOptionError
+from asyncpq.events import Event
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.file import File
 from asyncpq.metrics import ReadMetrics
-from asyncpq.options import CachePolicy, LimitOptions, ReadOptions, RequestOptions, RetryOptions, SessionOptions
+from asyncpq.options import (
+    CachePolicy,
+    DiskCacheOptions,
+    LimitOptions,
+    ReadOptions,
+    RequestOptions,
+    RetryOptions,
+    SessionOptions,
+    SharedCacheOptions,
+)
 from asyncpq.resources import Resources
-from asyncpq.storage.base import RequestContext
+from asyncpq.storage.base import RequestContext, Unpicklable
 from asyncpq.storage.urls import safe_url
 
 _DEFAULTS = SessionOptions()
 
 
-class Session:
+class Session(Unpicklable):
     """Opens Parquet objects and shares caches, connections and threads between them.
 
     Use it as ``async with asyncpq.Session(...) as session``. It belongs to the event loop that it was
@@ -34,10 +48,19 @@ class Session:
             protocol, such as ``{"s3": {...}, "https": {...}}``.
         memory_cache_bytes: budget of the memory cache; 0 for none.
         memory_cache: a cache to share with other sessions instead, also of other loops and threads.
-        cache_policy: how long cached bytes may be served unasked: ``asyncpq.etag(max_age_s)`` or
-            ``asyncpq.immutable()``.
+        disk_cache: folder of a cache that all processes of this user on this host share, or its
+            :class:`asyncpq.DiskCacheOptions`.
+        shared_cache: url of a Valkey or Redis server whose cache many hosts share, or its
+            :class:`asyncpq.SharedCacheOptions`. Needs ``pip install 'asyncpq[valkey]'``.
+        cache_policy: how long cached bytes may be served unasked: ``asyncpq.etag(max_age_s)``,
+            ``asyncpq.ttl(max_age_s)`` or ``asyncpq.immutable()``; or for each url pattern, as in
+            :mod:`fnmatch`, its own: the first that matches counts.
+        negative_ttl_s: how long opening an object that was not there fails without asking the store again; kept
+            in memory only. 0: it is always asked.
         cache_namespace: sessions share cached bytes only within one namespace; by default it is made
             from the storage options, credentials included.
+        on_event: called in the session's event loop with each :class:`asyncpq.RequestEnded` and
+            :class:`asyncpq.ReadEnded`. It must not block; what it raises is logged, and harms no read.
         requests, retry, limits, read: see :mod:`asyncpq.options`.
 
     Raises:
@@ -50,8 +73,12 @@ class Session:
         *,
         memory_cache_bytes: int = _DEFAULTS.memory_cache_bytes,
         memory_cache: MemoryCache | None = None,
-        cache_policy: CachePolicy = _DEFAULTS.cache_policy,
+        disk_cache: str | os.PathLike[str] | DiskCacheOptions | None = None,
+        shared_cache: str | SharedCacheOptions | None = None,
+        cache_policy: CachePolicy | Mapping[str, CachePolicy] = _DEFAULTS.cache_policy,
+        negative_ttl_s: float = _DEFAULTS.negative_ttl_s,
         cache_namespace: str | None = None,
+        on_event: Callable[[Event], None] | None = None,
         requests: RequestOptions = _DEFAULTS.requests,
         retry: RetryOptions = _DEFAULTS.retry,
         limits: LimitOptions = _DEFAULTS.limits,
@@ -59,7 +86,12 @@ class Session:
     ) -> None:
         options = SessionOptions(
             memory_cache_bytes=memory_cache_bytes,
+            disk_cache=DiskCacheOptions(path=os.fspath(disk_cache))
+            if isinstance(disk_cache, (str, os.PathLike))
+            else disk_cache,
+            shared_cache=SharedCacheOptions(url=shared_cache) if isinstance(shared_cache, str) else shared_cache,
             cache_policy=cache_policy,
+            negative_ttl_s=negative_ttl_s,
             cache_namespace=cache_namespace,
             requests=requests,
             retry=retry,
@@ -74,13 +106,31 @@ class Session:
             raise InvalidOptionError(
                 "memory_cache_bytes: a cache that is shared has its own budget; give one of the two"
             )
-        self._resources = Resources(options, storage_options or {}, memory=memory_cache)
+        hook: object = on_event
+        if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
+            raise InvalidOptionError("on_event: must be a function, and not a coroutine's")
+        self._disk = None if options.disk_cache is None else DiskCache(options.disk_cache)
+        tiers: list[CacheTier] = [] if self._disk is None else [self._disk]
+        if options.shared_cache is not None:
+            tiers.append(SharedCache(options.shared_cache))
+        self._resources = Resources(options, storage_options or {}, memory=memory_cache, tiers=tiers, on_event=on_event)
 
     def __repr__(self) -> str:
         return f"Session(memory_cache={self.memory_cache.current_bytes} of {self.memory_cache.max_bytes} bytes)"
 
     async def __aenter__(self) -> Self:
+        """Enter the running event loop.
+
+        Raises:
+            InvalidOptionError: the disk cache's folder is not this user's alone.
+        """
         self._resources.enter()
+        if self._disk is not None:
+            try:
+                await self._disk.open()
+            except BaseException:
+                await self.close()
+                raise
         return self
 
     async def __aexit__(
@@ -120,21 +170,22 @@ class Session:
             raise InvalidOptionError(f"url={url!r}: must be a str or a path")
         text = os.fspath(url)
         decryption = None if decryption_properties is None else FileDecryption(decryption_properties)
-        metrics = ReadMetrics()
-        async with resources.deadline(safe_url(text)):
-            store, namespace = resources.store(text)
-            handle = await store.open_object(text)
-            try:
-                reader = await store.credential_identity(text)
-                owner = "" if decryption is None else f":{secrets.token_hex(16)}"  # shares nothing with anyone
-                source = ObjectSource(resources, handle, f"{namespace}:{reader}{owner}", decryption)
-                version = await source.version(RequestContext(metrics))
-            except BaseException:
-                await handle.close()
-                raise
-            finally:
-                resources.metrics.add(metrics)
-        metrics.guarantee, metrics.store_path = str(handle.guarantee), handle.client
+        shown = safe_url(text)
+        operation = resources.operation("open", shown)
+        metrics = operation.metrics
+        with operation:
+            async with resources.deadline(shown):
+                store, namespace = resources.store(text)
+                handle = await store.open_object(text)
+                try:
+                    reader = await store.credential_identity(text)
+                    owner = "" if decryption is None else f":{secrets.token_hex(16)}"  # shares nothing with anyone
+                    source = ObjectSource(resources, handle, f"{namespace}:{reader}{owner}", decryption)
+                    version = await source.version(RequestContext(metrics))
+                except BaseException:
+                    await handle.close()
+                    raise
+                metrics.guarantee, metrics.store_path = str(handle.guarantee), handle.client
         file = File(source, version)
         file.metrics = metrics
         return file

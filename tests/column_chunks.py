@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
 from asyncpq.decoding.nested_leaf import NestedLeaf
 from asyncpq.decoding.page import Dictionary, Page
-from asyncpq.decoding.types import leaf_decoder
+from asyncpq.decoding.types import leaf_decoder, reads_alone
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.footer import FooterDecoder, FooterFound
 from asyncpq.format.metadata import ColumnChunk, decode_file_metadata
@@ -68,7 +69,7 @@ class OpenFile:
         return self.metadata.row_groups[group].num_rows
 
     def decoder(self, column: int = 0) -> LeafDecoder:
-        return leaf_decoder(self.version, self.field(column), self.extensions)
+        return leaf_decoder(self.version, self.field(column).first_leaf, self.extensions)
 
     @staticmethod
     def page_bytes(page: bytes) -> int:
@@ -109,12 +110,31 @@ class OpenFile:
         (chunk,) = self.chunks(column, group)
         return StreamedSource(self.decoder(column), chunk, self.num_rows(group), limits)
 
+    def leaf_source(
+        self, leaf: int, group: int = 0, *, paged: bool, num_rows: int | None = None
+    ) -> PagedSource | StreamedSource | NestedLeaf:
+        """Of any leaf, opened as a read does it; without pages."""
+        chunk = self.version.chunk(group, leaf)
+        num_rows = self.num_rows(group) if num_rows is None else num_rows
+        if not reads_alone(self.version, leaf, self.extensions):
+            return NestedLeaf(self.metadata.schema.leaves[leaf], chunk, num_rows, paged=paged)
+        decoder = leaf_decoder(self.version, leaf, self.extensions)
+        return PagedSource(decoder, chunk, num_rows) if paged else StreamedSource(decoder, chunk, num_rows, LIMITS)
+
+    def joined(
+        self, column: int, sources: Mapping[int, PagedSource | StreamedSource | NestedLeaf], num_rows: int
+    ) -> FieldSource:
+        """The field cut to the leaves of ``sources``, by ordinal."""
+        nested = {leaf: source for leaf, source in sources.items() if isinstance(source, NestedLeaf)}
+        alone = {leaf: source for leaf, source in sources.items() if not isinstance(source, NestedLeaf)}
+        return FieldSource(self.version, self.field(column), nested, num_rows, self.extensions, alone)
+
     def whole(self, column: int = 0, group: int = 0, num_rows: int | None = None) -> FieldSource:
         """With all bytes."""
         num_rows = self.num_rows(group) if num_rows is None else num_rows
-        leaves: dict[int, NestedLeaf] = {}
-        for index in range(self.field(column).first_leaf, self.field(column).leaf_stop):
-            chunk = self.version.chunk(group, index)
-            leaves[index] = NestedLeaf(self.metadata.schema.leaves[index], chunk, num_rows, paged=False)
-            leaves[index].feed(self.bytes_of(chunk))
-        return FieldSource(self.version, self.field(column), leaves, num_rows, self.extensions)
+        sources: dict[int, PagedSource | StreamedSource | NestedLeaf] = {}
+        for leaf in range(self.field(column).first_leaf, self.field(column).leaf_stop):
+            source = sources[leaf] = self.leaf_source(leaf, group, paged=False, num_rows=num_rows)
+            assert not isinstance(source, PagedSource)
+            source.feed(self.bytes_of(self.version.chunk(group, leaf)))
+        return self.joined(column, sources, num_rows)

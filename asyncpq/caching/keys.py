@@ -7,31 +7,29 @@ object by its place, and leads to the validator that was current when it was las
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from asyncpq.storage.base import Validator
 
-# "part" is a piece of a column chunk whose pages are not known: it is shared in flight, never kept
+# "part" is a piece of a column chunk whose pages are not known: it is shared in flight, never kept.
+# "learnt" are page locations that such a chunk told: they are no bytes of the object, and stay in memory.
 PartKind = Literal[
     "tail",
+    "footer",
     "column_index",
     "offset_index",
+    "learnt",
     "bloom_filter",
     "dictionary",
     "page",
     "part",
-    "decoded_dictionary",
-    "decoded_page",
 ]
 
 
-# A chunk of one page has the bytes of that page, but is not one: a part is never taken for a decoded page.
-_DECODED: dict[PartKind, PartKind] = {"dictionary": "decoded_dictionary", "page": "decoded_page"}
-
-
 class ContentKey(NamedTuple):
-    """Key of one cached part.
+    """Key of one cached part. Memory holds its bytes, or what they were parsed or decoded to; other tiers bytes.
 
     Attributes:
         version: 16 bytes naming the object's version (see :func:`version_digest`).
@@ -43,11 +41,6 @@ class ContentKey(NamedTuple):
     kind: PartKind
     start: int
     stop: int
-
-    @property
-    def decoded(self) -> ContentKey:
-        """Under which memory keeps a page or dictionary once it is decoded; of other parts the key itself."""
-        return ContentKey(self.version, _DECODED.get(self.kind, self.kind), self.start, self.stop)
 
     def encode(self) -> bytes:
         """32 bytes for tiers outside this process."""
@@ -61,20 +54,38 @@ class PointerKey(NamedTuple):
     namespace: str
     identity: str
 
+    def encode(self) -> bytes:
+        """32 bytes for tiers outside this process; no content key has the same."""
+        return _digest_texts(b"asyncpq pointer key\0", self.namespace, self.identity).digest()
+
 
 @dataclass(slots=True)
 class Pointer:
-    """The last validator seen, and when (``time.monotonic()`` seconds)."""
+    """The last validator seen, and when (``time.monotonic()`` seconds).
+
+    Attributes:
+        validator: what the object had.
+        validated_at: when a request was sent whose answer said so; minus infinity if that is not known.
+        told_at: when the tiers outside this process were last told.
+    """
 
     validator: Validator
     validated_at: float
+    told_at: float = -math.inf
 
 
 def version_digest(namespace: str, identity: str, validator: Validator) -> bytes:
     """16 bytes that name one version of one object as one namespace sees it."""
-    digest = hashlib.sha256()
-    for part in (namespace.encode(), identity.encode("utf-8", "surrogateescape")):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
+    digest = _digest_texts(b"", namespace, identity)
     digest.update(validator.digest())
     return digest.digest()[:16]
+
+
+def _digest_texts(prefix: bytes, *texts: str) -> hashlib._Hash:
+    """A digest in which no two lists of texts meet: each is preceded by its length."""
+    digest = hashlib.sha256(prefix)
+    for text in texts:
+        part = text.encode("utf-8", "surrogateescape")
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest

@@ -19,11 +19,12 @@ T = TypeVar("T")
 class Flight(Generic[T]):
     """One running fetch and the number of reads that wait for it."""
 
-    __slots__ = ("_waiters", "task")
+    __slots__ = ("_gates", "_waiters", "task")
 
     def __init__(self, task: asyncio.Task[T]) -> None:
         self.task = task
         self._waiters = 0
+        self._gates: list[_Gate] = []
 
     def join(self) -> None:
         """Count a waiter from now on; pair with :meth:`leave`. Joining before the first await keeps
@@ -37,14 +38,47 @@ class Flight(Generic[T]):
 
     async def wait(self) -> T:
         """The flight's result, for a reader that has joined."""
+        await landing((self,))
         task = self.task
-        if not task.done():
-            # asyncio.wait leaves the task running when this waiter is cancelled
-            await asyncio.wait((task,))
         if task.cancelled():
             # only close() cancels a flight that has waiters
             raise UsageError("the session was closed while this read was under way")
         return task.result()
+
+    def pass_gate(self, gate: _Gate) -> None:
+        """Have ``gate`` told when the flight has landed."""
+        self._gates.append(gate)
+
+    def landed(self) -> None:
+        """The task has ended."""
+        failed = self.task.cancelled() or self.task.exception() is not None
+        for gate in self._gates:
+            gate.count -= 1
+            if (gate.count == 0 or failed) and not gate.future.done():
+                gate.future.set_result(None)
+
+
+class _Gate:
+    """Opens once ``count`` flights have landed, or one has failed."""
+
+    __slots__ = ("count", "future")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+async def landing(flights: Iterable[Flight[Any]]) -> None:
+    """Until all of ``flights``, which the caller has joined, have landed, or one of them has failed.
+
+    Cancelled, it leaves them flying, as :func:`asyncio.wait` does; that makes several futures and callbacks for each.
+    """
+    pending = [flight for flight in flights if not flight.task.done()]
+    if pending:
+        gate = _Gate(len(pending))
+        for flight in pending:
+            flight.pass_gate(gate)
+        await gate.future
 
 
 class SingleFlight:
@@ -73,8 +107,7 @@ class SingleFlight:
             for key in names:
                 if self._flights.get(key) is flight:
                     del self._flights[key]
-            if not task.cancelled():
-                task.exception()  # taken by the waiters; without any, nobody asked for it
+            flight.landed()  # which takes the exception: without waiters, nobody asked for it
 
         task.add_done_callback(landed)
         return flight

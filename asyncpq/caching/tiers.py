@@ -6,10 +6,15 @@ return was verified by them (version, checksum, authentication): a doubtful entr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Protocol
 
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
+
+PENDING_BYTES = 64 << 20  # on their way into the tiers; what comes on top of that is not kept there
+PENDING_PUTS = 256  # and so many puts: small ones cost a tier more than their bytes
+FLUSH_S = 2.0  # what is on its way into the tiers gets this long when they are closed
 
 
 class CacheTier(Protocol):
@@ -18,6 +23,10 @@ class CacheTier(Protocol):
     A tier that fails answers as if it were empty and does not raise: it must never cost a read its
     rows.
     """
+
+    @property
+    def name(self) -> str:
+        """ "disk" or "shared", for metrics."""
 
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
         """One multi-get: the bytes of each key, or None."""
@@ -33,18 +42,89 @@ class CacheTier(Protocol):
     async def close(self) -> None: ...
 
 
-async def look_up(tiers: Sequence[CacheTier], keys: Sequence[ContentKey]) -> dict[ContentKey, bytes]:
-    """Ask each tier for what the tiers above it did not have; what a lower tier had is put above it."""
-    found: dict[ContentKey, bytes] = {}
-    missing = list(keys)
-    for depth, tier in enumerate(tiers):
-        if not missing:
-            break
-        values = await tier.get_many(missing)
-        hits = {key: value for key, value in zip(missing, values, strict=True) if value is not None}
-        for upper in tiers[:depth]:
+class Tiers:
+    """The tiers of one session, nearest first. Belongs to one event loop."""
+
+    def __init__(self, tiers: Sequence[CacheTier]) -> None:
+        self._tiers = tuple(tiers)
+        self._pending_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._tiers)
+
+    async def get_many(self, keys: Sequence[ContentKey]) -> tuple[dict[ContentKey, bytes], dict[str, int]]:
+        """Ask each tier for what the tiers above it did not have; what a lower tier had is put above it.
+
+        Returns:
+            The bytes that were found, and how many entries of them by the name of the tier.
+        """
+        found: dict[ContentKey, bytes] = {}
+        hits_by_tier: dict[str, int] = {}
+        missing = list(keys)
+        for depth, tier in enumerate(self._tiers):
+            if not missing:
+                break
+            values = await tier.get_many(missing)
+            hits = {key: value for key, value in zip(missing, values, strict=True) if value is not None}
             if hits:
-                await upper.put_many(hits)
-        found.update(hits)
-        missing = [key for key in missing if key not in hits]
-    return found
+                hits_by_tier[tier.name] = len(hits)
+                self._put(self._tiers[:depth], hits)
+                found.update(hits)
+                missing = [key for key in missing if key not in hits]
+        return found, hits_by_tier
+
+    def put_many(self, entries: Mapping[ContentKey, bytes]) -> None:
+        """Have ``entries`` kept in every tier, some time after this call."""
+        self._put(self._tiers, entries)
+
+    def _put(self, tiers: Sequence[CacheTier], entries: Mapping[ContentKey, bytes]) -> None:
+        size = sum([len(value) for value in entries.values()])
+        if tiers and entries and len(self._tasks) < PENDING_PUTS and self._pending_bytes + size <= PENDING_BYTES:
+            self._pending_bytes += size
+            self._soon(self._put_all(tiers, entries, size))
+
+    async def _put_all(self, tiers: Sequence[CacheTier], entries: Mapping[ContentKey, bytes], size: int) -> None:
+        try:
+            for tier in tiers:
+                await tier.put_many(entries)
+        finally:
+            self._pending_bytes -= size
+
+    async def get_pointer(self, key: PointerKey) -> Pointer | None:
+        """The nearest tier's, which every tier above it may serve from now on."""
+        for depth, tier in enumerate(self._tiers):
+            pointer = await tier.get_pointer(key)
+            if pointer is not None:
+                for upper in self._tiers[:depth]:
+                    self._soon(upper.put_pointer(key, pointer))
+                return pointer
+        return None
+
+    def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
+        """Have the pointer kept in every tier, some time after this call."""
+        for tier in self._tiers if len(self._tasks) < PENDING_PUTS else ():
+            self._soon(tier.put_pointer(key, pointer))
+
+    async def drop_pointer(self, key: PointerKey) -> None:
+        for tier in self._tiers:
+            await tier.drop_pointer(key)
+
+    def _soon(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Let what is on its way arrive, for a moment; then close the tiers. Idempotent."""
+        try:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=FLUSH_S)
+        finally:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+            for tier in self._tiers:
+                await tier.close()

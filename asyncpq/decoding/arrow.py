@@ -11,6 +11,7 @@ import base64
 import binascii
 import io
 from collections.abc import Sequence
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,31 +54,9 @@ def typed_error(error: Exception, what: str) -> AsyncpqError:
     return CorruptFileError(f"{what}: {error}")
 
 
-def read_table(file: bytes, *, verify_crc: bool, as_dictionary: Sequence[str] = ()) -> pa.Table:
-    """Decode a Parquet file of one column in memory.
-
-    Args:
-        file: the whole file.
-        verify_crc: check the pages' CRCs where they have them.
-        as_dictionary: dotted paths of byte array leaves that are to come as dictionary arrays.
-
-    Raises:
-        CorruptFileError: pyarrow cannot decode the pages.
-        UnsupportedFeatureError: pyarrow does not implement an encoding, codec or type in it.
-    """
-    try:
-        reader = pq.ParquetFile(
-            pa.BufferReader(file),
-            pre_buffer=False,
-            page_checksum_verification=verify_crc,
-            read_dictionary=as_dictionary or None,
-        )
-        table = reader.read(use_threads=False)
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise typed_error(error, "pages cannot be decoded") from error
-    if table.num_columns != 1:  # pyarrow skips schema fields of an unexpected Thrift type
-        raise CorruptFileError("the column's schema element is malformed")
-    return table
+def read_column(file: bytes, *, verify_crc: bool) -> pa.ChunkedArray:
+    """Decode a Parquet file in memory that has one leaf, as :func:`read_leaves` does."""
+    return read_leaves(file, [(0,)], verify_crc=verify_crc)[0]
 
 
 def read_leaves(
@@ -86,14 +65,17 @@ def read_leaves(
     """Decode leaves of a Parquet file in memory whose schema is one top-level field.
 
     Args:
-        file, verify_crc, as_dictionary: as for :func:`read_table`.
+        file: the whole file.
         groups: ordinals of the leaves that make one array, for each array.
+        verify_crc: check the pages' CRCs where they have them.
+        as_dictionary: dotted paths of byte array leaves that are to come as dictionary arrays.
 
     Returns:
         For each group the field cut to its leaves.
 
     Raises:
-        As :func:`read_table`.
+        CorruptFileError: pyarrow cannot decode the pages.
+        UnsupportedFeatureError: pyarrow does not implement an encoding, codec or type in them.
     """
     try:
         reader = pq.ParquetFile(
@@ -176,13 +158,18 @@ def read_schema_of(footer_file: bytes, leaves: Sequence[int]) -> pa.Schema:
         raise typed_error(error, "the schema cannot be understood") from error
 
 
+def encode_schema(schema: pa.Schema) -> bytes:
+    """The value of ``ARROW:schema`` that stands for ``schema``."""
+    return base64.b64encode(schema.serialize().to_pybytes())
+
+
 def compress(codec: str, data: bytes | pa.Buffer) -> bytes:
     """``data`` compressed by one of Arrow's codecs, quickly."""
     level = 1 if codec in ("brotli", "gzip", "zstd") else None
     return bytes(pa.Codec(codec, compression_level=level).compress(data, asbytes=True))
 
 
-def decompress(codec: str, data: pa.Buffer, size: int, *, column: str) -> pa.Buffer:
+def decompress(codec: str, data: memoryview | bytes, size: int, *, column: str) -> bytes:
     """``data`` decompressed by one of Arrow's codecs to ``size`` bytes.
 
     Where less comes out, the rest is not filled, and nothing says so.
@@ -191,7 +178,7 @@ def decompress(codec: str, data: pa.Buffer, size: int, *, column: str) -> pa.Buf
         CorruptFileError: it cannot be decompressed.
     """
     try:
-        return pa.Codec(codec).decompress(data, decompressed_size=size)
+        return cast("bytes", pa.Codec(codec).decompress(data, decompressed_size=size, asbytes=True))
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise CorruptFileError(f"a page cannot be decompressed: {error}", column=column) from error
 

@@ -1,16 +1,14 @@
-"""Leaves -> rows: the decoded pages of each column, cut to the wanted rows of one row group.
+"""Leaves -> rows: the decoded pages of one leaf, cut to the wanted rows of one row group.
 
-A *column source* holds what was fetched of one top-level field of one row group, decodes only the
-pages that hold wanted rows, and gives Arrow arrays of exactly those rows. Sources of different
-columns have different page boundaries; rows are what they agree on.
+A *source* holds what was fetched of one leaf of one row group, decodes only the pages that hold
+wanted rows, and gives Arrow arrays of exactly those rows. Sources of different leaves have different
+page boundaries; rows are what they agree on.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -18,8 +16,9 @@ from asyncpq.decoding.arrow import typed_error
 from asyncpq.decoding.decoded_size import held_bytes, refuse
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
 from asyncpq.decoding.page import Dictionary, LeafArray, Page
+from asyncpq.decoding.page_queue import PageQueue
 from asyncpq.decoding.row_access import PackedPage
-from asyncpq.decoding.selection import join, take_rows
+from asyncpq.decoding.selection import FEW_ROWS, few_copied, join, take_rows
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.format.metadata import ColumnChunk
 from asyncpq.format.page_header import PageType, PageWalker
@@ -27,30 +26,12 @@ from asyncpq.format.page_index import OffsetIndex
 from asyncpq.pruning.row_ranges import RowRanges
 
 _RUN_BYTES = 16 << 20  # compressed pages decoded in one splice
-_FEW_ROWS = 8  # are picked from their pages one by one
 
 _Run: TypeAlias = "list[Page] | LeafArray | PackedPage"
 
 
-class ColumnSource(Protocol):
-    """One top-level field of one row group."""
-
-    @property
-    def rows_available(self) -> int:
-        """Rows from the row group's start that can be selected with what has arrived."""
-
-    def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
-        """The values of exactly ``rows``, all of which have arrived, in order."""
-
-    def discard_before(self, row: int) -> None:
-        """Rows before ``row`` will not be selected again."""
-
-    @property
-    def pages_decoded(self) -> int: ...
-
-
-class PagedSource:
-    """A flat leaf whose pages are known one by one.
+class PagedSource(PageQueue["Page | LeafArray | PackedPage"]):
+    """A leaf that is not repeated, whose pages are known one by one.
 
     Args:
         decoder: of the leaf.
@@ -69,42 +50,22 @@ class PagedSource:
         *,
         keep: Callable[[LeafArray | PackedPage], None] | None = None,
     ) -> None:
+        super().__init__(num_rows)
         self._decoder = decoder
         self._chunk = chunk
-        self._num_rows = num_rows
         self._keep = keep
-        self._pages: list[Page | LeafArray | PackedPage] = []
-        self._first_rows: list[int] = []
-        self._arrived: set[int] = set()
-        self._expected: deque[int] = deque()  # first rows of pages that will come, ascending
         self._last: LeafArray | None = None  # the run decoded last may reach into the next selection
         self.dictionary: Dictionary | None = None
         self.pages_decoded = 0
 
     @property
-    def rows_available(self) -> int:
-        return self._expected[0] if self._expected else self._num_rows
-
-    def expect(self, first_row: int) -> None:
-        """The page that begins at ``first_row`` will come; told in row order, before it does."""
-        self._expected.append(first_row)
-
-    @property
     def has_dictionary(self) -> bool:
         return self.dictionary is not None
 
-    def has(self, first_row: int) -> bool:
-        """Whether the page that begins at ``first_row`` has come."""
-        return first_row in self._arrived
-
-    def add(self, page: Page | LeafArray | PackedPage) -> None:
-        """A page has come, or was decoded before; pages come in row order."""
-        first_row = page.first_row
-        self._pages.append(page)
-        self._first_rows.append(first_row)
-        self._arrived.add(first_row)
-        if self._expected and self._expected[0] == first_row:
-            self._expected.popleft()
+    def add_dictionary(self, page: bytes, limits: DecodeLimits) -> Dictionary:
+        """The dictionary page has come; returns what is in it."""
+        self.dictionary = dictionary = self._decoder.decode_dictionary(self._chunk, page, limits)
+        return dictionary
 
     def select(self, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
         try:
@@ -127,7 +88,7 @@ class PagedSource:
             if here:
                 pieces.append(self._pick(last, here, limits))
                 need = rows.clip(last.stop_row, rows.stop)
-        few = need.num_rows <= _FEW_ROWS
+        few = need.num_rows <= FEW_ROWS
         runs = self._runs(need, alone=few)
         for run in runs:
             picked = self._pick_few(run, need, limits) if few else None
@@ -187,46 +148,35 @@ class PagedSource:
         runs: list[_Run] = []
         run: list[Page] = []
         size = 0
-        following = 0
-        for start, end in rows:
-            position = max(bisect_right(self._first_rows, start) - 1, following)
-            stop = max(bisect_left(self._first_rows, end), position)
-            following = stop
-            for page in self._pages[position:stop]:
-                if page.stop_row <= start:
-                    continue
-                if isinstance(page, PackedPage) and not alone:
-                    page = page.page
-                if not isinstance(page, Page):
-                    runs.append(page)
-                    run = []
-                elif run and not alone and page.first_row == run[-1].stop_row and size + len(page.data) <= _RUN_BYTES:
-                    run.append(page)
-                    size += len(page.data)
-                else:
-                    run = [page]
-                    runs.append(run)
-                    size = len(page.data)
+        for page in self.holding(rows):
+            if isinstance(page, PackedPage) and not alone:
+                page = page.page
+            if not isinstance(page, Page):
+                runs.append(page)
+                run = []
+            elif run and not alone and page.first_row == run[-1].stop_row and size + len(page.data) <= _RUN_BYTES:
+                run.append(page)
+                size += len(page.data)
+            else:
+                run = [page]
+                runs.append(run)
+                size = len(page.data)
         return runs
 
     def _pick(self, array: LeafArray, rows: RowRanges, limits: DecodeLimits) -> pa.Array:
         values = take_rows(array.values, rows, array.first_row)
-        if array.dictionary is None and rows.num_rows <= _FEW_ROWS:
-            values = pa.concat_arrays([values])  # a slice holds on to its page: few rows leave it
-        return self._decoder.dense(array._replace(values=values), limits)
+        if array.dictionary is None:
+            values = few_copied(values)
+        return self._decoder.dense(LeafArray(array.first_row, values, array.dictionary), limits)
 
     def discard_before(self, row: int) -> None:
-        position = bisect_right(self._first_rows, row)
-        while position and self._pages[position - 1].stop_row > row:
-            position -= 1
-        if position:
-            del self._pages[:position], self._first_rows[:position]
+        super().discard_before(row)
         if self._last is not None and self._last.stop_row <= row:
             self._last = None
 
 
 class StreamedSource:
-    """A flat leaf without known page locations: page headers are walked as the chunk's bytes come.
+    """A leaf that is not repeated, without known page locations: page headers are walked as the chunk's bytes come.
 
     ``keep`` is called with (start, stop, page or decoded dictionary), bytes of the object, for the reads
     that will know the locations.
@@ -282,8 +232,7 @@ class StreamedSource:
     def _feed(self, data: bytes) -> None:
         for page in self._walker.feed(data):
             if page.header.type == PageType.DICTIONARY_PAGE:
-                dictionary = self._decoder.decode_dictionary(self._chunk, bytes(page.data), self._limits)
-                self._pages.dictionary = dictionary
+                dictionary = self._pages.add_dictionary(page.data, self._limits)
                 self._first_page = page.offset + len(page.data)
                 if self._keep is not None:
                     self._keep(page.offset, self._first_page, dictionary)
@@ -295,10 +244,9 @@ class StreamedSource:
                     raise CorruptFileError(
                         f"pages hold more than the row group's {self._num_rows} rows", column=self._decoder.leaf.dotted
                     )
-                content = bytes(page.data)
-                self._pages.add(Page(content, self._next_row, rows))
+                self._pages.add(Page(page.data, self._next_row, rows))
                 if self._keep is not None:
-                    self._keep(page.offset, page.offset + len(content), content)
+                    self._keep(page.offset, page.offset + len(page.data), page.data)
                 self._offsets.append(page.offset)
                 self._sizes.append(len(page.data))
                 self._first_rows.append(self._next_row)

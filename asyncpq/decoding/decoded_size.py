@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import decompress, read_table
+from asyncpq.decoding.arrow import decompress, read_column
 from asyncpq.decoding.splice import (
     CODEC_NAMES,
     DICTIONARY_ENCODINGS,
@@ -34,7 +34,8 @@ from asyncpq.format.thrift import CompactReader, CompactWriter
 ENCODING_DELTA_BINARY_PACKED = 5
 ENCODING_DELTA_BYTE_ARRAY = 7
 LEVEL_BITS = 16  # pyarrow holds levels as int16 while it decodes
-_OFFSET_BITS = 33  # of a list: its offset and its validity
+_SMALL_BYTES = 4096  # whole buffers are counted up to here: which part of them is used takes longer to tell
+OFFSET_BITS = 33  # of a list: its offset and its validity
 
 
 def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
@@ -48,7 +49,10 @@ def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
 
 def held_bytes(array: pa.Array) -> int:
     """Bytes that ``array`` holds for itself: indices, but not a dictionary that others share."""
-    return int((array.indices if isinstance(array, pa.DictionaryArray) else array).nbytes)
+    if isinstance(array, pa.DictionaryArray):
+        array = array.indices
+    buffers: int = array.get_total_buffer_size()
+    return buffers if buffers <= _SMALL_BYTES else int(array.nbytes)
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:
@@ -101,6 +105,17 @@ def taken_bytes(dictionary: pa.Array, indices: pa.Array, kind: pa.DataType) -> i
     return size
 
 
+def largest_value(values: pa.Array) -> int:
+    """Bytes of the largest of ``values`` that differ in size; 0 for values of other types."""
+    if not has_lengths(values.type) or len(values) == 0:
+        return 0
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if pa.types.is_binary_view(values.type) or pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_binary())
+    return int(pc.max(pc.binary_length(values)).as_py() or 0)
+
+
 # -- DELTA_BYTE_ARRAY -------------------------------------------------------------------------------
 
 
@@ -117,7 +132,7 @@ def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int
     if codec != Codec.UNCOMPRESSED and (codec == Codec.LZ4 or codec not in CODEC_NAMES):
         return header.num_values * header.uncompressed_size
     values = _encoded_values(page, header, leaf, codec)
-    reader = CompactReader(values[:32].to_pybytes())
+    reader = CompactReader(values[:32])
     reader.varint()  # block size
     reader.varint()  # miniblocks in a block
     count = reader.varint()
@@ -127,8 +142,8 @@ def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int
         return 0
     writer = CompactWriter()
     writer.field_i32(1, PageType.DATA_PAGE)
-    writer.field_i32(2, values.size)
-    writer.field_i32(3, values.size)
+    writer.field_i32(2, len(values))
+    writer.field_i32(3, len(values))
     writer.begin_struct(5)
     writer.field_i32(1, count)
     writer.field_i32(2, ENCODING_DELTA_BINARY_PACKED)
@@ -136,36 +151,36 @@ def prefix_bytes(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> int
     writer.field_i32(4, ENCODING_RLE)
     writer.end_struct()
     file = _PREFIX_LENGTHS.splice(b"", [writer.getvalue(), values], num_values=count, num_rows=count)
-    lengths = read_table(file, verify_crc=False).column(0)
+    lengths = read_column(file, verify_crc=False)
     if pc.min(lengths).as_py() < 0:
         raise CorruptFileError("a prefix length is negative", column=leaf.dotted)
     return int(pc.sum(lengths).as_py())
 
 
-def _encoded_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> pa.Buffer:
+def _encoded_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> bytes:
     """The part of a data page behind its levels, decompressed."""
-    payload = pa.py_buffer(page).slice(header.header_size)
+    payload = memoryview(page)[header.header_size :]
     size = header.uncompressed_size
     compressed = header.is_compressed and codec != Codec.UNCOMPRESSED
     start = 0
     if header.type is PageType.DATA_PAGE_V2:
         levels = (header.rep_levels_bytes or 0) + (header.def_levels_bytes or 0)
-        if not 0 <= levels <= min(size, payload.size):
+        if not 0 <= levels <= min(size, len(payload)):
             raise CorruptFileError(f"a page of {size} bytes has {levels} bytes of levels", column=leaf.dotted)
-        payload, size = payload.slice(levels), size - levels
-    values = decompress(CODEC_NAMES[codec], payload, size, column=leaf.dotted) if compressed else payload
+        payload, size = payload[levels:], size - levels
+    values = decompress(CODEC_NAMES[codec], payload, size, column=leaf.dotted) if compressed else bytes(payload)
     if header.type is PageType.DATA_PAGE:
         for encoding, level in (
             (header.rep_encoding, leaf.max_repetition_level),
             (header.def_encoding, leaf.max_definition_level),
         ):
             if level and encoding == ENCODING_RLE:
-                start += 4 + int.from_bytes(values[start : start + 4].to_pybytes(), "little")
+                start += 4 + int.from_bytes(values[start : start + 4], "little")
             elif level:  # BIT_PACKED, deprecated
                 start += (header.num_values * level.bit_length() + 7) // 8
-            if start > values.size:
+            if start > len(values):
                 raise CorruptFileError("a page ends inside its levels", column=leaf.dotted)
-    return values.slice(start)
+    return values[start:]
 
 
 # -- nested fields ----------------------------------------------------------------------------------
@@ -191,7 +206,7 @@ def leaf_bounds(
         kind, slots: from :func:`leaf_types`.
         limit: where a coarse bound is below it, no exact one is sought.
     """
-    bits = value_bits(kind) + 1 + 2 * LEVEL_BITS + _OFFSET_BITS * leaf.max_repetition_level
+    bits = value_bits(kind) + 1 + 2 * LEVEL_BITS + OFFSET_BITS * leaf.max_repetition_level
     proven = chunk.num_values * bits // 8
     indexed = repeated = 0
     dictionary: Page | None = None
@@ -229,11 +244,11 @@ def _largest_value(dictionary: Page, leaf: Leaf, chunk: ColumnChunk) -> int:
         dictionary.data[header.header_size :],
         num_values=header.num_values,
         uncompressed_size=header.uncompressed_size,
-        optional=False,
+        level=0,
     )
     template = _required_template(PhysicalType.BYTE_ARRAY, chunk.codec, ENCODING_PLAIN)
     count = header.num_values
-    values = read_table(template.splice(b"", [page], num_values=count, num_rows=count), verify_crc=False).column(0)
+    values = read_column(template.splice(b"", [page], num_values=count, num_rows=count), verify_crc=False)
     return int(pc.max(pc.binary_length(values)).as_py() or 0)
 
 

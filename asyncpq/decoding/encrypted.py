@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import decryption_error, open_encrypted
-from asyncpq.decoding.decoded_size import refuse
+from asyncpq.decoding.decoded_size import leaf_bounds, leaf_types, refuse
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.nested_leaf import NestedLeaf
 from asyncpq.decoding.selection import join
-from asyncpq.decoding.types import projected_field
+from asyncpq.decoding.types import field_types, projected_field
 from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.footer import MAGIC, TRAILER_BYTES
@@ -124,7 +124,13 @@ class FileDecryption:
 
 
 class EncryptedFieldSource(FieldSource):
-    """A field of an encrypted file: whole column chunks, decrypted and decoded by pyarrow."""
+    """A field of an encrypted file: whole column chunks, decrypted and decoded by pyarrow.
+
+    ``max_decoded_bytes`` refuses before anything is decoded what the footer claims and what as many values
+    take at least: all of a column whose values are of fixed size. What dictionary indices, prefixes or nulls
+    in lists of fixed size stand for is only known to who can decrypt the pages, which is pyarrow: that is
+    counted once it has been decoded, one row group at a time.
+    """
 
     def __init__(
         self,
@@ -141,9 +147,11 @@ class EncryptedFieldSource(FieldSource):
     def _decode_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
         name, version, decryption = self._field.name, self._version, self._version.decryption
         read = [self._leaves[leaf] for leaf in leaves]
+        limit = limits.max_decoded_bytes
         claimed = sum(leaf.chunk.total_uncompressed_size for leaf in read)
-        if claimed > limits.max_decoded_bytes:
-            raise refuse("an encrypted column", claimed, limits.max_decoded_bytes, name)
+        least = max(claimed, self._least_bytes(read, limit))
+        if least > limit:
+            raise refuse("an encrypted column", least, limit, name)
         if not isinstance(decryption, FileDecryption):
             raise UnsupportedFeatureError("the column is encrypted", column=name)
         pieces = [(leaf.chunk.start, b"".join(leaf.parts)) for leaf in read]
@@ -159,11 +167,20 @@ class EncryptedFieldSource(FieldSource):
             raise UnsupportedFeatureError("an encrypted column whose name occurs twice", column=name)
         if table.num_rows != self._num_rows:
             raise CorruptFileError(f"a row group of {self._num_rows} rows holds {table.num_rows}", column=name)
-        if table.nbytes > limits.max_decoded_bytes:
-            raise refuse("an encrypted column", table.nbytes, limits.max_decoded_bytes, name)
+        if table.nbytes > limit:
+            raise refuse("an encrypted column", table.nbytes, limit, name)
         self.pages_decoded += 1
         column = table.column(0)
         kind = projected_field(version, Projection(self._field.index, leaves), self._extensions).type
         if column.type != kind:  # an extension type that is not allowed
             column = column.cast(kind)
         return join(column.chunks, kind)
+
+    def _least_bytes(self, read: Sequence[NestedLeaf], limit: int) -> int:
+        """What as many values and levels as the footer tells take, whatever they are."""
+        (kind,) = field_types(self._version, [self._field.index], self._extensions)
+        kinds = leaf_types(kind.arrow.type)
+        first = self._field.first_leaf
+        if len(kinds) != self._field.leaf_stop - first:
+            return 0
+        return sum(leaf_bounds(leaf.leaf, leaf.chunk, (), *kinds[leaf.leaf.index - first], limit)[0] for leaf in read)

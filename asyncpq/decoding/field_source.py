@@ -9,12 +9,13 @@ from itertools import accumulate
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import read_leaves, typed_error
-from asyncpq.decoding.decoded_size import leaf_bounds, leaf_types, nested_bytes, refuse
+from asyncpq.decoding.assemble import PagedSource, StreamedSource
+from asyncpq.decoding.decoded_size import held_bytes, leaf_bounds, leaf_types, nested_bytes, refuse
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.nested_leaf import LeafPages, NestedLeaf
 from asyncpq.decoding.nested_merge import Part, merge
 from asyncpq.decoding.nested_splice import FieldTemplate
-from asyncpq.decoding.selection import join, take_rows
+from asyncpq.decoding.selection import few_copied, join, take_rows
 from asyncpq.decoding.types import field_template, field_types, projected_field
 from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
 from asyncpq.fetching.indexes import own_offset_index
@@ -22,14 +23,13 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Field, PhysicalType, Projection, Repetition
 from asyncpq.pruning.row_ranges import RowRanges
 
-_FEW_ROWS = 8  # are copied: slices of their pages would hold on to all of them
-
 
 class FieldSource:
-    """A field whose leaves come page by page or as whole column chunks.
+    """A field that is not one flat column.
 
-    Leaves in lists or in groups that may be null are decoded one by one, and merged, which holds them to each
-    other; those whose pages hold other rows, too.
+    Leaves with just structs above them have sources of their own. Of the others, which come page by page or
+    as whole column chunks, those in lists or in groups that may be null are decoded one by one; those whose
+    pages hold other rows, too. All are merged, which holds them to each other.
 
     Args:
         version: the file.
@@ -37,6 +37,7 @@ class FieldSource:
         leaves: what was fetched of those of its leaves that are read, by ordinal in the schema.
         num_rows: rows of the row group.
         extensions: allowed extension types.
+        alone: sources of leaves that are not among ``leaves``.
     """
 
     def __init__(
@@ -46,13 +47,15 @@ class FieldSource:
         leaves: Mapping[int, NestedLeaf],
         num_rows: int,
         extensions: frozenset[str],
+        alone: Mapping[int, PagedSource | StreamedSource] | None = None,
     ) -> None:
         self._version = version
         self._field = field
         self._leaves = leaves
+        self._alone = alone or {}
         self._num_rows = num_rows
         self._extensions = extensions
-        self._whole: dict[tuple[int, ...], pa.Array] = {}  # leaves read as whole chunks, decoded
+        self._whole: dict[tuple[tuple[int, ...], bool], pa.Array] = {}  # leaves read as whole chunks, decoded
         self.pages_decoded = 0
 
     def select(self, rows: RowRanges, limits: DecodeLimits, leaves: Sequence[int] | None = None) -> pa.Array:
@@ -64,30 +67,40 @@ class FieldSource:
             ResourceLimitError: they would decode to more bytes than allowed.
         """
         try:
-            return self._select(rows, limits, tuple(self._leaves if leaves is None else leaves))
+            wanted = sorted({*self._leaves, *self._alone}) if leaves is None else leaves
+            return self._select(rows, limits, tuple(wanted))
         except AsyncpqError as error:
             raise error.locate(column=self._field.name) from error.__cause__
         except (pa.ArrowException, OverflowError) as error:
             raise typed_error(error, "pages cannot be put together").locate(column=self._field.name) from error
 
     def _select(self, rows: RowRanges, limits: DecodeLimits, leaves: tuple[int, ...]) -> pa.Array:
-        paged = tuple([leaf for leaf in leaves if self._leaves[leaf].paged])
-        whole = tuple([leaf for leaf in leaves if leaf not in paged])
-        if not paged:
-            return take_rows(self._whole_chunks(whole, limits), rows, 0)
+        parts: list[Part] = []
+        for leaf in leaves:
+            if leaf in self._alone:
+                array = self._alone[leaf].select(rows, limits)
+                parts.append(Part((leaf,), array))
+                limits = limits._replace(max_decoded_bytes=max(0, limits.max_decoded_bytes - held_bytes(array)))
+        paged = [leaf for leaf in leaves if leaf in self._leaves and self._leaves[leaf].paged]
+        whole = tuple([leaf for leaf in leaves if leaf in self._leaves and not self._leaves[leaf].paged])
         pages = {leaf: self._leaves[leaf].pages_of(rows, limits) for leaf in paged}
+        groups = self._groups(pages)
+        as_storage = bool(parts) or len(groups) + bool(whole) > 1
+        if groups:
+            arrays = self._decode(pages, groups, limits, as_storage=as_storage)
+            for group, array in zip(groups, arrays, strict=True):
+                positions = _positions(rows, pages[group[0]].rows)
+                parts.append(Part(tuple(group), few_copied(take_rows(array, positions, 0))))
+        if whole:
+            parts.append(Part(whole, take_rows(self._whole_chunks(whole, limits, as_storage=as_storage), rows, 0)))
+        return self._merged(parts, leaves) if as_storage else parts[0].array
+
+    def _groups(self, pages: Mapping[int, LeafPages]) -> list[list[int]]:
+        """Leaves that are decoded together: those whose pages hold the same rows, and see :meth:`_alone_in`."""
         groups: dict[tuple[RowRanges, int | None], list[int]] = {}
         for leaf, some in pages.items():
             groups.setdefault((some.rows, self._alone_in(leaf)), []).append(leaf)
-        alone = len(groups) == 1 and not whole
-        arrays = self._decode(pages, list(groups.values()), limits, as_storage=not alone)
-        parts: list[Part] = []
-        for ((held, _), group), array in zip(groups.items(), arrays, strict=True):
-            array = take_rows(array, _positions(rows, held), 0)
-            parts.append(Part(tuple(group), pa.concat_arrays([array]) if rows.num_rows <= _FEW_ROWS else array))
-        if whole:
-            parts.append(Part(whole, take_rows(self._whole_chunks(whole, limits, as_storage=True), rows, 0)))
-        return parts[0].array if alone else self._merged(parts, leaves)
+        return list(groups.values())
 
     def _alone_in(self, leaf: int) -> int | None:
         """What leaves must share to be decoded together, beside their rows: None, or the leaf itself.
@@ -105,11 +118,12 @@ class FieldSource:
         target = projected_field(self._version, Projection(self._field.index, leaves), extensions)
         return merge(parts, kind.arrow.type, self._field.first_leaf, target.type)
 
-    def _whole_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool = False) -> pa.Array:
+    def _whole_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
         """All rows of leaves that came as whole chunks; decoded once."""
-        array = self._whole.get(leaves)
+        array = self._whole.get((leaves, as_storage))
         if array is None:
-            array = self._whole[leaves] = self._decode_chunks(leaves, limits, as_storage=as_storage)
+            array = self._decode_chunks(leaves, limits, as_storage=as_storage)
+            self._whole[leaves, as_storage] = array
         return array
 
     def _decode_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
@@ -117,14 +131,12 @@ class FieldSource:
         if claimed > limits.max_decoded_bytes:
             raise refuse("a nested column", claimed, limits.max_decoded_bytes, self._field.name)
         pages = {leaf: self._leaves[leaf].pages_of(RowRanges.all(self._num_rows), limits) for leaf in leaves}
-        groups: dict[int | None, list[int]] = {}
-        for leaf in leaves:
-            groups.setdefault(self._alone_in(leaf), []).append(leaf)
-        alone = len(groups) == 1
-        arrays = self._decode(pages, list(groups.values()), limits, as_storage=as_storage or not alone)
-        if alone:
+        groups = self._groups(pages)
+        as_storage = as_storage or len(groups) > 1
+        arrays = self._decode(pages, groups, limits, as_storage=as_storage)
+        if len(groups) == 1:
             return arrays[0]
-        parts = [Part(tuple(group), array) for group, array in zip(groups.values(), arrays, strict=True)]
+        parts = [Part(tuple(group), array) for group, array in zip(groups, arrays, strict=True)]
         return self._merged(parts, leaves, as_storage=as_storage)
 
     def _decode(

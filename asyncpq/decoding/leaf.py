@@ -1,4 +1,4 @@
-"""Pages of one flat leaf -> Arrow arrays."""
+"""Pages of one leaf that is not repeated -> Arrow arrays: a flat column, or a leaf in structs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import read_table, typed_error
-from asyncpq.decoding.decoded_size import (
-    ENCODING_DELTA_BYTE_ARRAY,
-    LEVEL_BITS,
-    prefix_bytes,
-    refuse,
-    taken_bytes,
-    value_bits,
-)
+from asyncpq.decoding.arrow import read_column, typed_error
+from asyncpq.decoding.decoded_size import largest_value
+from asyncpq.decoding.leaf_size import LeafSize
 from asyncpq.decoding.page import Dictionary, LeafArray, Page, check_crc_alike, page_header
-from asyncpq.decoding.plain import decode_plain, plain_width
-from asyncpq.decoding.row_access import PackedPage, open_page
+from asyncpq.decoding.plain import ENCODING_PLAIN, decode_plain, plain_width, present_values
+from asyncpq.decoding.row_access import PackedPage, common_length, packs_plain
 from asyncpq.decoding.selection import take
 from asyncpq.decoding.splice import (
     DICTIONARY_ENCODINGS,
@@ -29,10 +23,11 @@ from asyncpq.decoding.splice import (
     index_template,
     leaf_template,
 )
+from asyncpq.decoding.struct_path import in_structs, leaf_type, leaf_values
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata
 from asyncpq.format.page_header import PageHeader, PageType
-from asyncpq.format.schema import Leaf, PhysicalType
+from asyncpq.format.schema import Leaf
 
 
 class DecodeLimits(NamedTuple):
@@ -44,12 +39,12 @@ class DecodeLimits(NamedTuple):
 
 
 class LeafDecoder:
-    """Decodes pages of one flat leaf of one file.
+    """Decodes pages of one leaf of one file.
 
     Args:
         metadata: the file's footer.
-        leaf: a flat leaf.
-        arrow_type: the type pyarrow gives the leaf in this file.
+        leaf: one that is not repeated.
+        arrow_type: the type pyarrow gives the leaf's field in this file, cut to the leaf (see ``struct_path``).
         arrow_schema: value of ``ARROW:schema`` for a file of this leaf alone, where ``arrow_type``
             differs without it; else None.
     """
@@ -61,13 +56,12 @@ class LeafDecoder:
         self._arrow_schema = arrow_schema
         self._templates: dict[tuple[object, ...], FooterTemplate] = {}
         self._has_crc: dict[int, bool] = {}  # see check_crc_alike
-        self._plain_width = plain_width(leaf, arrow_type)
-        self._gives_dictionary = pa.types.is_dictionary(arrow_type)
-        self._has_lengths = leaf.physical_type == PhysicalType.BYTE_ARRAY
-        self._may_repeat = self._has_lengths or leaf.physical_type == PhysicalType.FIXED_LEN_BYTE_ARRAY
-        overhead = 1 + LEVEL_BITS if leaf.max_definition_level else 0  # of one row: validity, level
-        self._value_bits = overhead + value_bits(arrow_type)
-        self._index_bits = overhead + 32
+        self._depth = depth = len(leaf.path) - 1  # structs above the leaf
+        self._value_type = value_type = leaf_type(arrow_type, depth)
+        self._plain_width = plain_width(leaf, value_type)
+        self._gives_dictionary = pa.types.is_dictionary(value_type)
+        self._packs_plain = packs_plain(leaf, value_type)  # until a page shows values of several lengths
+        self._size = LeafSize(leaf, arrow_type, value_type)
 
     # -- dictionaries -----------------------------------------------------------------------------
 
@@ -88,13 +82,14 @@ class LeafDecoder:
             payload,
             num_values=header.num_values,
             uncompressed_size=header.uncompressed_size,
-            optional=self.leaf.max_definition_level > 0,
+            level=self.leaf.max_definition_level,
         )
-        self._check_size([header], [page], False, chunk, limits)
-        values = self._read(self._plain_template(chunk), b"", [data_page], header.num_values, limits)
+        self._size.check_pages([header], [page], False, chunk.codec, limits.max_decoded_bytes)
+        array = self._read(self._plain_template(chunk), b"", [data_page], header.num_values, limits)
+        values = leaf_values(array, self._depth)
         if self._gives_dictionary and pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
-        return Dictionary(values, identity_dictionary(chunk.codec, len(values)))
+        return Dictionary(values, identity_dictionary(chunk.codec, len(values)), largest_value(values))
 
     # -- pages ------------------------------------------------------------------------------------
 
@@ -118,12 +113,12 @@ class LeafDecoder:
                 headers[0],
                 self.leaf,
                 chunk.codec,
-                self.arrow_type,
+                self._value_type,
                 self._plain_width,
                 verify_crc=limits.verify_crc,
             )
             if values is not None:
-                return [LeafArray(page.first_row, values, None)]
+                return [LeafArray(page.first_row, in_structs(values, self.arrow_type, self._depth), None)]
         arrays: list[LeafArray] = []
         start = 0
         while start < len(pages):
@@ -132,7 +127,8 @@ class LeafDecoder:
             while stop < len(pages) and (headers[stop].encoding in DICTIONARY_ENCODINGS) == encoded:
                 stop += 1
             run = pages[start:stop]
-            self._check_size(headers[start:stop], [page.data for page in run], encoded, chunk, limits)
+            content = [page.data for page in run]
+            self._size.check_pages(headers[start:stop], content, encoded, chunk.codec, limits.max_decoded_bytes)
             arrays.append(self._decode_run(chunk, dictionary if encoded else None, run, encoded, limits))
             start = stop
         return arrays
@@ -141,12 +137,24 @@ class LeafDecoder:
         """The page for picking single rows, if it can be had without decoding all of it.
 
         Raises:
-            CorruptFileError: the page is not what header, index or footer say of it.
+            CorruptFileError: the page is not what header, index or footer say of it, or cannot be decompressed.
         """
         if self._gives_dictionary:
             return None
         header = self._data_header(page, chunk, limits)
-        return open_page(page, header, self.leaf, chunk, self.arrow_type, verify_crc=limits.verify_crc)
+        is_indices = header.encoding in DICTIONARY_ENCODINGS
+        if not is_indices and not (header.encoding == ENCODING_PLAIN and self._packs_plain):
+            return None
+        values = present_values(page.data, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc)
+        if values is None:
+            return None
+        if is_indices:
+            return PackedPage(page, values, -1)
+        length = common_length(values, header.num_values)
+        if length is None:
+            self._packs_plain = False  # nor will others open: they would be decompressed in vain
+            return None
+        return PackedPage(page, values, length)
 
     def pick(self, packed: PackedPage, dictionary: Dictionary | None, rows: Sequence[int]) -> pa.Array | None:
         """The values of a few ascending ``rows`` of an opened page; None if the page has to be decoded.
@@ -157,14 +165,14 @@ class LeafDecoder:
         if self._gives_dictionary:
             return None
         if not packed.is_indices:
-            return packed.byte_arrays(rows, self.arrow_type)
+            return in_structs(packed.byte_arrays(rows, self._value_type), self.arrow_type, self._depth)
         indices = packed.indices(rows)
         if indices is None or dictionary is None:
             return None
         try:
-            return take(dictionary.values, indices)
+            return in_structs(take(dictionary.values, indices), self.arrow_type, self._depth)
         except pa.ArrowException as error:
-            raise typed_error(error, "dictionary indices cannot be expanded").locate(column=self.leaf.dotted) from error
+            raise self._expansion_error(error) from error
 
     def _decode_run(
         self,
@@ -198,10 +206,14 @@ class LeafDecoder:
                 return self._as_asked(values)
             if self._gives_dictionary:
                 return self._as_asked(pa.DictionaryArray.from_arrays(values, array.dictionary))
-            self._check_expansion(array, limits)
-            return take(array.dictionary, values)
+            indices = leaf_values(values, self._depth)
+            self._size.check_expansion(array.dictionary, indices, limits.max_decoded_bytes)
+            return in_structs(take(array.dictionary, indices), self.arrow_type, self._depth, values)
         except (pa.ArrowException, OverflowError) as error:
-            raise typed_error(error, "dictionary indices cannot be expanded").locate(column=self.leaf.dotted) from error
+            raise self._expansion_error(error) from error
+
+    def _expansion_error(self, error: Exception) -> AsyncpqError:
+        return typed_error(error, "dictionary indices cannot be expanded").locate(column=self.leaf.dotted)
 
     def _as_asked(self, values: pa.Array) -> pa.Array:
         """``values`` as dictionary array of the asked type, where the column comes so and they do not."""
@@ -211,49 +223,11 @@ class LeafDecoder:
             values = values.cast(self.arrow_type.value_type).dictionary_encode()
         return values.cast(self.arrow_type)
 
-    def _check_expansion(self, array: LeafArray, limits: DecodeLimits) -> None:
-        """Refuse before expanding what would not fit; exact only where the cheap bound is too large."""
-        dictionary = array.dictionary
-        if dictionary is None or len(dictionary) == 0:
-            return
-        largest = dictionary.nbytes  # no value is larger than all of them together
-        if largest * len(array.values) <= limits.max_decoded_bytes:
-            return
-        total = taken_bytes(dictionary, array.values, dictionary.type)
-        if total > limits.max_decoded_bytes:
-            what = f"{len(array.values)} dictionary-encoded values"
-            raise refuse(what, total, limits.max_decoded_bytes, self.leaf.dotted)
-
-    def _check_size(
-        self,
-        headers: Sequence[PageHeader],
-        pages: Sequence[bytes],
-        encoded: bool,
-        chunk: ColumnChunk,
-        limits: DecodeLimits,
-    ) -> None:
-        """Refuse before decoding what would not fit, as indices if ``encoded``, else as values."""
-        limit = limits.max_decoded_bytes
-        bits = self._index_bits if encoded else self._value_bits
-        size = sum([header.num_values for header in headers]) * bits // 8
-        if self._has_lengths and not encoded:
-            size += sum([header.uncompressed_size for header in headers])
-        if self._may_repeat and not encoded:
-            repeating = [at for at, header in enumerate(headers) if header.encoding == ENCODING_DELTA_BYTE_ARRAY]
-            # no value is longer than all that its page holds
-            coarse = sum([headers[at].num_values * headers[at].uncompressed_size for at in repeating])
-            if size + coarse > limit:
-                repeated = sum([prefix_bytes(pages[at], headers[at], self.leaf, chunk.codec) for at in repeating])
-                # values of fixed size are counted already, but only what was decoded is held to that size
-                size = size + repeated if self._has_lengths else max(size, repeated)
-        if size > limit:
-            raise refuse(f"{len(pages)} pages", size, limit, self.leaf.dotted)
-
     # -- inside -----------------------------------------------------------------------------------
 
     def _data_header(self, page: Page, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
         """The header of a page that must be a data page with the planned rows."""
-        header = page_header(page.data, chunk, self.leaf, limits.max_page_bytes)
+        header = page_header(page.data, chunk, self.leaf, limits.max_page_bytes, page.header)
         if header.type is PageType.DICTIONARY_PAGE or header.type is PageType.INDEX_PAGE:
             raise CorruptFileError(f"a {header.type.name} where a data page belongs", column=self.leaf.dotted)
         rows = header.num_values if header.num_rows is None else header.num_rows
@@ -275,7 +249,7 @@ class LeafDecoder:
         """Splice, decode, and hold the row count to what was planned."""
         file = template.splice(dictionary_page, pages, num_values=num_rows + 1, num_rows=num_rows + 1)
         try:
-            column = read_table(file, verify_crc=limits.verify_crc).column(0)
+            column = read_column(file, verify_crc=limits.verify_crc)
         except AsyncpqError as error:
             raise error.locate(column=self.leaf.dotted) from error.__cause__
         if len(column) != num_rows:

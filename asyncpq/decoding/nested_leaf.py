@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -15,6 +13,7 @@ from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.nested_merge import num_levels
 from asyncpq.decoding.nested_splice import LeafContent
 from asyncpq.decoding.page import Page, check_crc_alike, page_header
+from asyncpq.decoding.page_queue import PageQueue
 from asyncpq.decoding.splice import DICTIONARY_ENCODINGS
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.format.metadata import ColumnChunk
@@ -83,7 +82,7 @@ class LeafPages(NamedTuple):
         return OffsetIndex([page.offset for page in data], [len(page.data) for page in data], first_rows)
 
 
-class NestedLeaf:
+class NestedLeaf(PageQueue[Page]):
     """Takes the pages of a leaf, or the parts of its whole chunk, as they come.
 
     Args:
@@ -94,15 +93,12 @@ class NestedLeaf:
     """
 
     def __init__(self, leaf: Leaf, chunk: ColumnChunk, num_rows: int, *, paged: bool, padded: bool = False) -> None:
+        super().__init__(num_rows)
         self.leaf = leaf
         self.chunk = chunk
         self.paged = paged
         self._padded = padded
-        self._num_rows = num_rows
         self._dictionary: bytes | None = None
-        self._pages: list[Page] = []
-        self._first_rows: list[int] = []
-        self._expected: deque[int] = deque()  # first rows of pages that will come, ascending
         self.parts: list[bytes] = []
         self._missing = chunk.stop - chunk.start
         self._has_crc: dict[int, bool] = {}  # see check_crc_alike
@@ -113,7 +109,7 @@ class NestedLeaf:
     def rows_available(self) -> int:
         """Rows from the row group's start that can be decoded with what has arrived."""
         if self.paged:
-            return self._expected[0] if self._expected else self._num_rows
+            return super().rows_available
         return 0 if self._missing else self._num_rows
 
     # -- what arrives -----------------------------------------------------------------------------
@@ -123,38 +119,13 @@ class NestedLeaf:
         self.parts.append(data)
         self._missing -= len(data)
 
-    def expect(self, first_row: int) -> None:
-        """The page that begins at ``first_row`` will come; told in row order, before it does."""
-        self._expected.append(first_row)
-
-    def add(self, page: Page) -> None:
-        """A page has come, in row order; one without rows is the dictionary page."""
-        if page.num_rows == 0:
-            self._dictionary = page.data
-            return
-        self._pages.append(page)
-        self._first_rows.append(page.first_row)
-        if self._expected and self._expected[0] == page.first_row:
-            self._expected.popleft()
+    def add_dictionary(self, page: bytes, limits: DecodeLimits) -> None:
+        """The dictionary page has come; it is decoded with the pages that need it."""
+        self._dictionary = page
 
     @property
     def has_dictionary(self) -> bool:
         return self._dictionary is not None
-
-    def has(self, first_row: int) -> bool:
-        """Whether the page that begins at ``first_row`` has come."""
-        at = bisect_left(self._first_rows, first_row)
-        return at < len(self._first_rows) and self._first_rows[at] == first_row
-
-    def discard_before(self, row: int) -> None:
-        """Rows before ``row`` will not be decoded again."""
-        if not self.paged:
-            return
-        position = bisect_right(self._first_rows, row)
-        while position and self._pages[position - 1].stop_row > row:
-            position -= 1
-        if position:
-            del self._pages[:position], self._first_rows[:position]
 
     # -- what comes out ---------------------------------------------------------------------------
 
@@ -180,19 +151,15 @@ class NestedLeaf:
         return self._leaf_pages(pages, RowRanges.all(self._num_rows), ())
 
     def _some_pages(self, rows: RowRanges, limits: DecodeLimits) -> LeafPages:
-        chosen: list[Page] = []
-        following = 0
-        for start, stop in rows:
-            low = max(bisect_right(self._first_rows, start) - 1, following)
-            following = max(bisect_left(self._first_rows, stop), low)
-            chosen += self._pages[low:following]
-        headers = [page_header(page.data, self.chunk, self.leaf, limits.max_page_bytes) for page in chosen]
+        chosen = self.holding(rows)
+        limit = limits.max_page_bytes
+        headers = [page_header(page.data, self.chunk, self.leaf, limit, page.header) for page in chosen]
         for page, header in zip(chosen, headers, strict=True):
             self._check_rows(page, header)
             check_crc_alike(self._has_crc, header, self.chunk, self.leaf)
         pages = [WholePage(header, 0, page.data) for header, page in zip(headers, chosen, strict=True)]
         if self._dictionary is not None and any(header.encoding in DICTIONARY_ENCODINGS for header in headers):
-            header = page_header(self._dictionary, self.chunk, self.leaf, limits.max_page_bytes)
+            header = page_header(self._dictionary, self.chunk, self.leaf, limit)
             if header.is_data:
                 raise CorruptFileError(f"a {header.type.name} where the dictionary page belongs")
             pages.insert(0, WholePage(header, 0, self._dictionary))

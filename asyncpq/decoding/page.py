@@ -19,11 +19,13 @@ class Page(NamedTuple):
         data: header and payload.
         first_row: its first row, counted in the row group.
         num_rows: how many rows it must hold: planned from the OffsetIndex, or from its own header.
+        header: its header, where that was decoded already; not checked.
     """
 
     data: bytes
     first_row: int
     num_rows: int
+    header: PageHeader | None = None
 
     @property
     def stop_row(self) -> int:
@@ -36,10 +38,12 @@ class Dictionary(NamedTuple):
     Attributes:
         values: Arrow array of the dictionary's values, in the leaf's Arrow type.
         identity_page: a dictionary page that stands for the file's own where indices are decoded.
+        largest: bytes of its largest value, where they differ in size; else 0.
     """
 
     values: pa.Array
     identity_page: bytes
+    largest: int
 
     @property
     def weight(self) -> int:
@@ -87,18 +91,21 @@ class LeafArray(NamedTuple):
         return self._replace(dictionary=dictionary.values, lacks_dictionary=False)
 
 
-def page_header(page: bytes, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int) -> PageHeader:
+def page_header(
+    page: bytes, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int, known: PageHeader | None = None
+) -> PageHeader:
     """The header of one page of ``chunk``, held to what footer and OffsetIndex say of it.
 
     Args:
         page: header and payload, as long as the OffsetIndex says.
+        known: the header, if it was decoded already.
 
     Raises:
         CorruptFileError: it is none, or contradicts them.
         ResourceLimitError: the page claims more than ``max_page_bytes``.
     """
     try:
-        header = decode_page_header(page, 0, max_bytes=max_page_bytes)
+        header = decode_page_header(page, 0, max_bytes=max_page_bytes) if known is None else known
         if isinstance(header, NeedMore):
             raise CorruptFileError("a page ends inside its header")
         check_page_header(header, expected_size=len(page), chunk=chunk, leaf=leaf)

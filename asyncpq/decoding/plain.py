@@ -26,7 +26,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def plain_width(leaf: Leaf, arrow_type: pa.DataType) -> int:
-    """Bytes of one value if the leaf's PLAIN values are ``arrow_type``'s buffer bit by bit; else 0."""
+    """Bytes of one value if a leaf's PLAIN values are ``arrow_type``'s buffer bit by bit; else 0."""
     physical = leaf.physical_type
     if physical == PhysicalType.INT32:
         same = arrow_type in (pa.int32(), pa.uint32(), pa.date32(), pa.time32("ms"))
@@ -54,7 +54,7 @@ def decode_plain(
 
     Args:
         page: header and payload, of ``header.num_values`` rows.
-        header: of a data page of a flat leaf.
+        header: of a data page of a leaf that is not repeated.
         codec: of the chunk.
         width: from :func:`plain_width`, not 0.
         verify_crc: check the CRC if the page has one.
@@ -66,14 +66,12 @@ def decode_plain(
     if header.encoding != ENCODING_PLAIN or count == 0:
         return None
     values = present_values(page, header, leaf, codec, verify_crc=verify_crc)
-    if values is None or values.size != count * width:
+    if values is None or len(values) != count * width:
         return None
-    if values.address % width:
-        values = pa.py_buffer(values.to_pybytes())  # Arrow's consumers may rely on alignment
-    return pa.Array.from_buffers(arrow_type, count, [None, values], 0)
+    return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(values)], 0)  # a bytes object is aligned
 
 
-def present_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool) -> pa.Buffer | None:
+def present_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool) -> bytes | None:
     """The encoded values of a page without nulls: decompressed, levels taken off.
 
     None if there are nulls, or if it is not certain that all of the page comes out.
@@ -97,27 +95,29 @@ def present_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int, *, v
         return None
     if verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc:
         raise CorruptFileError("a page does not match its CRC", column=leaf.dotted)
-    buffer = pa.py_buffer(values)
     if compressed:
-        buffer = decompress("zstd" if codec == Codec.ZSTD else "snappy", buffer, expected, column=leaf.dotted)
-    if leaf.max_definition_level == 0:
-        return buffer
+        content = decompress("zstd" if codec == Codec.ZSTD else "snappy", values, expected, column=leaf.dotted)
+    else:
+        content = bytes(values)
+    level = leaf.max_definition_level
+    if level == 0:
+        return content
     if not is_v2:
-        if header.def_encoding != _RLE or len(buffer) < 4:
+        if header.def_encoding != _RLE or len(content) < 4:
             return None
-        start = 4 + int.from_bytes(buffer[:4].to_pybytes(), "little")
-        levels = buffer[4 : min(start, 20)].to_pybytes()
-        buffer = buffer[start:]
-    return buffer if _all_present(levels, header.num_values) else None
+        start = 4 + int.from_bytes(content[:4], "little")
+        levels = content[4 : min(start, 20)]
+        content = content[start:]
+    return content if _all_present(levels, header.num_values, level) else None
 
 
-def _all_present(levels: bytes, count: int) -> bool:
-    """Whether definition levels are one run of 1s (Encodings.md, RLE / bit-packing hybrid)."""
+def _all_present(levels: bytes, count: int, level: int) -> bool:
+    """Whether definition levels are one run of ``level`` (Encodings.md, RLE / bit-packing hybrid)."""
     if not 2 <= len(levels) <= 6:
         return False
     reader = CompactReader(levels)
     run = reader.varint()
-    return run & 1 == 0 and run >> 1 >= count and levels[reader.pos :] == b"\x01"
+    return run & 1 == 0 and run >> 1 >= count and levels[reader.pos :] == bytes((level,))
 
 
 def _decompressed_size(data: memoryview, codec: int) -> int | None:

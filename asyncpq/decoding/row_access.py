@@ -14,10 +14,6 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from asyncpq.decoding.page import Page
-from asyncpq.decoding.plain import ENCODING_PLAIN, present_values
-from asyncpq.decoding.splice import DICTIONARY_ENCODINGS
-from asyncpq.format.metadata import ColumnChunk
-from asyncpq.format.page_header import PageHeader
 from asyncpq.format.schema import Leaf, PhysicalType
 
 _MAX_RUNS = 512  # to walk over; a page with more is cheaper to decode
@@ -71,33 +67,8 @@ class PackedPage(NamedTuple):
         return pa.Array.from_buffers(arrow_type, len(starts), [None, offsets.buffers()[1], pa.py_buffer(data)])
 
 
-def open_page(
-    page: Page, header: PageHeader, leaf: Leaf, chunk: ColumnChunk, arrow_type: pa.DataType, *, verify_crc: bool
-) -> PackedPage | None:
-    """The page, if single rows can be had of it.
-
-    Args:
-        header: of ``page``, a data page of the flat ``leaf``.
-        arrow_type: of the column.
-        verify_crc: check the CRC if the page has one.
-
-    Raises:
-        CorruptFileError: the CRC does not match, or the payload cannot be decompressed.
-    """
-    is_indices = header.encoding in DICTIONARY_ENCODINGS
-    if not is_indices and not (header.encoding == ENCODING_PLAIN and _is_byte_array(leaf, arrow_type)):
-        return None
-    buffer = present_values(page.data, header, leaf, chunk.codec, verify_crc=verify_crc)
-    if buffer is None:
-        return None
-    values = buffer.to_pybytes()
-    if is_indices:
-        return PackedPage(page, values, -1)
-    length = common_length(values, header.num_values)
-    return None if length is None else PackedPage(page, values, length)
-
-
-def _is_byte_array(leaf: Leaf, arrow_type: pa.DataType) -> bool:
+def packs_plain(leaf: Leaf, arrow_type: pa.DataType) -> bool:
+    """Whether PLAIN pages of a leaf are byte arrays that :class:`PackedPage` can give as ``arrow_type``."""
     types = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
     return leaf.physical_type == PhysicalType.BYTE_ARRAY and arrow_type in types
 

@@ -3,57 +3,29 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.assemble import PagedSource, StreamedSource
 from asyncpq.decoding.decoded_size import held_bytes
-from asyncpq.decoding.encrypted import EncryptedFieldSource
-from asyncpq.decoding.field_source import FieldSource
+from asyncpq.decoding.expected_size import ExpectedSize
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits
-from asyncpq.decoding.nested_leaf import NestedLeaf
 from asyncpq.decoding.page import Dictionary, LeafArray, Page
 from asyncpq.decoding.row_access import PackedPage
 from asyncpq.decoding.selection import counted, keep, take
-from asyncpq.decoding.types import leaf_decoder
+from asyncpq.decoding.sources import KeepDecoded, KeepPart, QueryShape, open_sources
 from asyncpq.errors import AsyncpqError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.page_index import OffsetIndex
 from asyncpq.format.schema import Projection
-from asyncpq.planning.read_plan import ColumnPlan, Item, RowGroupPlan
+from asyncpq.planning.read_plan import Item, RowGroupPlan
 from asyncpq.pruning.row_ranges import RowRanges
 
 _EXACT_ROWS = 65_536  # with more matching rows, and not few of those seen, columns are filtered by mask
-
-
-KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
-KeepPart: TypeAlias = Callable[[int, int, bytes | Dictionary], None]
-
-
-class QueryShape(NamedTuple):
-    """What the rows of a read look like; the same for all row groups.
-
-    Attributes:
-        schema: Arrow schema of the output.
-        output: the output's fields, or the parts of them, in the order of ``schema``.
-        filter: the compiled predicate, or None.
-        limits: bounds and checks of decoding.
-        extensions: allowed extension types.
-        dictionaries: ordinals of flat fields whose values come as dictionary arrays.
-    """
-
-    schema: pa.Schema
-    output: tuple[Projection, ...]
-    filter: Filter | None
-    limits: DecodeLimits
-    extensions: frozenset[str]
-    dictionaries: frozenset[int] = frozenset()
 
 
 class Matched(NamedTuple):
@@ -113,49 +85,13 @@ class RowGroupReader:
         keep_part: KeepPart | None = None,
     ) -> None:
         self.plan = plan
-        self._keep = keep
-        self._keep_part = keep_part
         self._shape = shape
         self._version = version
-        self._sources = [self._source(column) for column in plan.columns]
-        self._positions = {column.chunk.leaf: position for position, column in enumerate(plan.columns)}
-        self._fields = self._field_sources()
+        self._sources = open_sources(version, plan, shape, keep, keep_part)
+        self._expected_size = ExpectedSize(version, plan, shape.extensions)
         self._emitted = 0
         self._pages_counted = 0
         self.allowance = Allowance(shape.limits.max_decoded_bytes)
-
-    def _source(self, column: ColumnPlan) -> PagedSource | StreamedSource | NestedLeaf:
-        """Takes what is fetched for one leaf."""
-        plan, version, leaf = self.plan, self._version, column.chunk.leaf
-        field = version.metadata.schema.fields[column.field]
-        chunk = version.chunk(plan.ordinal, leaf)
-        paged, padded = column.offsets is not None, version.padded_chunks
-        if column.nested or version.decryption is not None:
-            return NestedLeaf(version.metadata.schema.leaves[leaf], chunk, plan.num_rows, paged=paged, padded=padded)
-        as_dictionary = field.index in self._shape.dictionaries
-        decoder = leaf_decoder(version, field, self._shape.extensions, as_dictionary=as_dictionary)
-        if paged:
-            keep = None if self._keep is None else partial(self._keep, plan.ordinal, leaf)
-            return PagedSource(decoder, chunk, plan.num_rows, keep=keep)
-        return StreamedSource(decoder, chunk, plan.num_rows, self._shape.limits, padded=padded, keep=self._keep_part)
-
-    def _field_sources(self) -> dict[int, FieldSource]:
-        """Those of the fields that are not decoded leaf by leaf, by ordinal."""
-        leaves: dict[int, dict[int, NestedLeaf]] = {}
-        for column, source in zip(self.plan.columns, self._sources, strict=True):
-            if isinstance(source, NestedLeaf):
-                leaves.setdefault(column.field, {})[column.chunk.leaf] = source
-        version, plan, extensions = self._version, self.plan, self._shape.extensions
-        fields = version.metadata.schema.fields
-        if version.decryption is not None:
-            return {
-                field: EncryptedFieldSource(version, fields[field], some, plan.num_rows, extensions, plan.ordinal)
-                for field, some in leaves.items()
-            }
-        return {
-            field: FieldSource(version, fields[field], some, plan.num_rows, extensions)
-            for field, some in leaves.items()
-        }
 
     def _select(self, projection: Projection, rows: RowRanges) -> pa.Array:
         try:
@@ -166,14 +102,13 @@ class RowGroupReader:
             raise error.locate(byte_range=span) from error.__cause__
 
     def _select_of(self, projection: Projection, rows: RowRanges) -> pa.Array:
-        field = self._fields.get(projection.field)
-        limits = self._shape.limits._replace(max_decoded_bytes=self.allowance.left)
+        field = self._sources.fields.get(projection.field)
+        limits = self._shape.limits
+        limits = DecodeLimits(limits.verify_crc, limits.max_page_bytes, self.allowance.left)
         if field is not None:
             array = field.select(rows, limits, projection.leaves)
         else:
-            source = self._sources[self._positions[projection.leaves[0]]]
-            assert not isinstance(source, NestedLeaf)  # of which all fields have a source of their own
-            array = source.select(rows, limits)
+            array = self._sources.flat[projection.field].select(rows, limits)
         self.allowance.spend(array)
         return array
 
@@ -182,42 +117,38 @@ class RowGroupReader:
     def expect(self, items: Sequence[Item]) -> None:
         """Pages that will arrive later: rows from the first of them on are not available yet."""
         for item in items:
-            source = self._sources[item.column]
-            if not isinstance(source, StreamedSource) and item.kind == "page" and item.num_rows:
-                source.expect(item.first_row)
+            if item.kind == "page":
+                self._sources.paged[item.column].expect(item.first_row)
+
+    def expected_bytes(self, items: Sequence[Item], values: Iterator[object]) -> int:
+        """How much ``items``, whose next ``values`` are theirs and will be added, decode to: a coarse upper bound."""
+        return self._expected_size.of(items, values)
 
     def add(self, item: Item, data: bytes) -> None:
-        """One fetched piece; in row order within each column."""
-        source = self._sources[item.column]
-        if item.kind == "page" and not isinstance(source, StreamedSource):
-            source.add(Page(data, item.first_row, item.num_rows))
-        elif not isinstance(source, PagedSource):
-            try:
-                source.feed(data)
-            except AsyncpqError as error:
-                raise error.locate(byte_range=(item.start, item.stop)) from error.__cause__
-
-    def add_decoded(self, item: Item, array: LeafArray | PackedPage) -> None:
-        """A page that was decoded before; in row order within each column."""
-        source = self._sources[item.column]
-        if isinstance(source, PagedSource):
-            source.add(array)
-
-    def set_dictionary(self, item: Item, dictionary: Dictionary) -> None:
-        source = self._sources[item.column]
-        if isinstance(source, PagedSource):
-            source.dictionary = dictionary
-
-    def decode_dictionary(self, item: Item, page: bytes) -> Dictionary:
-        """Decode a dictionary page for the column of ``item``."""
-        field = self._version.metadata.schema.fields[self.plan.columns[item.column].field]
-        decoder = leaf_decoder(self._version, field, self._shape.extensions)
+        """A fetched page, or part of a chunk; in row order within each column."""
+        if item.kind == "page":
+            header = self._expected_size.headers.pop(item, None)
+            self._sources.paged[item.column].add(Page(data, item.first_row, item.num_rows, header))
+            return
         try:
-            return decoder.decode_dictionary(
-                self._version.chunk(self.plan.ordinal, item.leaf), page, self._shape.limits
-            )
+            self._sources.streamed[item.column].feed(data)
+        except AsyncpqError as error:
+            raise error.locate(byte_range=(item.start, item.stop)) from error.__cause__
+
+    def add_decoded(self, item: Item, page: LeafArray | PackedPage) -> None:
+        """A page that was decoded before; in row order within each column."""
+        self._sources.decoding[item.column].add(page)
+
+    def add_dictionary(self, item: Item, page: bytes) -> Dictionary | None:
+        """A fetched dictionary page; returns what is in it, where it is decoded by itself."""
+        try:
+            return self._sources.paged[item.column].add_dictionary(page, self._shape.limits)
         except AsyncpqError as error:
             raise error.locate(url=self._version.url, byte_range=(item.start, item.stop)) from error.__cause__
+
+    def set_dictionary(self, item: Item, dictionary: Dictionary) -> None:
+        """A dictionary that was decoded before."""
+        self._sources.decoding[item.column].dictionary = dictionary
 
     # -- what comes out ---------------------------------------------------------------------------
 
@@ -234,7 +165,9 @@ class RowGroupReader:
 
     def _match(self, positions: range) -> Matched:
         plan, shape = self.plan, self._shape
-        available = min((self._sources[position].rows_available for position in positions), default=plan.num_rows)
+        available = min(
+            (self._sources.leaves[position].rows_available for position in positions), default=plan.num_rows
+        )
         rows = plan.rows.clip(self._emitted, available)
         if available <= self._emitted:
             rows = RowRanges.empty()
@@ -280,15 +213,13 @@ class RowGroupReader:
             return items
         plan = self.plan
         for position in range(positions.stop, len(plan.columns)):
-            column, source = plan.columns[position], self._sources[position]
-            if column.offsets is None:
-                if source.rows_available < plan.num_rows:
-                    items.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
-                continue
-            if not isinstance(source, StreamedSource):
-                first_rows = column.offsets.first_rows
+            column = plan.columns[position]
+            if column.offsets is not None:
+                source, first_rows = self._sources.paged[position], column.offsets.first_rows
                 pages = [page for page in column.pages_of(matched.rows) if not source.has(first_rows[page])]
                 items.extend(column.items(position, pages, dictionary=not source.has_dictionary))
+            elif self._sources.streamed[position].rows_available < plan.num_rows:
+                items.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
         return items
 
     def emit(self, matched: Matched) -> pa.Table:
@@ -317,19 +248,21 @@ class RowGroupReader:
         return pa.Table.from_arrays(columns, schema=shape.schema)
 
     def skip(self, matched: Matched) -> None:
-        """Let go of what was decoded and passed."""
-        for source in (*self._sources, *self._fields.values()):
+        """Let go of what was decoded and passed; after the last rows, the reader itself is let go of."""
+        if matched.stop_row >= self.plan.num_rows:
+            return
+        for source in (*self._sources.leaves, *self._sources.fields.values()):
             source.discard_before(matched.stop_row)
 
     def locations(self) -> Iterator[tuple[int, OffsetIndex]]:
         """Leaves whose page locations were not known before their chunks came, and are now."""
-        for column, source in zip(self.plan.columns, self._sources, strict=True):
-            if not isinstance(source, PagedSource) and source.locations is not None:
-                yield column.chunk.leaf, source.locations
+        for position, source in self._sources.streamed.items():
+            if source.locations is not None:
+                yield self.plan.columns[position].chunk.leaf, source.locations
 
     def take_pages_decoded(self) -> int:
         """Data pages decoded since the last call."""
-        total = sum([source.pages_decoded for source in (*self._sources, *self._fields.values())])
+        total = sum([source.pages_decoded for source in (*self._sources.leaves, *self._sources.fields.values())])
         new, self._pages_counted = total - self._pages_counted, total
         return new
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from asyncpq.pruning.row_ranges import RowRanges
 
+FEW_ROWS = 8  # are picked from their pages one by one, and copied
 _TAKE_RANGES = 8  # with more ranges than this, one take is cheaper than slices
 
 
@@ -51,6 +52,11 @@ def take_rows(values: pa.Array, rows: RowRanges, first_row: int) -> pa.Array:
     if rows.num_ranges <= _TAKE_RANGES:
         return join([values.slice(start - first_row, stop - start) for start, stop in rows], values.type)
     return take(values, pa.array([row - first_row for row in rows.rows()], pa.int64()))
+
+
+def few_copied(values: pa.Array) -> pa.Array:
+    """``values``; a few of them copied, as their slice would hold on to all of its page."""
+    return pa.concat_arrays([values]) if len(values) <= FEW_ROWS else values
 
 
 def counted(num_rows: int) -> pa.Table:

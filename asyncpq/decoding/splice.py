@@ -151,13 +151,13 @@ class FooterTemplate:
 
 
 def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_schema: bytes | None) -> FooterTemplate:
-    """Template for data pages of a flat leaf, decoded to the column's own type.
+    """Template for data pages of a leaf that is not repeated, decoded to its own type, in its structs.
 
     Encodings and codec come from ``chunk``: chunks that differ in them need a template of their own.
     """
     return FooterTemplate(
-        schema_elements=root_element(1) + raw_element(metadata, leaf.element_index),
-        num_elements=2,
+        schema_elements=_above(metadata, leaf) + raw_element(metadata, leaf.element_index),
+        num_elements=1 + len(leaf.path),
         physical_type=chunk.physical_type,
         path=_path(leaf),
         codec=chunk.codec,
@@ -170,8 +170,9 @@ def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_
 def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
     """Template for dictionary-encoded data pages, decoded to their int32 dictionary indices."""
     return FooterTemplate(
-        schema_elements=root_element(1) + schema_element(_path(leaf)[0], leaf.element.repetition, PhysicalType.INT32),
-        num_elements=2,
+        schema_elements=_above(metadata, leaf)
+        + schema_element(_path(leaf)[-1], leaf.element.repetition, PhysicalType.INT32),
+        num_elements=1 + len(leaf.path),
         physical_type=PhysicalType.INT32,
         path=_path(leaf),
         codec=chunk.codec,
@@ -181,14 +182,14 @@ def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> Fo
     )
 
 
-def dictionary_as_data_page(payload: bytes, *, num_values: int, uncompressed_size: int, optional: bool) -> bytes:
+def dictionary_as_data_page(payload: bytes, *, num_values: int, uncompressed_size: int, level: int) -> bytes:
     """A dictionary page's payload as a V2 data page that holds each of its values once.
 
     A dictionary page is PLAIN values and nothing else. A V2 data page keeps its levels outside the
-    compressed part, so the payload goes on as it is, behind the levels "all present", which a flat
-    leaf has if it is ``optional``.
+    compressed part, so the payload goes on as it is, behind the levels "all present", which a leaf
+    has whose definition ``level`` is not 0.
     """
-    levels = varint(num_values << 1) + b"\1" if optional else b""
+    levels = varint(num_values << 1) + bytes((level,)) if level else b""
     writer = CompactWriter()
     writer.field_i32(1, 3)  # DATA_PAGE_V2
     writer.field_i32(2, uncompressed_size + len(levels))
@@ -280,6 +281,19 @@ def bare_element(metadata: FileMetadata, index: int) -> bytes:
     if element.physical_type != PhysicalType.BYTE_ARRAY:
         return raw_element(metadata, index)
     return schema_element(element.name.encode(), element.repetition, PhysicalType.BYTE_ARRAY)
+
+
+def _above(metadata: FileMetadata, leaf: Leaf) -> bytes:
+    """The root and the groups above a leaf, each with one child, without logical types."""
+    elements = [root_element(1)]
+    for index in leaf.ancestor_indexes:
+        element = metadata.schema.elements[index]
+        writer = CompactWriter()
+        writer.field_i32(3, Repetition.REQUIRED if element.repetition is None else element.repetition)
+        writer.field_binary(4, element.name.encode())
+        writer.field_i32(5, 1)
+        elements.append(writer.getvalue())
+    return b"".join(elements)
 
 
 def schema_element(name: bytes, repetition: Repetition | None, physical_type: PhysicalType) -> bytes:

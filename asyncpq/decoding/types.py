@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import StoredArrowSchema, read_schema, read_schema_of
+from asyncpq.decoding.arrow import StoredArrowSchema, encode_schema, read_schema, read_schema_of
+from asyncpq.decoding.decoded_size import leaf_types
 from asyncpq.decoding.leaf import LeafDecoder
 from asyncpq.decoding.nested_splice import FieldTemplate
 from asyncpq.decoding.splice import schema_file
+from asyncpq.decoding.struct_path import path_type
 from asyncpq.errors import FormatError, UnsupportedFeatureError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Field, Projection
@@ -158,19 +160,51 @@ def dictionary_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def leaf_decoder(
-    version: FileVersion, field: Field, allowed_extensions: frozenset[str], *, as_dictionary: bool = False
-) -> LeafDecoder:
-    """The decoder of a flat top-level field.
+def reads_alone(version: FileVersion, leaf: int, allowed_extensions: frozenset[str]) -> bool:
+    """Whether a leaf has a decoder of its own: flat columns, and leaves that have just structs above them.
 
     Args:
-        as_dictionary: values come as :func:`dictionary_type` says.
+        leaf: its ordinal.
+    """
+    if version.metadata.schema.leaves[leaf].is_flat:
+        return True
+    return version.derived(
+        ("alone", leaf, allowed_extensions), lambda: _path_type(version, leaf, allowed_extensions) is not None, 200
+    )
+
+
+def _path_type(version: FileVersion, ordinal: int, allowed_extensions: frozenset[str]) -> pa.DataType | None:
+    """The type of a leaf's field cut to the leaf, where the leaf reads alone."""
+    schema = version.metadata.schema
+    leaf = schema.leaves[ordinal]
+    (kind,) = field_types(version, [leaf.field_index], allowed_extensions)
+    if leaf.is_flat:
+        return kind.arrow.type
+    field = schema.fields[leaf.field_index]
+    if len(leaf_types(kind.arrow.type)) != field.leaf_stop - field.first_leaf:
+        return None
+    return path_type(kind.arrow.type, field.first_leaf, leaf)
+
+
+def leaf_decoder(
+    version: FileVersion, leaf: int, allowed_extensions: frozenset[str], *, as_dictionary: bool = False
+) -> LeafDecoder:
+    """The decoder of a leaf that :func:`reads_alone`.
+
+    Args:
+        leaf: its ordinal.
+        as_dictionary: values of a flat column come as :func:`dictionary_type` says.
     """
 
     def make() -> LeafDecoder:
-        (kind,) = field_types(version, [field.index], allowed_extensions)
-        leaf = version.metadata.schema.leaves[field.first_leaf]
-        type_ = dictionary_type(kind.arrow.type) if as_dictionary else kind.arrow.type
-        return LeafDecoder(version.metadata, leaf, type_, kind.arrow_schema)
+        schema_leaf = version.metadata.schema.leaves[leaf]
+        (kind,) = field_types(version, [schema_leaf.field_index], allowed_extensions)
+        type_ = _path_type(version, leaf, allowed_extensions)
+        arrow_schema = kind.arrow_schema
+        if arrow_schema is not None and not schema_leaf.is_flat:
+            arrow_schema = encode_schema(pa.schema([pa.field(schema_leaf.path[0], type_, kind.arrow.nullable)]))
+        return LeafDecoder(
+            version.metadata, schema_leaf, dictionary_type(type_) if as_dictionary else type_, arrow_schema
+        )
 
-    return version.derived(("decoder", field.index, allowed_extensions, as_dictionary), make, weight=4000)
+    return version.derived(("decoder", leaf, allowed_extensions, as_dictionary), make, weight=4000)

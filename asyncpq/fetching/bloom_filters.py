@@ -16,11 +16,12 @@ from typing import Final, NamedTuple
 from asyncpq.caching.keys import ContentKey
 from asyncpq.errors import FormatError
 from asyncpq.expressions import Expression
+from asyncpq.fetching.parts import fetch_parts
 from asyncpq.fetching.source import ObjectSource, Tail
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Leaf
 from asyncpq.planning.chunk_filter import ChunkFilter
-from asyncpq.planning.coalesce import ByteRange, coalesce
+from asyncpq.planning.coalesce import ByteRange
 from asyncpq.planning.read_plan import BloomReport
 from asyncpq.pruning.bloom_filters import Probes, compile_probes, hashes_by_column, may_match, num_values
 from asyncpq.pruning.row_ranges import RowRanges
@@ -160,7 +161,7 @@ class RowGroupFilters:
         keys = {part: version.key("bloom_filter", *part) for _, _, parts in wanted for part in parts}
         metrics = context.metrics
         step = context.step("bloom", metrics.rounds + 1)
-        data, asked = await source.fetch_parts(version, list(keys.values()), step, admit=False)
+        data, asked = await fetch_parts(source, version, list(keys.values()), step)
         sent = set(asked)
         for filter_, column, parts in wanted:
             fetched = any(keys[part] in sent for part in parts)
@@ -195,15 +196,8 @@ class RowGroupFilters:
             for part in self._ranges(filter_, column, False)
             if part.start < tail_start
         ]
-        connections = options.limits.max_connections
-        merged = coalesce(
-            ranges,
-            gap_bytes=options.requests.gap_bytes,
-            part_bytes=options.requests.part_bytes,
-            wave=connections,
-            max_requests=options.requests.max_requests,
-        )
-        rounds = -(-len(merged) // connections)
+        merged = self._source.merge(ranges, part_bytes=options.requests.part_bytes)
+        rounds = -(-len(merged) // options.limits.max_connections)
         cost = rounds * self._round_bytes() + sum([part.stop - part.start for part in merged])
         absent = (1 - 1 / (num_row_groups + 1)) ** num_values(self._probes)
         return absent * sum([stakes[ordinal] for ordinal in {ordinal for ordinal, _, _ in pending}]) > cost
@@ -271,6 +265,6 @@ def _places(version: FileVersion, leaf: Leaf) -> FilterPlaces:
     return FilterPlaces(spans, misplaced)
 
 
-def _kept(version: FileVersion, start: int) -> tuple[str, ContentKey]:
-    """Memory holds what is known of a filter under a key of its own."""
-    return ("parsed", version.key("bloom_filter", start, start))
+def _kept(version: FileVersion, start: int) -> ContentKey:
+    """Under which memory keeps what is known of a filter; no part that is fetched is empty."""
+    return version.key("bloom_filter", start, start)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 from asyncpq.caching.keys import ContentKey, PartKind
 from asyncpq.errors import FormatError
+from asyncpq.fetching.parts import fetch_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.metadata import ColumnChunk, Encoding
 from asyncpq.format.page_index import OffsetIndex, decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.format.statistics import order_of, page_bounds
 from asyncpq.format.writer_version import begins_pages_on_rows, chains_delta_byte_arrays
+from asyncpq.planning.read_plan import ChunkSpan
 from asyncpq.pruning.pages import PageZones
 from asyncpq.storage.base import RequestContext
 
@@ -23,6 +26,24 @@ class IndexRequest(NamedTuple):
     row_group: int
     leaf: int
     bounds: bool
+
+
+class IndexedChunk(NamedTuple):
+    """A column chunk, and the keys under which memory holds what is known of its pages.
+
+    Attributes:
+        chunk: from the footer.
+        span: its bytes.
+        offsets: key of its own OffsetIndex, where it has one that may be used; else None.
+        bounds: key of its ColumnIndex, or None.
+        learnt: key of page locations that the chunk itself told.
+    """
+
+    chunk: ColumnChunk
+    span: ChunkSpan
+    offsets: ContentKey | None
+    bounds: ContentKey | None
+    learnt: ContentKey
 
 
 class Unusable(NamedTuple):
@@ -59,46 +80,82 @@ async def fetch_page_indexes(
     Raises:
         StoreError, ObjectChangedError: the store failed.
     """
-    memory = source.resources.memory
     indexes = PageIndexes()
+    wanted = [(request, indexed_chunk(version, request.row_group, request.leaf)) for request in requests]
+    keys = [chunk.offsets or chunk.learnt for _, chunk in wanted]
+    keys += [chunk.bounds for request, chunk in wanted if request.bounds and chunk.bounds is not None]
+    known = dict(zip(keys, source.resources.memory.get_many(keys), strict=True))
     missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]] = []
-    for request in requests:
-        chunk = version.chunk(request.row_group, request.leaf)
-        place = (request.row_group, request.leaf)
-        key = _key(version, "offset_index", own_offset_index(version, chunk, request.leaf))
-        parsed = memory.get(_parsed(key)) if key is not None else None
-        if key is not None and parsed is None:
-            missing.append((request, key, chunk))
-        elif isinstance(parsed, OffsetIndex):
-            context.metrics.cache_hits += 1
-            indexes.offsets[place] = parsed
-        elif (learnt := memory.get(_learnt(version, chunk))) is not None:
-            context.metrics.cache_hits += 1
-            indexes.offsets[place] = learnt
-            indexes.learnt.add(place)
-        else:
-            split = chunk.offset_index_range is not None
-            why = "its writer may split rows between pages" if split else "no OffsetIndex"
-            reason = f"{_name(version, request)}: {why}, whole chunks are read"
-            context.metrics.fall_back(parsed.reason if isinstance(parsed, Unusable) else reason)
+    for request, chunk in wanted:
+        if not _locations(source, version, request, chunk, known, missing, indexes, context) or not request.bounds:
             continue  # bounds without locations are of no use
-        if not request.bounds:
-            continue
-        bounds_key = _key(version, "column_index", chunk.column_index_range)
-        if bounds_key is None:
+        if chunk.bounds is None:
             context.metrics.fall_back(f"{_name(version, request)}: no ColumnIndex, its pages are not pruned")
             continue
-        parsed = memory.get(_parsed(bounds_key))
+        parsed = known[chunk.bounds]
         if parsed is None:
-            missing.append((request, bounds_key, chunk))
+            missing.append((request, chunk.bounds, chunk.chunk))
         elif isinstance(parsed, Unusable):
             context.metrics.fall_back(parsed.reason)
         else:
             context.metrics.cache_hits += 1
-            indexes.zones[place] = parsed
+            indexes.zones[request.row_group, request.leaf] = parsed
     if missing:
         await _fetch(source, version, missing, indexes, context)
     return indexes
+
+
+def _locations(
+    source: ObjectSource,
+    version: FileVersion,
+    request: IndexRequest,
+    chunk: IndexedChunk,
+    known: Mapping[ContentKey, Any],
+    missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]],
+    indexes: PageIndexes,
+    context: RequestContext,
+) -> bool:
+    """Whether the pages' places are in ``indexes`` now, or will be once what is ``missing`` has come."""
+    place = (request.row_group, request.leaf)
+    parsed = known[chunk.offsets or chunk.learnt]
+    if parsed is None and chunk.offsets is not None:
+        missing.append((request, chunk.offsets, chunk.chunk))
+        return True
+    if isinstance(parsed, OffsetIndex) and chunk.offsets is not None:
+        context.metrics.cache_hits += 1
+        indexes.offsets[place] = parsed
+        return True
+    learnt = parsed if chunk.offsets is None else source.resources.memory.get(chunk.learnt)
+    if learnt is not None:
+        context.metrics.cache_hits += 1
+        indexes.offsets[place] = learnt
+        indexes.learnt.add(place)
+        return True
+    split = chunk.chunk.offset_index_range is not None
+    why = "its writer may split rows between pages" if split else "no OffsetIndex"
+    reason = f"{_name(version, request)}: {why}, whole chunks are read"
+    context.metrics.fall_back(parsed.reason if isinstance(parsed, Unusable) else reason)
+    return False
+
+
+def indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChunk:
+    """A column chunk with the keys of its indexes.
+
+    Raises:
+        CorruptFileError, UnsupportedFeatureError: the chunk cannot be read; names url and column.
+    """
+    return version.derived(("chunk", row_group, leaf), partial(_indexed_chunk, version, row_group, leaf), 1200)
+
+
+def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChunk:
+    chunk = version.chunk(row_group, leaf)
+    return IndexedChunk(
+        chunk,
+        ChunkSpan(leaf, chunk.start, chunk.stop),
+        _key(version, "offset_index", own_offset_index(version, chunk, leaf)),
+        _key(version, "column_index", chunk.column_index_range),
+        version.key("learnt", chunk.start, chunk.stop),
+    )
 
 
 def own_offset_index(version: FileVersion, chunk: ColumnChunk, leaf: int) -> tuple[int, int] | None:
@@ -116,9 +173,9 @@ def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, 
         index: as its own OffsetIndex would say it; every page begins with the first value of a row.
     """
     memory = source.resources.memory
-    chunk = version.chunk(row_group, leaf)
-    key = _key(version, "offset_index", own_offset_index(version, chunk, leaf))
-    if key is not None and not isinstance(memory.get(_parsed(key)), Unusable):
+    known = indexed_chunk(version, row_group, leaf)
+    chunk = known.chunk
+    if known.offsets is not None and not isinstance(memory.get(known.offsets), Unusable):
         return  # it was read whole for another reason
     if Encoding.DELTA_BYTE_ARRAY in chunk.encodings and chains_delta_byte_arrays(version.metadata.created_by):
         return
@@ -128,7 +185,7 @@ def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, 
         chunk_stop=chunk.stop,
         num_rows=version.metadata.row_groups[row_group].num_rows,
     )
-    memory.put(_learnt(version, chunk), index, index.weight)
+    memory.put(known.learnt, index, index.weight)
 
 
 async def _fetch(
@@ -139,7 +196,7 @@ async def _fetch(
     context: RequestContext,
 ) -> None:
     keys = list(dict.fromkeys(key for _, key, _ in missing))
-    data, _ = await source.fetch_parts(version, keys, context.step("index", context.round), admit=False)
+    data, _ = await fetch_parts(source, version, keys, context.step("index", context.round))
     memory = source.resources.memory
     # locations come first: bounds are counted against them
     for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):
@@ -156,9 +213,9 @@ async def _fetch(
         except FormatError as error:
             reason = f"{_name(version, request)}: {error.message}; the index is not used"
             context.metrics.fall_back(reason)
-            memory.put(_parsed(key), Unusable(reason), len(reason))
+            memory.put(key, Unusable(reason), len(reason))
         else:
-            memory.put(_parsed(key), parsed, parsed.weight)
+            memory.put(key, parsed, parsed.weight)
 
 
 def _offset_index(data: bytes, chunk: ColumnChunk, num_rows: int) -> OffsetIndex:
@@ -184,16 +241,6 @@ def _key(version: FileVersion, kind: PartKind, place: tuple[int, int] | None) ->
     if place is None or place[0] < 4 or place[1] > version.footer_start:
         return None
     return version.key(kind, *place)
-
-
-def _parsed(key: ContentKey) -> tuple[str, ContentKey]:
-    """Memory holds parsed indexes under a key of their own; the bytes are not kept beside them."""
-    return ("parsed", key)
-
-
-def _learnt(version: FileVersion, chunk: ColumnChunk) -> tuple[str, ContentKey]:
-    """Under which memory keeps page locations that the chunk itself told."""
-    return ("learnt", version.key("offset_index", chunk.start, chunk.stop))
 
 
 def _name(version: FileVersion, request: IndexRequest) -> str:

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
-from asyncpq.expressions import Constant, Expression, columns
+from asyncpq.expressions import Constant, Expression
 from asyncpq.fetching.bloom_filters import row_group_filters
-from asyncpq.fetching.indexes import IndexRequest, PageIndexes, fetch_page_indexes
+from asyncpq.fetching.indexes import IndexRequest, PageIndexes, fetch_page_indexes, indexed_chunk
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Leaf, ParquetSchema, Projection
 from asyncpq.planning.overlaps import refuse_overlaps
-from asyncpq.planning.read_plan import BloomReport, ChunkSpan, ColumnPlan, PruningReport, ReadPlan, RowGroupPlan
+from asyncpq.planning.read_plan import BloomReport, ColumnPlan, PruningReport, ReadPlan, RowGroupPlan
 from asyncpq.pruning.pages import PageZones, prune_pages
 from asyncpq.pruning.row_groups import RowGroupPruning, RowGroupZones, prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext
 
-
-class Query(NamedTuple):
-    """What is asked of one file.
-
-    Attributes:
-        output: the top-level fields to return, or the parts of them.
-        where: the predicate that rows must satisfy, simplified; or None.
-        prune: what to prune by instead, implied by ``where`` and simplified; or None.
-        rows: the only rows of interest, by row group ordinal and row in the row group; None for all.
-        limit: rows wanted, or None.
-        rows_only: matching rows are counted, those that are proven to match from statistics alone.
-    """
-
-    output: tuple[Projection, ...]
-    where: Expression | None = None
-    prune: Expression | None = None
-    rows: Mapping[int, RowRanges] | None = None
-    limit: int | None = None
-    rows_only: bool = False
+_WEIGHT: Final = attrgetter("weight")
 
 
 class PredicateColumn(NamedTuple):
@@ -53,38 +36,101 @@ class PredicateColumn(NamedTuple):
     leaf: Leaf | None
 
 
-def predicate_columns(schema: ParquetSchema, where: Expression | None) -> dict[str, PredicateColumn]:
-    """The columns that ``where`` names, by name.
+class ReadLeaf(NamedTuple):
+    """A leaf to read.
+
+    Attributes:
+        leaf: its index in the schema.
+        field: ordinal of its top-level field.
+        predicate: the filter needs it.
+    """
+
+    leaf: int
+    field: int
+    predicate: bool
+
+
+class ReadColumns:
+    """The columns of a query, resolved against a schema: the same for all literals of one predicate.
+
+    Args:
+        schema: of the file.
+        output: the top-level fields to return, or the parts of them.
+        names: the columns that the predicate names.
+
+    Attributes:
+        output: as given.
+        predicate: the predicate's columns, by name.
+        bounded: those of them that are leaves with bounds that count rows.
+        leaves: what is read of a row group that is filtered, the filter's leaves first.
+        unfiltered: what is read of one that is not.
 
     Raises:
         ColumnNotFoundError, AmbiguousColumnError: no such column, or several.
     """
-    found: dict[str, PredicateColumn] = {}
-    for name in columns(where) if where is not None else ():
-        projection = schema.projection(name)
-        leaf = schema.leaves[projection.leaves[0]] if len(projection.leaves) == 1 else None
-        is_value = leaf is not None and leaf.dotted == name and leaf.max_repetition_level == 0
-        found[name] = PredicateColumn(projection, leaf if is_value else None)
-    return found
+
+    __slots__ = ("bounded", "leaves", "output", "predicate", "unfiltered")
+
+    def __init__(self, schema: ParquetSchema, output: tuple[Projection, ...], names: Iterable[str] = ()) -> None:
+        self.output = output
+        self.predicate: dict[str, PredicateColumn] = {}
+        for name in names:
+            projection = schema.projection(name)
+            leaf = schema.leaves[projection.leaves[0]] if len(projection.leaves) == 1 else None
+            is_value = leaf is not None and leaf.dotted == name and leaf.max_repetition_level == 0
+            self.predicate[name] = PredicateColumn(projection, leaf if is_value else None)
+        self.bounded = {name: leaf for name, (_, leaf) in self.predicate.items() if leaf is not None}
+        filtering = [column.projection for column in self.predicate.values()]
+        self.leaves = _leaves(schema, filtering, output)
+        self.unfiltered = _leaves(schema, (), output)
+
+
+def _leaves(
+    schema: ParquetSchema, filtering: Iterable[Projection], output: Iterable[Projection]
+) -> tuple[ReadLeaf, ...]:
+    found: dict[int, ReadLeaf] = {}
+    for predicate, projections in ((True, filtering), (False, output)):
+        for projection in projections:
+            for index in projection.leaves:
+                if index not in found:
+                    found[index] = ReadLeaf(index, projection.field, predicate)
+    return tuple(found.values())
+
+
+class Query(NamedTuple):
+    """What is asked of one file.
+
+    Attributes:
+        columns: those to return, and those of ``where``.
+        where: the predicate that rows must satisfy, simplified; or None.
+        prune: what to prune by instead, implied by ``where`` and simplified; or None.
+        rows: the only rows of interest, by row group ordinal and row in the row group; None for all.
+        limit: rows wanted, or None.
+        rows_only: matching rows are counted, those that are proven to match from statistics alone.
+    """
+
+    columns: ReadColumns
+    where: Expression | None = None
+    prune: Expression | None = None
+    rows: Mapping[int, RowRanges] | None = None
+    limit: int | None = None
+    rows_only: bool = False
 
 
 async def plan_read(source: ObjectSource, version: FileVersion, query: Query, context: RequestContext) -> ReadPlan:
     """Decide what to fetch for ``query``; fetches page indexes and bloom filters where they may help.
 
     Raises:
-        ColumnNotFoundError, AmbiguousColumnError: the predicate names no column, or several.
         StoreError, ObjectChangedError, FormatError: indexes or filters could not be had.
     """
-    metadata = version.metadata
     if version.decryption is not None:
         context.metrics.fall_back("encrypted, whole column chunks are read through pyarrow")
     where = query.where
     if isinstance(where, Constant) and where.value is True:
         where = None
     prune = where if query.prune is None or where is None else query.prune
-    predicate = predicate_columns(metadata.schema, where)
     trust = source.resources.options.read.trust_statistics
-    left, statistics = _row_groups(version, query, where, prune, predicate, context, trust=trust)
+    left, statistics = _row_groups(version, query, where, prune, context, trust=trust)
     candidates = _candidates(version, query, left, query.limit if where is None else None)
     proven = RowRanges.empty()
     # The keys of a lookup hardly ever fill a row group: it is spared the search.
@@ -93,47 +139,63 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     rows_known = 0
     if proven:
         context.metrics.row_groups_proven = sum([ordinal in proven for ordinal, _ in candidates])
-    if query.rows_only and proven:
-        rows_known = sum([rows.num_rows for ordinal, rows in candidates if ordinal in proven])
-        candidates = [item for item in candidates if item[0] not in proven]
-    leaves = {name: leaf for name, (_, leaf) in predicate.items() if leaf is not None}
-    filters = row_group_filters(source, version, prune, leaves, context) if candidates else None
+        if query.rows_only:
+            rows_known = sum([rows.num_rows for ordinal, rows in candidates if ordinal in proven])
+            candidates = [item for item in candidates if item[0] not in proven]
+    filters = row_group_filters(source, version, prune, query.columns.bounded, context) if candidates else None
     if filters is not None:
         await filters.rule_out([ordinal for ordinal, _ in candidates if ordinal not in proven])
         candidates = [item for item in candidates if item[0] not in filters.dropped]
-    kept = [ordinal for ordinal, _ in candidates]
-    indexes = PageIndexes()
-    if kept and (where is not None or query.rows is not None or query.limit is not None):
-        if where is None and query.rows is None:
-            kept = [ordinal for ordinal, rows in candidates if rows.num_rows < metadata.row_groups[ordinal].num_rows]
-        elif query.rows is None and query.limit is None:
-            kept = [ordinal for ordinal in kept if ordinal not in proven]
-        wanted = _requests(query, predicate, kept, bounds=trust)
-        indexes = await fetch_page_indexes(source, version, wanted, context)
-    report = _Report(version, context)
+    indexes = await _fetch_indexes(source, version, query, where, candidates, proven, context)
     groups: list[RowGroupPlan] = []
     for ordinal, rows in candidates:
-        if prune is not None and not isinstance(prune, Constant) and trust:
-            zones = _page_zones(predicate, ordinal, indexes)
-            num_rows = metadata.row_groups[ordinal].num_rows
-            rows &= prune_pages(prune, num_rows, zones) if zones else RowRanges.all(num_rows)
+        if prune is not None and indexes.zones:
+            rows &= prune_pages(
+                prune, version.metadata.row_groups[ordinal].num_rows, _page_zones(query, ordinal, indexes)
+            )
         if rows:
             filtered = where is not None and ordinal not in proven
-            asked = predicate if filtered else {}
-            groups.append(_plan_row_group(version, query, asked, ordinal, rows, indexes, filtered))
-    late = _late(source, groups, query, predicate)
+            groups.append(_plan_row_group(version, query, ordinal, rows, indexes, filtered))
+    late = _late(source, groups, query)
     bloom: BloomReport | None = None
     if filters is not None:
         await filters.rule_out([group.ordinal for group in groups if group.filtered], _stakes(groups, late))
         bloom = filters.report()
         if bloom.dropped:
             groups = [group for group in groups if group.ordinal not in bloom.dropped]
-            late = _late(source, groups, query, predicate)
+            late = _late(source, groups, query)
     if not version.padded_chunks:
-        refuse_overlaps(groups, metadata.schema.leaves)
+        refuse_overlaps(groups, version.metadata.schema.leaves)
     source.keep(version)
-    pruned = report.result(groups, left.num_rows, bloom)
-    return ReadPlan(tuple(groups), late, pruned, statistics, bloom, _learnt(groups, indexes), rows_known)
+    report = _report(version, groups, left.num_rows, bloom, context)
+    return ReadPlan(tuple(groups), late, report, statistics, bloom, _learnt(groups, indexes), rows_known)
+
+
+async def _fetch_indexes(
+    source: ObjectSource,
+    version: FileVersion,
+    query: Query,
+    where: Expression | None,
+    candidates: Sequence[tuple[int, RowRanges]],
+    proven: RowRanges,
+    context: RequestContext,
+) -> PageIndexes:
+    """Those of the candidates of which perhaps not all rows are wanted."""
+    if not candidates or (where is None and query.rows is None and query.limit is None):
+        return PageIndexes()
+    groups = version.metadata.row_groups
+    if where is None and query.rows is None:
+        kept = [ordinal for ordinal, rows in candidates if rows.num_rows < groups[ordinal].num_rows]
+    elif query.rows is None and query.limit is None:
+        kept = [ordinal for ordinal, _ in candidates if ordinal not in proven]
+    else:
+        kept = [ordinal for ordinal, _ in candidates]
+    bounded: set[int] = set()
+    if where is not None and source.resources.options.read.trust_statistics:
+        bounded = {leaf.index for leaf in query.columns.bounded.values()}
+    leaves = query.columns.leaves if where is not None else query.columns.unfiltered
+    wanted = [IndexRequest(group, item.leaf, item.leaf in bounded) for group in kept for item in leaves]
+    return await fetch_page_indexes(source, version, wanted, context)
 
 
 def _row_groups(
@@ -141,7 +203,6 @@ def _row_groups(
     query: Query,
     where: Expression | None,
     prune: Expression | None,
-    predicate: Mapping[str, PredicateColumn],
     context: RequestContext,
     *,
     trust: bool,
@@ -159,11 +220,10 @@ def _row_groups(
         return asked, None
     zones: dict[str, RowGroupZones] = {}
     if trust:
-        for name, (_, leaf) in predicate.items():
-            if leaf is not None:
-                zones[name] = version.derived(
-                    ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), _weight
-                )
+        for name, leaf in query.columns.bounded.items():
+            zones[name] = version.derived(
+                ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), _WEIGHT
+            )
     verdict = prune_row_groups(prune, zones, len(groups))
     if verdict.kept.num_rows == len(groups):
         for reason in verdict.reasons:
@@ -174,10 +234,6 @@ def _row_groups(
 def _with_rows(version: FileVersion) -> RowRanges:
     """Ordinals of the row groups that are not empty."""
     return RowRanges.from_rows([group.ordinal for group in version.metadata.row_groups if group.num_rows])
-
-
-def _weight(zones: RowGroupZones) -> int:
-    return zones.weight
 
 
 def _candidates(version: FileVersion, query: Query, left: RowRanges, limit: int | None) -> list[tuple[int, RowRanges]]:
@@ -201,82 +257,46 @@ def _candidates(version: FileVersion, query: Query, left: RowRanges, limit: int 
     return found
 
 
-def _requests(
-    query: Query,
-    predicate: Mapping[str, PredicateColumn],
-    kept: list[int],
-    *,
-    bounds: bool,
-) -> list[IndexRequest]:
-    leaves: dict[int, bool] = {leaf.index: bounds for _, leaf in predicate.values() if leaf is not None}
-    for index in _leaves(predicate, query.output):
-        leaves.setdefault(index, False)
-    return [IndexRequest(group, leaf, wanted) for group in kept for leaf, wanted in leaves.items()]
-
-
-def _leaves(predicate: Mapping[str, PredicateColumn], output: Iterable[Projection]) -> dict[int, int]:
-    """The leaves to read, with the fields that they are in; those of the predicate first."""
-    projections = (*(column.projection for column in predicate.values()), *output)
-    return {leaf: projection.field for projection in projections for leaf in projection.leaves}
-
-
-def _page_zones(predicate: Mapping[str, PredicateColumn], ordinal: int, indexes: PageIndexes) -> dict[str, PageZones]:
-    zones: dict[str, PageZones] = {}
-    for name, (_, leaf) in predicate.items():
-        if leaf is None:
-            continue
-        known = indexes.zones.get((ordinal, leaf.index))
-        if known is not None:
-            zones[name] = known
-    return zones
+def _page_zones(query: Query, ordinal: int, indexes: PageIndexes) -> dict[str, PageZones]:
+    zones = {name: indexes.zones.get((ordinal, leaf.index)) for name, leaf in query.columns.bounded.items()}
+    return {name: known for name, known in zones.items() if known is not None}
 
 
 def _plan_row_group(
-    version: FileVersion,
-    query: Query,
-    predicate: Mapping[str, PredicateColumn],
-    ordinal: int,
-    rows: RowRanges,
-    indexes: PageIndexes,
-    filtered: bool,
+    version: FileVersion, query: Query, ordinal: int, rows: RowRanges, indexes: PageIndexes, filtered: bool
 ) -> RowGroupPlan:
-    first = _leaves(predicate, ())
-    plans: list[ColumnPlan] = []
     num_rows = version.metadata.row_groups[ordinal].num_rows
-    for leaf, field in _leaves(predicate, query.output).items():
-        span = version.derived(("chunk", ordinal, leaf), partial(_chunk, version, ordinal, leaf), 200)
-        nested = not version.metadata.schema.leaves[leaf].is_flat
-        offsets = indexes.offsets.get((ordinal, leaf))
-        plans.append(ColumnPlan(field, span, offsets, leaf in first, nested, num_rows, rows))
+    leaves = query.columns.leaves if filtered else query.columns.unfiltered
+    plans = [
+        ColumnPlan(
+            item.field,
+            indexed_chunk(version, ordinal, item.leaf).span,
+            indexes.offsets.get((ordinal, item.leaf)),
+            item.predicate,
+            num_rows,
+            rows,
+        )
+        for item in leaves
+    ]
     return RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered)
 
 
-def _chunk(version: FileVersion, ordinal: int, leaf: int) -> ChunkSpan:
-    chunk = version.chunk(ordinal, leaf)
-    return ChunkSpan(leaf, chunk.start, chunk.stop)
-
-
-def _late(
-    source: ObjectSource,
-    groups: list[RowGroupPlan],
-    query: Query,
-    predicate: Mapping[str, PredicateColumn],
-) -> bool:
+def _late(source: ObjectSource, groups: list[RowGroupPlan], query: Query) -> bool:
     """Whether to fetch the filter's columns first: it costs one more round, and saves what the other
     columns' pages without a matching row would have cost."""
     requests = source.resources.options.requests
-    if not predicate or len(_leaves(predicate, query.output)) == len(_leaves(predicate, ())):
-        return False
+    leaves = query.columns.leaves
+    if not leaves or not leaves[0].predicate or leaves[-1].predicate:
+        return False  # the filter's stand first
     if requests.late_materialization != "auto":
         return requests.late_materialization == "always"
     budget = requests.latency_s * requests.bandwidth_bytes_s
     size = 0
     for group in groups:
-        for column in group.columns:
-            if group.filtered and not column.predicate:
-                size += column.num_bytes
-        if size > budget:
-            return True
+        if group.filtered:
+            size += sum([column.num_bytes for column in group.columns if not column.predicate])
+            if size > budget:
+                return True
     return False
 
 
@@ -301,38 +321,29 @@ def _learnt(groups: list[RowGroupPlan], indexes: PageIndexes) -> tuple[int, ...]
     return tuple(dict.fromkeys(found))
 
 
-class _Report:
-    """Counts what pruning left."""
-
-    def __init__(self, version: FileVersion, context: RequestContext) -> None:
-        self._version = version
-        self._metrics = context.metrics
-        self._pages = self._pages_kept = self._rows_kept = self._groups = 0
-
-    def count(self, plan: RowGroupPlan) -> None:
-        self._groups += 1
-        self._rows_kept += plan.rows.num_rows
-        for column in plan.columns:
+def _report(
+    version: FileVersion, groups: list[RowGroupPlan], num_left: int, bloom: BloomReport | None, context: RequestContext
+) -> PruningReport:
+    """Count what pruning left."""
+    pages = pages_kept = rows_kept = 0
+    for group in groups:
+        rows_kept += group.rows.num_rows
+        for column in group.columns:
             if column.offsets is not None:
-                self._pages += column.offsets.num_pages
-                self._pages_kept += len(column.pages)
-
-    def result(self, groups: list[RowGroupPlan], num_candidates: int, bloom: BloomReport | None) -> PruningReport:
-        for group in groups:
-            self.count(group)
-        metadata = self._version.metadata
-        by_bloom = 0 if bloom is None else bloom.dropped.num_rows
-        self._metrics.row_groups_by_bloom = by_bloom
-        self._metrics.row_groups_read = self._groups
-        self._metrics.pages_total = self._pages
-        return PruningReport(
-            row_groups=len(metadata.row_groups),
-            row_groups_after_statistics=num_candidates,
-            row_groups_by_bloom=by_bloom,
-            row_groups_kept=self._groups,
-            row_groups_proven=self._metrics.row_groups_proven,
-            pages=self._pages,
-            pages_kept=self._pages_kept,
-            rows=metadata.num_rows,
-            rows_kept=self._rows_kept,
-        )
+                pages += column.offsets.num_pages
+                pages_kept += len(column.pages)
+    metrics = context.metrics
+    metrics.row_groups_by_bloom = 0 if bloom is None else bloom.dropped.num_rows
+    metrics.row_groups_read = len(groups)
+    metrics.pages_total = pages
+    return PruningReport(
+        row_groups=len(version.metadata.row_groups),
+        row_groups_after_statistics=num_left,
+        row_groups_by_bloom=metrics.row_groups_by_bloom,
+        row_groups_kept=len(groups),
+        row_groups_proven=metrics.row_groups_proven,
+        pages=pages,
+        pages_kept=pages_kept,
+        rows=version.metadata.num_rows,
+        rows_kept=rows_kept,
+    )

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
+from asyncpq.caching.keys import ContentKey, Pointer, PointerKey, version_digest
 from asyncpq.caching.single_flight import Flight
-from asyncpq.caching.tiers import look_up
-from asyncpq.errors import AsyncpqError, FormatError, UnsupportedStoreError
+from asyncpq.caching.tiers import Tiers
+from asyncpq.errors import AsyncpqError, FormatError, ObjectNotFoundError, UnsupportedStoreError
 from asyncpq.fetching.version import Decryption, FileVersion
-from asyncpq.format.footer import MAGIC, FooterDecoder, FooterFound, NeedBytes
+from asyncpq.format.footer import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes
 from asyncpq.format.metadata import decode_file_metadata
-from asyncpq.planning.coalesce import ByteRange, coalesce, cut
+from asyncpq.planning.coalesce import ByteRange, coalesce
 from asyncpq.resources import Resources, TailSizes
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator
-
-TRAILER_BYTES = 8  # footer length and magic
 
 
 class Tail(NamedTuple):
@@ -28,21 +25,20 @@ class Tail(NamedTuple):
     start: int
     data: bytes
 
-    def cut(self, start: int, stop: int) -> bytes | None:
-        if start < self.start:
-            return None
-        return self.data[start - self.start : stop - self.start]
+    def cut_out(self, keys: Iterable[ContentKey]) -> dict[ContentKey, bytes]:
+        """The parts that are in here."""
+        return {
+            key: self.data[key.start - self.start : key.stop - self.start] for key in keys if key.start >= self.start
+        }
 
-    def take_out(self, keys: Iterable[ContentKey], found: dict[ContentKey, bytes]) -> list[ContentKey]:
-        """The keys of parts that are not in here; the others are put into ``found``."""
-        missing: list[ContentKey] = []
-        for key in keys:
-            value = self.cut(key.start, key.stop)
-            if value is None:
-                missing.append(key)
-            else:
-                found[key] = value
-        return missing
+
+class Missing(NamedTuple):
+    """Stands in the memory cache for an object that was not there at ``seen_at`` (``time.monotonic()`` seconds)."""
+
+    kind: type[ObjectNotFoundError]
+    message: str
+    hint: str | None
+    seen_at: float
 
 
 class ObjectSource:
@@ -53,6 +49,9 @@ class ObjectSource:
         handle: the store's handle on the object.
         namespace: who reads, for cache keys.
         decryption: keys of the file, where the caller gave some.
+
+    Attributes:
+        policy: how long what is cached of it may be served unasked.
     """
 
     def __init__(
@@ -62,7 +61,11 @@ class ObjectSource:
         self.handle = handle
         self._namespace = namespace
         self._decryption = decryption
+        # what is read with a user's own keys is nobody else's
+        self._tiers = resources.tiers if resources.tiers and decryption is None else None
+        self.policy = resources.options.policy(handle.url)
         self._pointer_key = PointerKey(namespace, handle.identity)
+        self._missing_key = ("missing", self._pointer_key)
 
     # -- versions ---------------------------------------------------------------------------------
 
@@ -85,7 +88,7 @@ class ObjectSource:
 
         A footer found through a pointer is used at once: the read's first GET validates it.
         """
-        pointer = await self._pointer()
+        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
         if pointer is not None:
             version: FileVersion | None = self.resources.memory.get(self._version_key(pointer.validator))
             if version is not None:
@@ -93,20 +96,58 @@ class ObjectSource:
                 self.check_guarantee()
                 context.metrics.cache_hits += 1
                 return version
-        context.metrics.cache_misses += 1
-        return await self.resources.flights.run(
-            ("version", self._pointer_key), lambda: self._fetch_version(_undated(context))
-        )
+        context.metrics.wait_begins()
+        try:
+            return await self.resources.flights.run(
+                ("version", self._pointer_key), lambda: self._load_version(undated(context))
+            )
+        finally:
+            context.metrics.wait_ends()
 
-    async def _pointer(self) -> Pointer | None:
-        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
-        for tier in self.resources.tiers:
-            if pointer is not None:
-                break
-            pointer = await tier.get_pointer(self._pointer_key)
-            if pointer is not None:
-                self.resources.memory.put(self._pointer_key, pointer, 300)
-        return pointer
+    async def _load_version(self, context: RequestContext) -> FileVersion:
+        memory, negative_ttl_s = self.resources.memory, self.resources.options.negative_ttl_s
+        missing: Missing | None = memory.get(self._missing_key) if negative_ttl_s else None
+        if missing is not None and time.monotonic() < missing.seen_at + negative_ttl_s:
+            context.metrics.cache_hits += 1
+            raise missing.kind(missing.message, url=self.handle.url, hint=missing.hint)
+        version = await self._version_from_tiers(context) if self._tiers is not None else None
+        if version is not None:
+            context.metrics.cache_hits += 1
+            return version
+        context.metrics.cache_misses += 1
+        sent = time.monotonic()
+        try:
+            version = await self._fetch_version(context)
+        except ObjectNotFoundError as error:
+            if negative_ttl_s:
+                memory.put(self._missing_key, Missing(type(error), error.message, error.hint, sent), 300)
+            raise
+        memory.discard(self._missing_key)
+        return version
+
+    async def _version_from_tiers(self, context: RequestContext) -> FileVersion | None:
+        """What the pointer of a tier outside this process leads to, if its footer is there as well."""
+        if self._tiers is None or (pointer := await self._tiers.get_pointer(self._pointer_key)) is None:
+            return None
+        validator = pointer.validator
+        key = ContentKey(version_digest(self._namespace, self.handle.identity, validator), "footer", 0, 0)
+        entries, hits = await self._tiers.get_many([key])
+        if key not in entries:
+            return None
+        data = entries[key]
+        self.handle.learn(validator)
+        self.check_guarantee()
+        try:
+            found = self._decoder().next(data, validator.size - len(data), validator.size)
+            if isinstance(found, NeedBytes):
+                return None
+            version = await self._decode_version(found, data, validator, pointer.validated_at)
+        except AsyncpqError:
+            return None  # the store has the last word on what is wrong with the file
+        context.metrics.count_hits(hits)
+        self.keep(version)
+        self.resources.memory.put(self._pointer_key, pointer, 300)
+        return version
 
     def _version_key(self, validator: Validator) -> tuple[str, PointerKey, bytes]:
         return ("version", self._pointer_key, validator.digest())
@@ -118,9 +159,7 @@ class ObjectSource:
         sent = time.monotonic()
         tail = await self.handle.fetch_tail(guess, context=context.step("tail", 1))
         self.check_guarantee()  # known better once the store has answered
-        decoder = FooterDecoder(
-            max_footer_bytes=resources.options.limits.max_footer_bytes, encrypted=self._decryption is not None
-        )
+        decoder = self._decoder()
         try:
             found = decoder.next(tail.data, tail.start, tail.validator.size)
             while isinstance(found, NeedBytes):
@@ -129,39 +168,48 @@ class ObjectSource:
                 )
                 tail = RangeResult(rest.data + tail.data, rest.start, tail.validator)
                 found = decoder.next(tail.data, tail.start, tail.validator.size)
-            version = await self._version(found, tail, sent)
+            footer = tail.data[found.start - tail.start :]
+            version = await self._decode_version(found, footer, tail.validator, sent)
         except AsyncpqError as error:
             raise error.locate(url=self.handle.url) from error.__cause__
         resources.tail_sizes.learn(self.handle.url, _needed_tail(version))
-        pointer = Pointer(tail.validator, sent)
         self.keep(version)
-        resources.memory.put(self._pointer_key, pointer, 300)
         resources.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
-        for tier in resources.tiers:
-            await tier.put_pointer(self._pointer_key, pointer)
+        self._point_to(version, sent)
+        tiers = self.tiers_of(version)
+        if tiers is not None:
+            tiers.put_many({version.key("footer", 0, 0): footer})
         return version
 
-    async def _version(self, found: FooterFound, tail: RangeResult, observed_at: float) -> FileVersion:
-        decryption, footer, data = self._decryption, b"", found.metadata_bytes
+    def _decoder(self) -> FooterDecoder:
+        return FooterDecoder(
+            max_footer_bytes=self.resources.options.limits.max_footer_bytes, encrypted=self._decryption is not None
+        )
+
+    async def _decode_version(
+        self, found: FooterFound, footer: bytes, validator: Validator, observed_at: float
+    ) -> FileVersion:
+        """From the object's bytes from ``found.start`` on."""
+        decryption, data = self._decryption, found.metadata_bytes
         if decryption is not None:
-            footer = tail.data[found.start - tail.start :]
-            data = await self.resources.in_thread(partial(decryption.footer, footer, tail.validator.size))
+            data = await self.resources.in_thread(partial(decryption.footer, footer, validator.size))
         limits = self.resources.options.limits
         metadata = decode_file_metadata(
             data, max_elements=limits.max_footer_elements, max_schema_elements=limits.max_schema_elements
         )
         if decryption is not None and footer.endswith(MAGIC) and not metadata.has_encryption:
-            decryption, footer = None, b""  # keys were given for a file that needs none
+            decryption = None  # keys were given for a file that needs none
         return FileVersion(
             url=self.handle.url,
             namespace=self._namespace,
             identity=self.handle.identity,
-            validator=tail.validator,
+            validator=validator,
             footer_start=found.start,
             metadata=metadata,
             observed_at=observed_at,
+            can_validate=self.handle.guarantee is not Guarantee.NONE,
             decryption=decryption,
-            footer=footer,
+            footer=b"" if decryption is None else footer,
         )
 
     def keep(self, version: FileVersion) -> None:
@@ -177,29 +225,59 @@ class ObjectSource:
         if pointer is not None and not pointer.validator.same_version(version.validator):
             return  # another read has seen the new version already
         self.resources.memory.discard(self._pointer_key)
-        for tier in self.resources.tiers:
-            await tier.drop_pointer(self._pointer_key)
+        self.resources.memory.discard(self._missing_key)  # older than what this read was told
+        if self._tiers is not None:
+            await self._tiers.drop_pointer(self._pointer_key)
 
     # -- validity ---------------------------------------------------------------------------------
 
     def is_fresh(self, version: FileVersion) -> bool:
         """Whether the cache policy lets ``version`` be served without asking the store."""
-        policy = self.resources.options.cache_policy
-        if policy.kind == "immutable":
-            return True
+        if self.policy.kind == "immutable" or not version.can_validate:
+            return True  # what cannot be validated expires instead
         pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
         if pointer is None or not pointer.validator.same_version(version.validator):
             return False
-        return time.monotonic() - pointer.validated_at < policy.max_age_s
+        return time.monotonic() - pointer.validated_at < self.policy.max_age_s
 
-    def _validated(self, version: FileVersion, sent: float) -> None:
+    def is_expired(self, version: FileVersion) -> bool:
+        """Whether all that is cached of ``version`` must be fetched anew: the store cannot tell whether it is
+        still the object's, and it is as old as the cache policy allows."""
+        if version.can_validate or self.policy.kind == "immutable":
+            return False
+        return time.monotonic() - version.observed_at >= self.policy.max_age_s
+
+    async def version_anew(self, version: FileVersion, context: RequestContext) -> FileVersion:
+        """What replaces ``version``, which has expired."""
         pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
-        if pointer is not None and sent <= pointer.validated_at:
-            return  # what is known is newer
-        if pointer is not None and pointer.validator.same_version(version.validator):
+        if pointer is None or pointer.validated_at <= version.observed_at:  # else another read has replaced it
+            await self.forget(version)
+        return await self.version(context)
+
+    def validated_by(self, result: RangeResult, version: FileVersion, sent: float) -> None:
+        """A GET sent at ``sent`` was answered: unless age alone counts, this validates the version."""
+        if result.validates and self.policy.kind != "ttl":
+            self._point_to(version, sent)
+
+    def _point_to(self, version: FileVersion, sent: float) -> None:
+        """``version`` was the object's at ``sent``."""
+        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
+        if pointer is None or not pointer.validator.same_version(version.validator):
+            if pointer is not None and sent <= pointer.validated_at:
+                return  # what is known is newer
+            pointer = Pointer(version.validator, sent)
+            self.resources.memory.put(self._pointer_key, pointer, 300)
+        elif sent > pointer.validated_at:
             pointer.validated_at = sent
-        else:
-            self.resources.memory.put(self._pointer_key, Pointer(version.validator, sent), 300)
+        tiers = self.tiers_of(version)
+        # not with every GET: half the age that others allow it is soon enough for them
+        if tiers is not None and sent - pointer.told_at >= max(1.0, self.policy.max_age_s / 2):
+            pointer.told_at = sent
+            tiers.put_pointer(self._pointer_key, pointer)
+
+    def tiers_of(self, version: FileVersion) -> Tiers | None:
+        """The tiers that may hold parts of ``version``: others must be able to tell it from the next one."""
+        return self._tiers if self._tiers is not None and version.can_validate else None
 
     def start_validation(self, version: FileVersion, context: RequestContext) -> Flight[None]:
         """:meth:`validate` as a flight that concurrent reads share; the caller joins it."""
@@ -219,163 +297,21 @@ class ObjectSource:
             stop - TRAILER_BYTES, stop, context=context.step("validate", context.round), pin=version.validator
         )
         if result.validates:
-            self._validated(version, sent)
+            self._point_to(version, sent)
 
-    # -- bytes ------------------------------------------------------------------------------------
-
-    async def _get_in_parts(self, version: FileVersion, start: int, stop: int, context: RequestContext) -> bytes:
-        """Many bytes of ``version`` from the store, in parts side by side."""
-        parts = cut(ByteRange(start, stop), self.resources.options.requests.part_bytes)
-        tasks = [asyncio.ensure_future(self._get(version, *part, context)) for part in parts]
-        try:
-            return b"".join(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-
-    async def _get(self, version: FileVersion, start: int, stop: int, context: RequestContext) -> bytes:
-        sent = time.monotonic()
-        result = await self.handle.fetch_range(start, stop, context=context, pin=version.validator)
-        if result.validates:
-            self._validated(version, sent)
-        return result.data
-
-    async def fetch_parts(
-        self, version: FileVersion, keys: Sequence[ContentKey], context: RequestContext, *, admit: bool
-    ) -> tuple[dict[ContentKey, bytes], Collection[ContentKey]]:
-        """The bytes of each key: from memory, a running fetch, another tier, or the store.
-
-        Misses of one call are coalesced and sent at once.
-
-        Args:
-            keys: distinct parts of ``version``.
-            context: whose requests they are.
-            admit: keep in memory and tiers what the store had to send.
-
-        Returns:
-            The bytes, and the keys that the store was asked for (which validated the version).
-
-        Raises:
-            ObjectChangedError: the object has another version now.
-            StoreError: the store failed.
-        """
-        resources = self.resources
-        metrics = context.metrics
-        found: dict[ContentKey, bytes] = {}
-        missing: list[ContentKey] = []
-        for key, value in zip(keys, resources.memory.get_many(keys), strict=True):
-            if value is None:
-                missing.append(key)
-            else:
-                found[key] = value
-        if missing:
-            tail: Tail | None = resources.memory.get(version.key("tail", 0, 0))
-            if tail is not None:
-                missing = tail.take_out(missing, found)
-        if missing and resources.tiers:
-            missing = await self._from_tiers(missing, found)
-        metrics.cache_hits += len(found)
-        metrics.cache_misses += len(missing)
-        if not missing:
-            return found, ()
-        await self._fly(version, missing, found, context, admit)
-        return found, missing
-
-    async def _from_tiers(self, missing: Sequence[ContentKey], found: dict[ContentKey, bytes]) -> list[ContentKey]:
-        """What no tier outside this process has; the rest is in ``found``."""
-        lower = await look_up(self.resources.tiers, missing)
-        found.update(lower)
-        for key, value in lower.items():
-            self.resources.memory.put(key, value, len(value))
-        return [key for key in missing if key not in lower]
-
-    async def _fly(
-        self,
-        version: FileVersion,
-        missing: Sequence[ContentKey],
-        found: dict[ContentKey, bytes],
-        context: RequestContext,
-        admit: bool,
-    ) -> None:
-        """Join running flights, start the others, wait for all; fills ``found``."""
-        flights = self.resources.flights
-        joined: dict[int, tuple[Flight[dict[ContentKey, bytes]], list[ContentKey]]] = {}
-        rest: list[ContentKey] = []
-        for key in missing:
-            flight = flights.get(key)
-            if flight is None:
-                rest.append(key)
-            else:
-                joined.setdefault(id(flight), (flight, []))[1].append(key)
-        for flight, _ in joined.values():
-            flight.join()
-        undated = _undated(context)
-        for members in self._groups(rest):
-            flight = flights.start(members, partial(self._fetch_group, version, members, undated, admit))
-            flight.join()
-            joined[id(flight)] = (flight, members)
-        pending = [flight.task for flight, _ in joined.values() if not flight.task.done()]
-        try:
-            if pending:
-                await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
-            for flight, members in joined.values():
-                if flight.task.done():  # all are, unless one has failed, which raises here
-                    data = await flight.wait()
-                    for key in members:
-                        found[key] = data[key]
-        finally:
-            for flight, _ in joined.values():
-                flight.leave()
-
-    def _groups(self, keys: Iterable[ContentKey]) -> list[list[ContentKey]]:
-        """Parts that one merged range brings, for each merged range."""
-        ordered = sorted(keys, key=lambda key: key.start)
-        if not ordered:
-            return []
-        requests = self.resources.options.requests
-        merged = coalesce(
-            [(key.start, key.stop) for key in ordered],
-            gap_bytes=requests.gap_bytes,
-            part_bytes=1 << 62,  # parts are cut inside the flight, which joins what a cut divides
-            wave=self.resources.options.limits.max_connections,
-            max_requests=requests.max_requests,
+    def merge(self, ranges: Iterable[tuple[int, int]], *, part_bytes: int) -> list[ByteRange]:
+        """The GETs that bring ``ranges``, each of at most ``part_bytes`` (see :func:`coalesce`)."""
+        options = self.resources.options
+        return coalesce(
+            ranges,
+            gap_bytes=options.requests.gap_bytes,
+            part_bytes=part_bytes,
+            wave=options.limits.max_connections,
+            max_requests=options.requests.max_requests,
         )
-        groups: list[list[ContentKey]] = []
-        position = 0
-        for item in merged:
-            members: list[ContentKey] = []
-            while position < len(ordered) and ordered[position].start < item.stop:
-                members.append(ordered[position])
-                position += 1
-            groups.append(members)
-        return groups
-
-    async def _fetch_group(
-        self, version: FileVersion, members: Sequence[ContentKey], context: RequestContext, admit: bool
-    ) -> dict[ContentKey, bytes]:
-        start, stop = members[0].start, max([key.stop for key in members])
-        if stop - start <= self.resources.options.requests.part_bytes:
-            data = await self._get(version, start, stop, context)
-        else:
-            data = await self._get_in_parts(version, start, stop, context)
-        if len(members) == 1:
-            parts = {members[0]: data}
-        else:
-            parts = {}
-            for key in members:
-                parts[key] = data[key.start - start : key.stop - start]
-        if admit:
-            for key, value in parts.items():
-                if key.kind == "page":  # the other kinds are kept parsed or decoded by whoever asked
-                    self.resources.memory.put(key, value, len(value))
-            for tier in self.resources.tiers:
-                lasting = {key: value for key, value in parts.items() if key.kind != "part"}
-                self.resources.spawn(tier.put_many(lasting))
-        return parts
 
 
-def _undated(context: RequestContext) -> RequestContext:
+def undated(context: RequestContext) -> RequestContext:
     """For flights: they serve several reads, and carry the deadline of none."""
     return RequestContext(context.metrics, None, context.scan, context.round, context.purpose)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol, TypeVar, cast
 
@@ -12,6 +13,18 @@ from asyncpq.format.writer_version import DICTIONARY_HEADER_PADDING, omits_dicti
 from asyncpq.storage.base import Validator
 
 T = TypeVar("T")
+
+_MAX_RECENT = 128  # questions of one file whose names stay resolved
+
+
+class Weighable(Protocol):
+    """What says how many bytes it holds, roughly."""
+
+    @property
+    def weight(self) -> int: ...
+
+
+Weighed = TypeVar("Weighed", bound=Weighable)
 
 
 class Decryption(Protocol):
@@ -32,6 +45,7 @@ class FileVersion:
         metadata: the footer, parsed as far as queries needed.
         observed_at: ``time.monotonic()`` when the footer was asked for; a later one is a newer version.
         digest: names this version in cache keys.
+        can_validate: the store can tell whether the object still has this version.
         kept_weight: what the memory cache was told that it weighs.
         padded_chunks: chunks are longer than the footer says, by up to a dictionary page's header.
         decryption: of an encrypted file that was opened with keys, else None. Its indexes are not read.
@@ -48,6 +62,7 @@ class FileVersion:
         footer_start: int,
         metadata: FileMetadata,
         observed_at: float,
+        can_validate: bool = True,
         decryption: Decryption | None = None,
         footer: bytes = b"",
     ) -> None:
@@ -57,18 +72,23 @@ class FileVersion:
         self.footer_start = footer_start
         self.metadata = metadata
         self.digest = version_digest(namespace, identity, validator)
+        if not can_validate:  # another one may look the same: nothing that is cached of this one is its
+            self.digest = secrets.token_bytes(len(self.digest))
         self.observed_at = observed_at
+        self.can_validate = can_validate
         self.kept_weight = 0
         self.decryption = decryption
         self.footer = footer
         self.padded_chunks = omits_dictionary_header(metadata.created_by)
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
+        self._recent: dict[Hashable, Weighable] = {}
+        self._recent_weight = 0
         self._valid_chunks: set[tuple[int, int]] = set()
 
     @property
     def weight(self) -> int:
-        return self.metadata.weight + self._derived_weight + len(self.footer)
+        return self.metadata.weight + self._derived_weight + self._recent_weight + len(self.footer)
 
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
         return ContentKey(self.digest, kind, start, stop)
@@ -81,6 +101,18 @@ class FileVersion:
             value = self._derived[name] = make()
             self._derived_weight += weight if isinstance(weight, int) else weight(value)
         return cast("T", value)
+
+    def recent(self, question: Hashable, make: Callable[[], Weighed]) -> Weighed:
+        """What ``make`` returned when it was last asked for under ``question``; some are kept, all of their weight
+        counts."""
+        value = self._recent.get(question)
+        if value is None:
+            value = make()
+            if len(self._recent) >= _MAX_RECENT:
+                self._recent, self._recent_weight = {}, 0
+            self._recent[question] = value
+            self._recent_weight += value.weight
+        return cast("Weighed", value)
 
     def chunk(self, row_group: int, leaf: int) -> ColumnChunk:
         """A column chunk whose offsets were checked against the object.

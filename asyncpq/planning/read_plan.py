@@ -29,8 +29,7 @@ class Item(NamedTuple):
         leaf: leaf index in the schema.
         kind: "page", "dictionary", or "part" of a chunk whose pages are not known.
         start, stop: bytes in the object.
-        first_row, num_rows: of a page, in the row group; a page without rows is the dictionary page of a
-            nested leaf, which is kept as it is.
+        first_row, num_rows: of a page, in the row group.
     """
 
     column: int
@@ -59,7 +58,6 @@ class ColumnPlan:
         chunk: its column chunk.
         offsets: page locations where it is read page by page; else None.
         predicate: the filter needs it.
-        nested: it is not a flat column.
         num_rows: rows of the row group.
         pages: ordinals of the pages that hold candidate rows; none without ``offsets``.
         num_bytes: compressed bytes of those pages and the dictionary, or of the chunk.
@@ -69,7 +67,6 @@ class ColumnPlan:
     chunk: ChunkSpan
     offsets: OffsetIndex | None
     predicate: bool
-    nested: bool
     num_rows: int
     rows: InitVar[RowRanges]
     pages: list[int] = dataclass_field(init=False)
@@ -99,7 +96,7 @@ class ColumnPlan:
         first_rows = self.offsets.first_rows
         found: list[int] = []
         following = 0
-        for start, stop in rows:
+        for start, stop in zip(rows.starts, rows.stops, strict=True):
             low = max(bisect_right(first_rows, start) - 1, following)
             following = max(bisect_left(first_rows, stop), low)
             found.extend(range(low, following))
@@ -119,7 +116,7 @@ class ColumnPlan:
             items.append(Item(column, leaf, "page", start, start + sizes[page], first, count))
         span = self.dictionary if dictionary and items else None
         if span is not None:
-            items.insert(0, Item(column, leaf, "page" if self.nested else "dictionary", span.start, span.stop))
+            items.insert(0, Item(column, leaf, "dictionary", span.start, span.stop))
         return items
 
 
@@ -255,8 +252,27 @@ class ReadPlan:
         return units
 
 
+def _whole(group: RowGroupPlan, first: range) -> Piece:
+    """One row group in one piece."""
+    items: list[Item] = []
+    late_bytes = 0
+    for position, column in enumerate(group.columns):
+        if position not in first:
+            late_bytes += column.num_bytes
+        elif column.offsets is not None:
+            items += column.items(position, column.pages, dictionary=True)
+    for position in first:
+        column = group.columns[position]
+        if column.offsets is None:
+            items.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
+    return Piece(group, tuple(items), late_bytes, True)
+
+
 def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[Piece]:
     """One row group in as many pieces as its bytes ask for."""
+    count = -(-sum([column.num_bytes for column in group.columns]) // unit_bytes)
+    if count <= 1:
+        return [_whole(group, first)]
     paged: list[list[Item]] = []
     parts: list[Item] = []
     late: list[list[Item]] = []
@@ -269,10 +285,6 @@ def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[Piece]:
             parts.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
         else:
             late_parts += column.num_bytes
-    count = max(1, -(-sum([column.num_bytes for column in group.columns]) // unit_bytes))
-    if count == 1:
-        late_bytes = late_parts + sum([_size(items) for items in late])
-        return [Piece(group, tuple(item for items in (*paged, parts) for item in items), late_bytes, True)]
     slices: list[list[Item]] = [[] for _ in range(count)]
     late_sizes = [0] * count
     late_sizes[0] = late_parts

@@ -41,18 +41,17 @@ class RowRanges:
             else:
                 starts.append(start)
                 stops.append(stop)
-        self._set(tuple(starts), tuple(stops))
-
-    def _set(self, starts: tuple[int, ...], stops: tuple[int, ...]) -> None:
-        self.starts = starts
-        self.stops = stops
+        self.starts = tuple(starts)
+        self.stops = tuple(stops)
         self.num_rows = sum(stops) - sum(starts)
 
     @classmethod
     def from_parallel(cls, starts: Iterable[int], stops: Iterable[int]) -> RowRanges:
         """From the starts and stops of ranges that are sorted, disjoint and non-adjacent; not checked."""
         ranges = cls.__new__(cls)
-        ranges._set(tuple(starts), tuple(stops))
+        ranges.starts = starts = tuple(starts)
+        ranges.stops = stops = tuple(stops)
+        ranges.num_rows = sum(stops) - sum(starts)
         return ranges
 
     @classmethod

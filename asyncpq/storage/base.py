@@ -10,9 +10,18 @@ from __future__ import annotations
 import enum
 import hashlib
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from asyncpq.metrics import Purpose, ReadMetrics
+
+
+class Unpicklable:
+    """Holds secrets or connections, so it is of one process: pickling and copying it are refused."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be pickled or copied: make one in each process")
 
 
 class Guarantee(enum.StrEnum):
@@ -177,5 +186,6 @@ __all__ = [
     "Store",
     "StoreLimits",
     "StoredObject",
+    "Unpicklable",
     "Validator",
 ]

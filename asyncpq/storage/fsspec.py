@@ -1,13 +1,15 @@
 """Any other fsspec filesystem: read by its ``cat_file``, its version told by ``info`` before and after.
 
 Filesystems cannot send If-Match, so a race remains: an object that is replaced and put back between
-two calls of ``info`` is not noticed. The guarantee says so (``bracketed``).
+two calls of ``info`` is not noticed. The guarantee says so (``bracketed``). gcsfs reads a generation
+that its path names, which pins the version.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -21,27 +23,31 @@ from asyncpq.errors import (
     InvalidResponseError,
     ObjectNotFoundError,
     StoreError,
+    ThrottledError,
     TransportError,
     UnsupportedStoreError,
     UsageError,
 )
 from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
-from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoreLimits, Validator
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoreLimits, Unpicklable, Validator
+from asyncpq.storage.clock_grain import info_time_s, may_change_unseen
 from asyncpq.storage.deadline import within_deadline
 from asyncpq.storage.option_errors import refusal
 from asyncpq.storage.responses import RangeRequest, changed, empty
-from asyncpq.storage.retry import RetryableError, delay_before_retry_s
+from asyncpq.storage.retry import RETRYABLE_STATUSES, RetryableError, RetryBudget, delay_before_retry_s
+from asyncpq.storage.slots import ConnectionSlots
 from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import safe_url
 
 _THREADS = 8
 _ETAGS = ("ETag", "etag", "e_tag")
-_VERSIONS = ("generation", "version_id", "VersionId", "ino")
+_VERSIONS = ("version_id", "VersionId", "ino")
+_PINS_GENERATIONS = ("gs", "gcs")  # gcsfs with version_aware=True: "bucket/key#generation"
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 
 
-class FsspecStore:
+class FsspecStore(Unpicklable):
     """See :class:`asyncpq.storage.base.Store`.
 
     Args:
@@ -59,8 +65,8 @@ class FsspecStore:
     ) -> None:
         self.protocol = protocol
         self.retry = retry
-        self.slots = asyncio.Semaphore(limits.max_connections)
-        self.scan_slots = asyncio.Semaphore(max(1, limits.scan_connections))
+        self.slots = ConnectionSlots(limits)
+        self.budget = RetryBudget(retry.retry_budget)
         options = {k: v for k, v in storage_options.items() if k not in ("asynchronous", "loop", "skip_instance_cache")}
         try:
             kind = fsspec.get_filesystem_class(protocol)
@@ -70,6 +76,9 @@ class FsspecStore:
             ) from error
         if any("target_protocol" in _parameters(base) for base in kind.__mro__):
             raise UnsupportedStoreError(f"{protocol}:// urls are not read: they wrap another filesystem")
+        if protocol in _PINS_GENERATIONS and any("version_aware" in _parameters(base) for base in kind.__mro__):
+            options.setdefault("version_aware", True)
+        self.pins_generations = protocol in _PINS_GENERATIONS and options.get("version_aware") is True
         self._asynchronous = bool(kind.async_impl)
         if self._asynchronous:
             options["asynchronous"] = True
@@ -119,7 +128,7 @@ class FsspecStore:
         return await asyncio.shield(self._threads.start(method, *arguments, **options))
 
 
-class FsspecObject:
+class FsspecObject(Unpicklable):
     """See :class:`asyncpq.storage.base.StoredObject`. Made by FsspecStore."""
 
     client = "fsspec"
@@ -127,15 +136,19 @@ class FsspecObject:
     def __init__(self, store: FsspecStore, path: str, url: str) -> None:
         self.url = safe_url(url)
         self.identity = f"{store.protocol}://{path} {_token(store.filesystem)}"
-        self.guarantee = Guarantee.BRACKETED
+        self.guarantee = Guarantee.PINNED if store.pins_generations else Guarantee.BRACKETED
         self._store = store
         self._path = path
+        self._young = False  # by the last info: its time does not tell the version from the next one
 
     def __repr__(self) -> str:
         return f"<FsspecObject {self.url}>"
 
     def learn(self, validator: Validator) -> None:
         """See :meth:`asyncpq.storage.base.StoredObject.learn`. A size alone tells no versions apart."""
+        if self._pins(validator):
+            self.guarantee = Guarantee.PINNED
+            return
         told = validator.is_strong or validator.etag is not None or validator.last_modified is not None
         self.guarantee = Guarantee.BRACKETED if told else Guarantee.NONE
 
@@ -162,23 +175,42 @@ class FsspecObject:
         store = self._store
         attempt = 1
         while True:
+            if not store.slots.try_take(context.scan):
+                await store.slots.wait(context.scan)
+            sent = loop.time()
             try:
-                if not context.scan:
-                    async with store.slots:
-                        return await self._fetch_once(request, context, attempt)
-                async with store.scan_slots, store.slots:
-                    return await self._fetch_once(request, context, attempt)
+                result = await self._fetch_once(request, context, attempt)
+                store.slots.speed_up()
+                store.budget.succeeded(attempt)
+                return result
             except RetryableError as failure:
+                if isinstance(failure.error, ThrottledError):
+                    store.slots.slow_down(sent, loop.time())
                 delay = delay_before_retry_s(
-                    failure, attempt=attempt, options=store.retry, now=loop.time(), deadline=context.deadline
+                    failure,
+                    attempt=attempt,
+                    options=store.retry,
+                    budget=store.budget,
+                    now=loop.time(),
+                    deadline=context.deadline,
                 )
+            finally:
+                store.slots.give(context.scan)
             attempt += 1
             await asyncio.sleep(delay)
 
+    def _pins(self, validator: Validator) -> bool:
+        """Whether the version can be named in the path."""
+        return self._store.pins_generations and validator.version is not None
+
     async def _fetch_once(self, request: RangeRequest, context: RequestContext, attempt: int) -> RangeResult:
         before = request.pin
-        if before is None:
-            before = await self._info(request, context, attempt)
+        validates = before is None or not self._pins(before) or context.purpose == "validate"
+        if before is None or (self._pins(before) and validates):
+            found = await self._info(request, context, attempt)
+            if before is not None and not before.same_version(found):
+                raise changed(request, "it has another generation")
+            before = found
             context = context.step(context.purpose, context.round + 1)
         if before.size == 0:
             raise empty(self.url)
@@ -188,20 +220,25 @@ class FsspecObject:
             raise InvalidResponseError(
                 f"the object ends at byte {before.size}, before the range does", url=self.url, byte_range=(start, stop)
             )
+        named = RangeRequest(start, stop, self.url, before)  # gone means changed: it was there
+        path = f"{self._path}#{before.version}" if self._pins(before) else self._path
         record = RequestRecord("GET", context.purpose, request.start, request.stop, 0, 0, attempt, context.round, 0.0)
         with _recorded(record, context):
-            data = bytes(await self._call(request, "cat_file", self._path, start=start, end=stop))
+            data = bytes(await self._call(named, "cat_file", path, start=start, end=stop))
             record.bytes = len(data)
-        after = await self._info(request, context.step(context.purpose, context.round + 1), attempt)
-        if not before.same_version(after) or before.last_modified != after.last_modified:
-            raise changed(request, "its info differs before and after")
+        if not self._pins(before):
+            after = await self._info(named, context.step(context.purpose, context.round + 1), attempt)
+            if not before.same_version(after) or before.last_modified != after.last_modified:
+                raise changed(request, "its info differs before and after")
         if len(data) != stop - start:
             what = f"the filesystem gave {len(data)} bytes instead of {stop - start}"
             if len(data) < stop - start:
                 raise RetryableError(TransportError(what, url=self.url, byte_range=(start, stop)))
             raise InvalidResponseError(what, url=self.url, byte_range=(start, stop))
         self.learn(before)
-        return RangeResult(data, start, before, self.guarantee is not Guarantee.NONE)
+        if self._young:
+            self.guarantee = Guarantee.NONE
+        return RangeResult(data, start, before, validates and self.guarantee is not Guarantee.NONE)
 
     async def _info(self, request: RangeRequest, context: RequestContext, attempt: int) -> Validator:
         self._store.filesystem.invalidate_cache(self._path)
@@ -211,13 +248,20 @@ class FsspecObject:
             raise ObjectNotFoundError("it is a directory", url=self.url)
         if not isinstance(info.get("size"), int):
             raise InvalidResponseError("the filesystem does not say the object's size", url=self.url)
+        self._young = _is_young(info)
         return validator_of(info)
 
     async def _call(self, request: RangeRequest, name: str, *arguments: Any, **options: Any) -> Any:
+        retry = self._store.retry
+        limit = asyncio.timeout(_patience_s(retry, (request.stop - request.start) if name == "cat_file" else 0))
         try:
-            return await self._store.call(name, *arguments, **options)
+            async with limit:
+                return await self._store.call(name, *arguments, **options)
         except AsyncpqError:
             raise
+        except TimeoutError as error:  # an OSError, too
+            what = "the filesystem did not answer in time" if limit.expired() else "the filesystem timed out"
+            raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
         except FileNotFoundError as error:
             if request.pin is not None:
                 raise changed(request, "it is gone") from error
@@ -232,6 +276,13 @@ class FsspecObject:
             what = f"the filesystem failed ({type(error).__name__})"
             raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
         except Exception as error:  # filesystems raise whatever their client raises
+            status = _status(error)
+            if status in RETRYABLE_STATUSES:
+                kind, what = (
+                    (ThrottledError, "asks to slow down") if status in (429, 503) else (TransportError, "failed")
+                )
+                failure = kind(f"the store {what} (status {status})", url=self.url, byte_range=request.byte_range)
+                raise RetryableError(failure) from error
             what = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
             raise StoreError(what, url=self.url, byte_range=request.byte_range) from error
 
@@ -244,6 +295,9 @@ def _recorded(record: RequestRecord, context: RequestContext) -> Iterator[None]:
     try:
         yield
         record.status = 200
+    except RetryableError as failure:
+        record.throttled = isinstance(failure.error, ThrottledError)
+        raise
     finally:
         record.seconds = loop.time() - began
         context.metrics.record(record)
@@ -255,7 +309,12 @@ def _parameters(kind: type) -> Mapping[str, Any]:
 
 
 def validator_of(info: Mapping[str, Any]) -> Validator:
-    """What a filesystem's ``info`` says about the version."""
+    """What a filesystem's ``info`` says about the version.
+
+    A generation says all: ETag and times of Google's objects change with their metadata, too.
+    """
+    if info.get("generation") is not None:
+        return Validator(size=int(info["size"]), version=str(info["generation"]))
     etag, version, modified = (
         next((str(info[name]) for name in names if info.get(name) is not None), None)
         for names in (_ETAGS, _VERSIONS, _TIMES)
@@ -263,6 +322,30 @@ def validator_of(info: Mapping[str, Any]) -> Validator:
     if version is not None and modified is not None:
         version = f"{version}-{modified}"  # an inode is used again
     return Validator(size=int(info["size"]), etag=etag, last_modified=modified, version=version)
+
+
+def _is_young(info: Mapping[str, Any]) -> bool:
+    if any(info.get(name) is not None for name in (*_ETAGS, "version_id", "VersionId", "generation")):
+        return False
+    modified = next((info[name] for name in _TIMES if info.get(name) is not None), None)
+    return may_change_unseen(info_time_s(modified), time.time())
+
+
+def _patience_s(retry: RetryOptions, length: int) -> float | None:
+    """How long one call may take: what a connection may, and then a body of ``length`` bytes, as slow as allowed."""
+    if retry.min_throughput_bytes_s <= 0:
+        return None
+    body_s = max(retry.stall_timeout_s, length / retry.min_throughput_bytes_s)
+    return retry.connect_timeout_s + retry.first_byte_timeout_s + body_s
+
+
+def _status(error: Exception) -> int:
+    """The HTTP status that a client's exception names, or 0."""
+    for name in ("status", "code", "status_code"):
+        status = getattr(error, name, None)
+        if isinstance(status, int | str) and str(status).isdecimal():
+            return int(status)
+    return 0
 
 
 def _token(filesystem: Any) -> str:

@@ -9,10 +9,10 @@ they are, stores take :class:`asyncpq.storage.wire.AiohttpWire`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
-from asyncpq.storage.http1_message import ChunkedBody, Headers, ProtocolError, parse_head
+from asyncpq.storage.http1_message import ChunkedBody, ProtocolError, parse_head
 
 _BUFFER_BYTES = 32 * 1024  # of a connection; a head must fit
 
@@ -29,17 +29,28 @@ class Body(NamedTuple):
     complete: bool
 
 
-#: Told status and headers once they are there; returns how many bytes of the body are wanted.
-#: What it raises ends the exchange unread.
-OnHead = Callable[[int, Mapping[str, str]], int]
-#: Told how many bytes of the body have come.
-OnProgress = Callable[[int], None]
+class Receiver(Protocol):
+    """Takes a response as it comes.
+
+    Attributes:
+        received: how many bytes of the body have come.
+    """
+
+    received: int
+
+    def head(self, status: int, headers: Mapping[str, str]) -> int:
+        """Status and headers, which are looked up by lower-case names, are there: how many bytes of the
+        body are wanted? What this raises ends the exchange unread."""
+
+    def cut_off(self, data: bytes) -> None:
+        """The exchange ends without a Body: what had come of it."""
 
 
 class Connection(asyncio.BufferedProtocol):
     """One connection, for one exchange after the other.
 
     Attributes:
+        loop: that it belongs to.
         reusable: another request may be sent.
         untouched: nothing has come back for the last request.
         idle_since: of the loop's clock; kept by the pool.
@@ -48,7 +59,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_: set[Connection]) -> None:
         """``open_``: holds the connection while its socket is open."""
-        self._loop = loop
+        self.loop = loop
         self._open = open_
         self._transport: asyncio.Transport | None = None
         self._memory = bytearray(_BUFFER_BYTES)
@@ -56,8 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self._start = 0  # where the body begins in the buffer
         self._filled = 0  # bytes of the buffer that are filled
         self._waiter: asyncio.Future[Body] | None = None
-        self._on_head: OnHead | None = None
-        self._on_progress: OnProgress | None = None
+        self._receiver: Receiver | None = None
         self._in_head = True
         self._without_body = False
         self._wanted = 0
@@ -81,7 +91,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._waiter is None or self._waiter.done():
+        waiter = self._waiter
+        if waiter is None or waiter.done():
             self.abort()  # bytes that nobody asked for
             return
         self.untouched = False
@@ -90,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self._in_head or self._take_head():
                 self._take_body()
         except Exception as error:  # noqa: BLE001  # raised where the exchange is awaited
-            self._waiter.set_exception(error)
+            waiter.set_exception(error)
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -107,30 +118,36 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- the pool's side --------------------------------------------------------------------------
 
-    async def exchange(self, request: bytes, *, method: str, on_head: OnHead, on_progress: OnProgress) -> Body:
-        """Send a request and take its response.
+    def start(self, request: bytes, receiver: Receiver, *, without_body: bool = False) -> asyncio.Future[Body]:
+        """Send a request; the response's body is to be awaited. :meth:`end` follows, whatever comes of it.
 
-        Raises:
+        Args:
+            without_body: the response has none, whatever its headers say (HEAD).
+
+        Raises, also where the body is awaited:
             ProtocolError: the answer is not HTTP/1.1.
             OSError: the connection broke.
-            Exception: what ``on_head`` raised.
+            Exception: what the receiver raised.
         """
+        self._in_head, self._keep_alive, self.reusable, self.untouched = True, False, False, True
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the connection was closed")
-        self._on_head, self._on_progress = on_head, on_progress
-        self._in_head, self._keep_alive, self.reusable, self.untouched = True, False, False, True
-        self._without_body = method == "HEAD"
-        self._start = self._filled = 0
-        waiter: asyncio.Future[Body] = self._loop.create_future()
-        self._waiter = waiter
+        self._receiver = receiver
+        self._without_body = without_body
+        self._start = self._filled = self._target = 0
+        self._waiter = waiter = self.loop.create_future()
         transport.write(request)
-        try:
-            return await waiter
-        finally:
-            self._waiter = None
-            if not self.reusable:
-                self.abort()
+        return waiter
+
+    def end(self) -> None:
+        """Nobody waits for the response any more; the connection is closed if it is not at its end."""
+        self._waiter = None
+        if not self.reusable:
+            receiver, self._receiver = self._receiver, None
+            if receiver is not None and not self._in_head:
+                receiver.cut_off(self._taken())
+            self.abort()
 
     def abort(self) -> None:
         """Close at once. Idempotent."""
@@ -148,7 +165,8 @@ class Connection(asyncio.BufferedProtocol):
                 if self._filled == _BUFFER_BYTES:
                     raise ProtocolError("the response's head is too long")
                 return False
-            status, version, headers = parse_head(bytes(self._buffer[self._start : end]))
+            head = self._memory[self._start : end].decode("utf-8", "surrogateescape")
+            status, version, headers = parse_head(head)
             self._start = end + 4
             if status >= 200:
                 break
@@ -156,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise ProtocolError("the server switches protocols")
         self._in_head = False
         self._frame(status, version, headers)
-        self._wanted = 0 if self._on_head is None else self._on_head(status, headers)
+        self._wanted = 0 if self._receiver is None else self._receiver.head(status, headers)
         self._target = self._wanted + 1 if self._length is None else min(self._length, self._wanted + 1)
         if self._chunks is None and self._target > _BUFFER_BYTES - self._start:
             come = self._buffer[self._start : self._filled]
@@ -165,10 +183,11 @@ class Connection(asyncio.BufferedProtocol):
             self._buffer[: len(come)] = come
         return True
 
-    def _frame(self, status: int, version: int, headers: Headers) -> None:
+    def _frame(self, status: int, version: int, headers: dict[str, str]) -> None:
         """How the body's end is told (RFC 9112, section 6.3)."""
-        self._keep_alive = version == 1 and "close" not in headers.get("Connection", "").lower()
-        length, coding = headers.get("Content-Length"), headers.get("Transfer-Encoding")
+        connection = headers.get("connection")
+        self._keep_alive = version == 1 and (connection is None or "close" not in connection.lower())
+        length, coding = headers.get("content-length"), headers.get("transfer-encoding")
         self._length = self._chunks = None
         if self._without_body or status in (204, 304):
             self._length = 0
@@ -192,23 +211,28 @@ class Connection(asyncio.BufferedProtocol):
         else:
             come = self._filled - self._start
             ended = come >= self._target
-        if self._on_progress is not None:
-            self._on_progress(min(come, self._target))
+        if self._receiver is not None:
+            self._receiver.received = come if come < self._target else self._target
         if ended or come >= self._target:
             self._finish(complete=ended if chunks is not None else self._target == self._length)
 
+    def _taken(self) -> bytes:
+        """What has come of the body, as far as it is wanted, and one byte more if there is one."""
+        if self._chunks is not None:
+            return bytes(self._chunks.data[: self._target])
+        return bytes(self._buffer[self._start : min(self._start + self._target, self._filled)])
+
     def _finish(self, *, complete: bool) -> None:
         chunks, waiter = self._chunks, self._waiter
+        data = self._taken()
         if chunks is not None:
-            data = bytes(chunks.data[: self._target])
             surplus = chunks.over or len(chunks.data) > self._wanted
         else:
-            data = bytes(self._buffer[self._start : min(self._start + self._target, self._filled)])
             surplus = self._filled - self._start > self._target or len(data) > self._wanted
         if self._buffer.obj is not self._memory:
             self._buffer = memoryview(self._memory)
         self._start = self._filled = 0
-        self._on_head = self._on_progress = self._chunks = None
+        self._receiver = self._chunks = None
         complete = complete and len(data) <= self._wanted
         self.reusable = complete and self._keep_alive and not surplus
         if waiter is not None:

@@ -3,66 +3,59 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 _MAX_LINE_BYTES = 8 * 1024
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?")
+_STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?", re.ASCII)
+_KNOWN_STATUS_LINES = {"HTTP/1.1 206 Partial Content": (206, 1), "HTTP/1.1 200 OK": (200, 1)}
 # A header field with the line end before it; leading blanks of a value do not belong to it.
-_FIELD = re.compile(rb"\r\n([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)")
+_FIELD = re.compile(r"\r\n([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
+
+#: Field names as a server sends them, always the same ones, to lower case.
+_lower_names: dict[tuple[str, ...], tuple[str, ...]] = {}
+_MAX_LOWER_NAMES = 256
 
 
 class ProtocolError(Exception):
     """What came is not an HTTP/1.1 response."""
 
 
-class Headers(Mapping[str, str]):
-    """Header fields; names are compared without case, of repeated ones the first counts."""
-
-    __slots__ = ("_fields",)
-
-    def __init__(self, fields: dict[bytes, bytes]) -> None:
-        """``fields`` by lower-cased name."""
-        self._fields = fields
-
-    def __getitem__(self, name: str) -> str:
-        return self._fields[name.lower().encode()].rstrip(b" \t").decode("utf-8", "surrogateescape")
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.decode() for name in self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name.lower().encode() in self._fields
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = self._fields.get(name.lower().encode())
-        return default if value is None else value.rstrip(b" \t").decode("utf-8", "surrogateescape")
-
-
-def parse_head(head: bytes) -> tuple[int, int, Headers]:
+def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
     """Status, minor version and headers of a response's head, without its final empty line.
+
+    Headers by lower-cased name; of repeated ones the first counts.
 
     Raises:
         ProtocolError: it is none.
     """
-    end = head.find(b"\r\n")
-    status_line = _STATUS_LINE.fullmatch(head, 0, len(head) if end < 0 else end)
-    if status_line is None:
-        raise ProtocolError("the answer is not HTTP/1.1")
-    found = _FIELD.findall(head, status_line.end())
-    if not len(found) == head.count(b"\n") == head.count(b"\r") or b"\0" in head:
+    end = head.find("\r\n")
+    if end < 0:
+        end = len(head)
+    known = _KNOWN_STATUS_LINES.get(head[:end])
+    if known is None:
+        status_line = _STATUS_LINE.fullmatch(head, 0, end)
+        if status_line is None:
+            raise ProtocolError("the answer is not HTTP/1.1")
+        known = int(status_line[2]), int(status_line[1])
+    found = _FIELD.findall(head, end)
+    if not len(found) == head.count("\n") == head.count("\r") or "\0" in head:
         raise ProtocolError("a header is malformed")
-    found.reverse()  # the first of several counts
-    fields = {name.lower(): value for name, value in found}
+    if not found:
+        return *known, {}
+    names, values = zip(*found, strict=True)
+    lower = _lower_names.get(names)
+    if lower is None:
+        if len(_lower_names) >= _MAX_LOWER_NAMES:
+            _lower_names.clear()
+        lower = _lower_names[names] = tuple([name.lower() for name in names])
+    if " \r" in head or "\t\r" in head or head[-1] in " \t":
+        values = tuple([value.rstrip(" \t") for value in values])
+    fields = dict(zip(lower, values, strict=True))
     if len(fields) < len(found):
-        lengths = {value for name, value in found if name.lower() == b"content-length"}
-        if len(lengths) > 1:
+        fields = dict(zip(reversed(lower), reversed(values), strict=True))
+        if len({value for name, value in zip(lower, values, strict=True) if name == "content-length"}) > 1:
             raise ProtocolError("the response has two lengths")
-    return int(status_line[2]), int(status_line[1]), Headers(fields)
+    return *known, fields
 
 
 class ChunkedBody:

@@ -49,25 +49,28 @@ class ConnectionPool:
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def take(self, endpoint: Endpoint, *, fresh: bool = False) -> tuple[Connection, bool]:
-        """A connection that is used by nobody else, and whether it was used before.
+    def take_idle(self, endpoint: Endpoint) -> Connection | None:
+        """A connection that was used before and is free now."""
+        idle = self._idle.get(endpoint)
+        while idle:
+            connection = idle.pop()
+            if connection.reusable and connection.loop.time() - connection.idle_since < self._keepalive_s:
+                return connection
+            connection.abort()
+        return None
+
+    async def connect(self, endpoint: Endpoint) -> Connection:
+        """A new connection.
 
         Raises:
             OSError: none can be made; TimeoutError is one.
         """
-        loop = asyncio.get_running_loop()
-        idle = self._idle.get(endpoint)
-        while idle and not fresh:
-            connection = idle.pop()
-            if connection.reusable and loop.time() - connection.idle_since < self._keepalive_s:
-                return connection, True
-            connection.abort()
         async with asyncio.timeout(self._connect_timeout_s):
-            connection = await self._connect(endpoint, loop)
+            connection = await self._connect(endpoint, asyncio.get_running_loop())
         if self._closed:
             connection.abort()
             raise ConnectionAbortedError("the pool was closed")
-        return connection, False
+        return connection
 
     async def _connect(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop) -> Connection:
         context = self._context() if endpoint.tls else None
@@ -107,13 +110,17 @@ class ConnectionPool:
             raise
 
     def give_back(self, endpoint: Endpoint, connection: Connection) -> None:
-        """The exchange has ended; the connection is kept if it can be."""
+        """The exchange has ended, or is given up; the connection is kept if it can be."""
+        connection.end()
         if not connection.reusable or self._closed:
             connection.abort()
             return
-        loop = asyncio.get_running_loop()
+        loop = connection.loop
         connection.idle_since = loop.time()
-        self._idle.setdefault(endpoint, deque()).append(connection)
+        idle = self._idle.get(endpoint)
+        if idle is None:
+            idle = self._idle[endpoint] = deque()
+        idle.append(connection)
         if self._sweep is None:
             self._sweep = loop.call_later(self._keepalive_s, self._drop_old)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import secrets
 import stat
+import time
+from dataclasses import replace
 from typing import Any
 
 from asyncpq.errors import (
@@ -19,7 +22,8 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.metrics import RequestRecord
-from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Validator
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Unpicklable, Validator
+from asyncpq.storage.clock_grain import may_change_unseen
 from asyncpq.storage.deadline import within_deadline
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
@@ -30,7 +34,7 @@ INLINE_BYTES = 64 * 1024
 _IGNORED_OPTIONS = frozenset({"auto_mkdir", "use_listings_cache", "skip_instance_cache", "asynchronous"})
 
 
-class LocalStore:
+class LocalStore(Unpicklable):
     """See :class:`asyncpq.storage.base.Store`.
 
     Args:
@@ -80,11 +84,20 @@ class LocalStore:
 
 
 class _Opened:
-    """A descriptor and the version of the file that it holds; closed when it is retired and not in use."""
+    """A descriptor and the version of the file that it holds; closed when it is retired and not in use.
+
+    Attributes:
+        seen: what the file said of itself.
+        validator: the same; of a file that could be written to without its time showing it, for this
+            descriptor alone, so that no cache gives its bytes to another.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self.validator = _validator(os.fstat(descriptor))
+        info = os.fstat(descriptor)
+        self.seen = self.validator = _validator(info)
+        if may_change_unseen(info.st_mtime_ns / 1e9, time.time()):
+            self.validator = replace(self.seen, version=f"{self.seen.version}-{secrets.token_hex(8)}")
         self.readers = 0
         self.retired = False
 
@@ -98,7 +111,7 @@ class _Opened:
             os.close(descriptor)
 
 
-class LocalObject:
+class LocalObject(Unpicklable):
     """One open file. See :class:`asyncpq.storage.base.StoredObject`.
 
     A scan stays with the file it began with, even if its name means another one by now or nothing.
@@ -201,7 +214,7 @@ class LocalObject:
             found = _validator(os.fstat(opened.descriptor))
         except OSError as error:
             raise _store_error(error, self.url) from error
-        if found != opened.validator or start < stop:
+        if found != opened.seen or start < stop:
             raise ObjectChangedError(
                 "the file was written to while it was read", url=self.url, hint="Open it again to read the new version."
             )
@@ -210,7 +223,7 @@ class LocalObject:
     def _replaced(self) -> bool:
         """Whether the name means another file now, or another version of it, or nothing."""
         try:
-            return _validator(os.stat(self._path)) != self._opened.validator
+            return _validator(os.stat(self._path)) != self._opened.seen
         except OSError:
             return True
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
 from asyncpq.storage.base import Guarantee, Validator
+from asyncpq.storage.clock_grain import http_date_s, may_change_unseen
 from asyncpq.storage.urls import safe_target
 
 #: ``Validator.size`` of a response that does not say the object's size (``Content-Range: bytes 0-9/*``).
@@ -52,11 +53,16 @@ class RangeRequest:
 
 @dataclass(slots=True)
 class ExpectedBody:
-    """A response that is good, if its body is ``length`` bytes: those from ``start`` of the object."""
+    """A response that is good, if its body is ``length`` bytes: those from ``start`` of the object.
+
+    Attributes:
+        young: the validator is a time, and not old enough to tell the version from the next one.
+    """
 
     start: int
     length: int
     validator: Validator
+    young: bool = False
 
 
 class RangeIgnoredError(Exception):
@@ -69,9 +75,13 @@ class RangeIgnoredError(Exception):
 
 def strong_etag(validator: Validator | None) -> str | None:
     """The etag that If-Match may carry, or None: a weak one never matches (RFC 9110, section 13.1.1)."""
-    if validator is None or validator.etag is None or validator.etag.startswith("W/"):
+    if validator is None:
         return None
-    return validator.etag
+    etag = validator.etag
+    # a line break can only come from a broken cache: the response will then have another etag
+    if etag is None or etag[:2] == "W/" or "\n" in etag or "\r" in etag or "\0" in etag:
+        return None
+    return etag
 
 
 def guarantee_of(validator: Validator, *, if_match: bool = True) -> Guarantee:
@@ -89,7 +99,7 @@ def check_range_response(
     """Check the head of a 200 or 206 response.
 
     Args:
-        headers: with names compared case-insensitively.
+        headers: looked up by lower-case names.
         small_body_bytes: accept a 200 with a whole object of at most this size, to be cut.
 
     Raises:
@@ -106,27 +116,27 @@ def check_range_response(
         and start >= 0
         and pin.etag is not None
         and pin.version is None
-        and not pin.etag.startswith("W/")
-        and get("ETag") == pin.etag
-        and get("Content-Range") == f"bytes {start}-{stop - 1}/{pin.size}"
-        and get("Content-Length") == str(stop - start)
-        and get("Content-Encoding") is None
+        and pin.etag[:2] != "W/"
+        and get("etag") == pin.etag
+        and get("content-range") == f"bytes {start}-{stop - 1}/{pin.size}"
+        and get("content-length") == str(stop - start)
+        and get("content-encoding") is None
     ):
         return ExpectedBody(start, stop - start, pin)
-    encoding = get("Content-Encoding")
+    encoding = get("content-encoding")
     if encoding is not None and encoding.strip().lower() not in ("", "identity"):
         raise _invalid(request, f"the response is encoded with {encoding!r}, which nobody asked for", _NOT_THIS)
-    length = _content_length(request, get("Content-Length"))
+    length = _content_length(request, get("content-length"))
     if status == 200:
         return _check_whole(request, headers, length, small_body_bytes)
     if status != 206:
         raise _invalid(request, f"status {status} where 206 was expected")
-    start, stop, size = _content_range(request, get("Content-Range"))
+    start, stop, size = _content_range(request, get("content-range"))
     if length is not None and length != stop - start:
         raise _invalid(request, f"Content-Length is {length}, but Content-Range says {stop - start} bytes", _NOT_THIS)
     validator = _validator(request, headers, size)
     _check_span(request, start, stop, size)
-    return ExpectedBody(start, stop - start, validator)
+    return ExpectedBody(start, stop - start, validator, _is_young(validator, headers))
 
 
 def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> ExpectedBody:
@@ -138,7 +148,7 @@ def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> Ex
         ObjectChangedError: it is of another version.
         InvalidResponseError: it does not say the size.
     """
-    length = _content_length(request, headers.get("Content-Length"))
+    length = _content_length(request, headers.get("content-length"))
     if length is None:
         raise _invalid(request, "the store says the object's size neither in Content-Range nor in a HEAD")
     pin = request.pin
@@ -245,20 +255,30 @@ def _check_whole(
         raise empty(request.url)
     if length is None:
         raise RangeIgnoredError(None)
+    said = headers.get("content-range")
+    if said is not None and said != f"bytes 0-{length - 1}/{length}":  # its length is not the object's
+        raise _invalid(request, f"status 200 with Content-Range {said!r}", _NOT_THIS)
     validator = _validator(request, headers, length)
     suffix_is_all = request.start < 0 and length <= -request.start
     range_is_all = request.start == 0 and request.stop == length
     if suffix_is_all or range_is_all or (length <= small_body_bytes and request.stop <= length):
-        return ExpectedBody(0, length, validator)
+        return ExpectedBody(0, length, validator, _is_young(validator, headers))
     raise RangeIgnoredError(length)
+
+
+def _is_young(validator: Validator, headers: Mapping[str, str]) -> bool:
+    if validator.etag is not None or validator.last_modified is None:
+        return False
+    now_s = http_date_s(headers.get("date"))
+    return now_s is None or may_change_unseen(http_date_s(validator.last_modified), now_s)
 
 
 def _validator(request: RangeRequest, headers: Mapping[str, str], size: int) -> Validator:
     pin = request.pin
     found = Validator(
         size=size,
-        etag=headers.get("ETag") or None,
-        last_modified=headers.get("Last-Modified") or None,
+        etag=headers.get("etag") or None,
+        last_modified=headers.get("last-modified") or None,
         version=headers.get("x-amz-version-id") if pin is not None and pin.version is not None else None,
     )
     check_validator(request, found)

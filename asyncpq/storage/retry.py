@@ -1,11 +1,12 @@
 """When a request is sent again, and after how long: exponential backoff with full jitter.
 
-https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/. Pure: the clock and
-the randomness are arguments.
+https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/. The clock and the
+randomness are arguments.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
@@ -37,11 +38,40 @@ class RetryableError(Exception):
         self.at_once = at_once
 
 
+class RetryBudget:
+    """Retries that a store's requests have left, all together: what keeps retries from feeding an outage.
+
+    The token bucket of the AWS SDKs' standard mode, counted in retries: a retry takes one, its success
+    gives it back, any other success gives a fifth.
+
+    Attributes:
+        left, most: retries; infinite without a bound.
+    """
+
+    __slots__ = ("left", "most")
+
+    def __init__(self, retries: float | None) -> None:
+        self.left = self.most = math.inf if retries is None else float(retries)
+
+    def take(self) -> bool:
+        """Take a retry if one is left."""
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+    def succeeded(self, attempt: int) -> None:
+        """A request succeeded with its ``attempt`` (from 1)."""
+        if self.left < self.most:
+            self.left = min(self.most, self.left + (1.0 if attempt > 1 else 0.2))
+
+
 def delay_before_retry_s(
     failure: RetryableError,
     *,
     attempt: int,
     options: RetryOptions,
+    budget: RetryBudget,
     now: float,
     deadline: float | None,
     draw: Callable[[], float] = random.random,
@@ -53,22 +83,29 @@ def delay_before_retry_s(
         draw: a random number in [0, 1).
 
     Raises:
-        StoreError: the failure's own error, when no attempt is left.
-        DeadlineExceededError: when the wait would pass the deadline.
+        StoreError: the failure's own error, when no attempt or no retry of the budget is left.
+        DeadlineExceededError: when the wait, or the server's wish for one, would pass the deadline.
     """
     if failure.at_once:
         return 0.0
+    error = failure.error
     if attempt >= options.max_attempts:
-        raise failure.error from failure.__cause__
+        raise error from failure.__cause__
     bound = min(options.backoff_max_s, options.backoff_base_s * 2.0 ** min(attempt, 60))
-    delay = max(draw() * bound, min(failure.retry_after_s, RETRY_AFTER_MAX_S))
-    if deadline is not None and now + delay >= deadline:
+    delay = draw() * bound
+    if deadline is not None and now + max(delay, failure.retry_after_s) >= deadline:
+        wish = f" (Retry-After: {failure.retry_after_s:g} s)" if failure.retry_after_s > delay else ""
         raise DeadlineExceededError(
-            f"the read's deadline leaves no time for attempt {attempt + 1}: {failure.error.message}",
-            url=failure.error.url,
-            byte_range=failure.error.byte_range,
-        ) from failure.error
-    return delay
+            f"the read's deadline leaves no time for attempt {attempt + 1}: {error.message}{wish}",
+            url=error.url,
+            byte_range=error.byte_range,
+            hint="Raise read_timeout_s if the store is to be waited for.",
+        ) from error
+    if not budget.take():
+        error.message += f"; not tried again after attempt {attempt}: the retry budget is used up"
+        error.hint = error.hint or "Other requests to the store failed, too; see RetryOptions.retry_budget."
+        raise error from failure.__cause__
+    return max(delay, min(failure.retry_after_s, RETRY_AFTER_MAX_S))
 
 
 def parse_retry_after_s(value: str | None, *, now: float) -> float:

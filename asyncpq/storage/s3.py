@@ -33,6 +33,7 @@ from asyncpq.errors import (
     TransportError,
     UnsupportedStoreError,
 )
+from asyncpq.storage.base import Unpicklable
 from asyncpq.storage.option_errors import refusal
 from asyncpq.storage.responses import RangeRequest, redirected
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
@@ -90,7 +91,7 @@ class _HttpSession(aiobotocore.httpsession.AIOHTTPSession):  # type: ignore[misc
         return _WithoutRedirects(await super()._get_session(proxy_url))
 
 
-class S3Client:
+class S3Client(Unpicklable):
     """One asynchronous S3FileSystem, and what it knows.
 
     Args:
@@ -280,6 +281,13 @@ def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> Asy
     )
 
 
+def error_code(error: Exception) -> str:
+    """S3's code of an error of s3fs's call, or nothing."""
+    cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
+    found = cause.response.get("Error", {}) if isinstance(cause, botocore.exceptions.ClientError) else {}
+    return str(found.get("Code", ""))
+
+
 def explain(error: Exception, request: RangeRequest) -> AsyncpqError | RetryableError | None:
     """What an error of s3fs's call stands for; None if it is none of s3fs's."""
     cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
@@ -289,7 +297,7 @@ def explain(error: Exception, request: RangeRequest) -> AsyncpqError | Retryable
         return error_for(
             request,
             int(meta.get("HTTPStatusCode", 0)),
-            str(found.get("Code", "")),
+            error_code(error),
             str(found.get("Message", ""))[:200],
             retry_after_s=parse_retry_after_s(headers.get("retry-after"), now=time.time()),
         )

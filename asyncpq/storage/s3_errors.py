@@ -70,7 +70,9 @@ def error_in_200(request: RangeRequest, body: bytes) -> AsyncpqError | Retryable
     """The error of a 200 without ETag, which S3 always sends: a late SlowDown, or somebody else's page."""
     code, message = parse_error(body)
     if not code:
-        return InvalidResponseError("the response has no ETag and is not S3's", url=request.url)
+        return InvalidResponseError(
+            "the response is a document without an ETag, which no object of the store is", url=request.url
+        )
     return error_for(request, 200, code, message)
 
 

@@ -9,10 +9,9 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from yarl import URL
-
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError
-from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Validator
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Unpicklable, Validator
+from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import (
     UNKNOWN_SIZE,
     ExpectedBody,
@@ -30,11 +29,12 @@ from asyncpq.storage.s3_route import Route, Signers
 from asyncpq.storage.sigv4 import Signer, canonical_path, canonical_query
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import safe_url
+from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, Target
 
 _REGION = re.compile(r"[a-z0-9-]{2,40}")
 
 
-class S3Object:
+class S3Object(Unpicklable):
     """See :class:`asyncpq.storage.base.StoredObject`. Made by S3Store.
 
     Args:
@@ -50,6 +50,7 @@ class S3Object:
         self,
         *,
         transport: Transport,
+        wire: DirectWire,
         signers: Signers,
         route: Route,
         bucket: str,
@@ -60,16 +61,17 @@ class S3Object:
     ) -> None:
         self.url = safe_url(f"s3://{bucket}/{key}")
         self._transport = transport
-        self._signers = signers
+        self._wire = wire
+        self.signers = signers
         self._route = route
         self._path = canonical_path(route.prefix + key)
-        self._version_id = version_id
+        self._query = _version_query(version_id)
         self._if_match = if_match
-        self._version_aware = version_aware
-        self._targets: dict[tuple[str, str], URL] = {}
+        self.version_aware = version_aware
+        self._targets: dict[tuple[str, str], Target] = {}
         self.guarantee = Guarantee.PINNED if if_match else Guarantee.COMPARED
         self._learnt: Validator | None = None
-        self.identity = f"s3 {route.name}{self._path}?{_version_query(version_id)}"
+        self.identity = f"s3 {route.name}{self._path}?{self._query}"
 
     def __repr__(self) -> str:
         return f"<S3Object {self.url}>"
@@ -111,6 +113,8 @@ class S3Object:
             validator = request.pin or await self._fetch_size(validator, context)
         if validator is not self._learnt:
             self.learn(validator)
+        if expected.young:
+            self.guarantee = Guarantee.NONE
         return RangeResult(body, expected.start, validator, self.guarantee is not Guarantee.NONE)
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
@@ -122,33 +126,29 @@ class S3Object:
 
     # -- what the exchanges need ----------------------------------------------------------------
 
-    async def prepare(
-        self, method: str, request: RangeRequest, byte_range: str | None
-    ) -> tuple[URL, dict[str, str], Signer | None]:
-        """Url and headers of one attempt, and who signed it."""
-        route, pin = self._route, request.pin
-        signer = await self._signers.signer(route.region)
-        host = route.host
-        query = _version_query(pin.version if pin is not None and pin.version is not None else self._version_id)
-        url = self._targets.get((host, query))
-        if url is None:
-            text = f"{route.scheme}://{host}{self._path}" + (f"?{query}" if query else "")
-            url = self._targets[host, query] = URL(text, encoded=True)
+    def send(self, get: _Get, byte_range: str | None, receiver: Receiver) -> Coroutine[Any, Any, Body]:
+        """One attempt, signed now."""
+        route, pin = self._route, get.request.pin
+        get.signer = signer = self.signers.signer(route.region)
+        query = self._query if pin is None or pin.version is None else _version_query(pin.version)
+        target = self._targets.get((route.host, query))
+        if target is None:
+            target = self._targets[route.host, query] = self._target(route, query)
         if_match = strong_etag(pin) if self._if_match else None
         if signer is not None:
-            now = time.time() + self._signers.clock_offset_s
-            headers = signer.sign(method, host, self._path, query, now=now, byte_range=byte_range, if_match=if_match)
+            now = time.time() + self.signers.clock_offset_s
+            lines = signer.sign(
+                get.method, route.host, self._path, query, now=now, byte_range=byte_range, if_match=if_match
+            )
         else:
-            headers = {"Range": byte_range} if byte_range is not None else {}
+            lines = "" if byte_range is None else f"Range: {byte_range}\r\n"
             if if_match is not None:
-                headers["If-Match"] = if_match
-        if route.user_agent is not None:
-            headers["User-Agent"] = route.user_agent
-        return url, headers, signer
+                lines += f"If-Match: {if_match}\r\n"
+        return self._wire.exchange(get.method, target, lines, get.request, receiver)
 
-    async def renew(self, expired: Signer) -> None:
-        """Get other credentials than the expired ones."""
-        await self._signers.renew(expired)
+    def _target(self, route: Route, query: str) -> Target:
+        headers = DEFAULT_HEADERS if route.user_agent is None else DEFAULT_HEADERS | {"User-Agent": route.user_agent}
+        return self._wire.target(f"{route.scheme}://{route.host}{self._path}" + (f"?{query}" if query else ""), headers)
 
     def move(self, signed_for: str, region: str) -> bool:
         """Learn the bucket's region; False if the request was signed for it already."""
@@ -164,12 +164,8 @@ class S3Object:
             store = parsedate_to_datetime(date or "").timestamp()
         except (ValueError, OverflowError):
             return False
-        self._signers.clock_offset_s = store - time.time()
+        self.signers.clock_offset_s = store - time.time()
         return True
-
-    @property
-    def version_aware(self) -> bool:
-        return self._version_aware
 
 
 def _version_query(version_id: str | None) -> str:
@@ -184,26 +180,33 @@ class _Get:
     def __init__(self, stored: S3Object, request: RangeRequest) -> None:
         self.request = request
         self._stored = stored
-        self._signer: Signer | None = None
+        self.signer: Signer | None = None
         self._expired: Signer | None = None
-        self._corrected: set[str] = set()
+        self._corrected = ""
 
-    async def prepare(self) -> tuple[URL, dict[str, str]]:
-        if self._expired is not None:
-            expired, self._expired = self._expired, None
-            try:
-                await self._stored.renew(expired)
-            except CredentialsError as error:
-                error.locate(url=self.request.url)
-                raise
-        url, headers, self._signer = await self._stored.prepare(self.method, self.request, self._byte_range())
-        return url, headers
+    def prepare(self) -> Coroutine[Any, Any, None] | None:
+        """See :class:`asyncpq.storage.transport.Exchange`."""
+        if self._expired is None and self._stored.signers.are_fresh():
+            return None
+        return self._find_credentials()
 
-    def _byte_range(self) -> str | None:
-        return self.request.header
+    async def _find_credentials(self) -> None:
+        expired, self._expired = self._expired, None
+        signers = self._stored.signers
+        try:
+            await (signers.refresh() if expired is None else signers.renew(expired))
+        except CredentialsError as error:
+            error.locate(url=self.request.url)
+            raise
+
+    def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
+        return self._stored.send(self, self.request.header, receiver)
+
+    def again(self) -> _Get:
+        return type(self)(self._stored, self.request)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
-        if status == 200 and "ETag" not in headers:
+        if status == 200 and "etag" not in headers:
             return None  # S3 always sends one: this may be an error document (a late SlowDown)
         expected = check_range_response(self.request, status, headers)
         if self._stored.version_aware and self.request.pin is None and "x-amz-version-id" in headers:
@@ -212,14 +215,14 @@ class _Get:
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
         code, message = parse_error(body)
-        retry_after = parse_retry_after_s(headers.get("Retry-After"), now=time.time())
+        retry_after = parse_retry_after_s(headers.get("retry-after"), now=time.time())
         request = self.request
-        if status == 416 and request.start < 0 and not headers.get("Content-Range", "*/0").endswith("*/0"):
+        if status == 416 and request.start < 0 and not headers.get("content-range", "*/0").endswith("*/0"):
             return InvalidResponseError("the store does not know suffix ranges", url=request.url)
         if status == 200:
             return error_in_200(request, body)
-        if 300 <= status < 400 and "Location" in headers:
-            error: AsyncpqError | RetryableError = redirected(request, headers["Location"])
+        if 300 <= status < 400 and "location" in headers:
+            error: AsyncpqError | RetryableError = redirected(request, headers["location"])
         else:
             error = error_for(request, status, code, message, retry_after_s=retry_after)
         if isinstance(error, StoreError) and self._correct(status, code, headers, body):
@@ -228,13 +231,13 @@ class _Get:
 
     def _correct(self, status: int, code: str, headers: Mapping[str, str], body: bytes) -> bool:
         """Whether sending again can help since something was learned from the refusal."""
-        signer = self._signer
+        signer = self.signer
         region = headers.get("x-amz-bucket-region") or parse_region(body)
         if region and _REGION.fullmatch(region) and status in (301, 307, 400, 403) and self._once("region"):
             signed_for = signer.region if signer is not None else ""
             return self._stored.move(signed_for, region)
         if code == "RequestTimeTooSkewed" and self._once("clock"):
-            return self._stored.set_clock(headers.get("Date"))
+            return self._stored.set_clock(headers.get("date"))
         if code in EXPIRED and signer is not None and self._once("credentials"):
             self._expired = signer
             return True
@@ -243,7 +246,7 @@ class _Get:
     def _once(self, what: str) -> bool:
         if what in self._corrected:
             return False
-        self._corrected.add(what)
+        self._corrected += what
         return True
 
 
@@ -252,8 +255,8 @@ class _Head(_Get):
 
     method = "HEAD"
 
-    def _byte_range(self) -> str | None:
-        return None
+    def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
+        return self._stored.send(self, None, receiver)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         return check_head_response(self.request, headers) if status == 200 else None

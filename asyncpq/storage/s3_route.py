@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from asyncpq.storage.base import Unpicklable
 from asyncpq.storage.sigv4 import Credentials, Signer
 
 
@@ -52,7 +53,7 @@ def host_in_region(host: str, old: str, new: str) -> str:
     return ".".join(labels)
 
 
-class Signers:
+class Signers(Unpicklable):
     """Who signs: credentials that are fetched again now and then, and the clock as the store sees it."""
 
     def __init__(self, fetch: Callable[[bool], Awaitable[Credentials | None]], *, refresh_s: float = 30.0) -> None:
@@ -65,29 +66,31 @@ class Signers:
         self._identity = "anonymous"
         self.clock_offset_s = 0.0
 
-    async def signer(self, region: str) -> Signer | None:
-        """A signer for the region with fresh credentials; None to send unsigned."""
-        await self._refresh()
-        if self._credentials is None:
-            return None
+    def are_fresh(self) -> bool:
+        """False when :meth:`refresh` has to come before :meth:`signer`."""
+        return self._fetched_at is not None and time.monotonic() - self._fetched_at < self._refresh_s
+
+    async def refresh(self) -> None:
+        """Ask for the credentials again, unless that was done a short time ago."""
+        if not self.are_fresh():
+            self._use(await self._fetch(False))
+
+    def signer(self, region: str) -> Signer | None:
+        """A signer for the region with the credentials in use; None to send unsigned."""
         signer = self._signers.get(region)
-        if signer is None:
+        if signer is None and self._credentials is not None:
             signer = self._signers[region] = Signer(self._credentials, region)
         return signer
 
     async def identity(self) -> str:
         """Digest of the access key id in use, "anonymous" if nothing is signed."""
-        await self._refresh()
+        await self.refresh()
         return self._identity
 
     async def renew(self, expired: Signer) -> None:
         """Replace credentials that the store called expired, once for all requests that used them."""
         if self._signers.get(expired.region) is expired:
             self._use(await self._fetch(True))
-
-    async def _refresh(self) -> None:
-        if self._fetched_at is None or time.monotonic() - self._fetched_at >= self._refresh_s:
-            self._use(await self._fetch(False))
 
     def _use(self, credentials: Credentials | None) -> None:
         self._fetched_at = time.monotonic()

@@ -8,19 +8,18 @@ from typing import Any
 
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.options import RetryOptions
-from asyncpq.storage.base import StoredObject, StoreLimits
-from asyncpq.storage.s3 import S3Client, explain
+from asyncpq.storage.base import StoredObject, StoreLimits, Unpicklable
+from asyncpq.storage.s3 import S3Client, error_code, explain
 from asyncpq.storage.s3_object import S3Object
 from asyncpq.storage.s3_options import limits_of, retry_of
 from asyncpq.storage.s3_route import Route, Signers
-from asyncpq.storage.s3fs_object import S3fsObject
-from asyncpq.storage.transport import DEFAULT_HEADERS, Transport
+from asyncpq.storage.s3fs_object import S3fsConnection, S3fsObject
+from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import safe_url, split_url
-from asyncpq.storage.watchdog import Watchdog
 from asyncpq.storage.wire import DirectWire
 
 
-class S3Store:
+class S3Store(Unpicklable):
     """See :class:`asyncpq.storage.base.Store`.
 
     Args:
@@ -38,17 +37,13 @@ class S3Store:
             if name not in ("asynchronous", "loop", "skip_instance_cache")
         }
         self._retry = retry_of(self._options, retry)
-        self._limits = limits_of(self._options, limits)
         self._client = S3Client(self._options)
         self._signers = Signers(self._client.fetch_credentials)
         self._lock = asyncio.Lock()
         self._routes: dict[str, Route | str] = {}
-        self._transport: Transport | None = None
-        # of the reads through s3fs, which the transport does not see
-        self._fallback: Any = None
-        self._watchdog = Watchdog(self._retry)
-        self._slots = asyncio.Semaphore(self._limits.max_connections)
-        self._scan_slots = asyncio.Semaphore(max(1, self._limits.scan_connections))
+        self._transport = Transport(retry=self._retry, limits=limits_of(self._options, limits))
+        self._wire: DirectWire | None = None
+        self._fallback: S3fsConnection | None = None  # s3fs, for what the wire does not carry
         self._closed = False
 
     def __repr__(self) -> str:
@@ -79,21 +74,22 @@ class S3Store:
                 self._check_open()
                 route = self._routes.get(bucket) or await self._client.find_route(bucket, url)
                 self._routes[bucket] = route
-                if isinstance(route, Route) and self._transport is None:
+                if isinstance(route, Route) and self._wire is None:
                     context = await self._client.ssl_context(route.scheme)
-                    wire = DirectWire(
-                        ssl_context=context,
-                        headers=DEFAULT_HEADERS,
-                        connect_timeout_s=self._retry.connect_timeout_s,
-                    )
-                    self._transport = Transport(wire, retry=self._retry, limits=self._limits)
+                    self._wire = DirectWire(ssl_context=context, connect_timeout_s=self._retry.connect_timeout_s)
                 if isinstance(route, str) and self._fallback is None:
-                    self._fallback = await self._client.connect_fallback()
+                    self._fallback = S3fsConnection(
+                        self._reconnect,
+                        await self._client.connect_fallback(),
+                        explain=explain,
+                        error_code=error_code,
+                    )
         if_match = not self._options.get("local_expiry_check")
         version_aware = bool(self._options.get("version_aware"))
-        if isinstance(route, Route) and self._transport is not None:
+        if isinstance(route, Route) and self._wire is not None:
             return S3Object(
                 transport=self._transport,
+                wire=self._wire,
                 signers=self._signers,
                 route=route,
                 bucket=bucket,
@@ -102,18 +98,16 @@ class S3Store:
                 if_match=if_match,
                 version_aware=version_aware,
             )
+        assert self._fallback is not None  # made with the bucket's route
         return S3fsObject(
-            filesystem=self._fallback,
+            transport=self._transport,
+            connection=self._fallback,
             bucket=bucket,
             key=key,
             version_id=version or None,
             if_match=if_match,
             version_aware=version_aware,
             reason=str(route),
-            watchdog=self._watchdog,
-            slots=self._slots,
-            scan_slots=self._scan_slots,
-            explain=explain,
         )
 
     async def credential_identity(self, url: str) -> str:
@@ -129,10 +123,17 @@ class S3Store:
         """Closes connections. Idempotent."""
         self._closed = True
         async with self._lock:  # a bucket that is being looked for may open connections
-            self._watchdog.close()
-            if self._transport is not None:
-                await self._transport.close()
+            await self._transport.close()
+            if self._wire is not None:
+                await self._wire.close()
             await self._client.close()
+
+    async def _reconnect(self) -> Any:
+        """s3fs with other credentials than those that expired."""
+        await self._client.fetch_credentials(True)  # refuses where there are no others
+        async with self._lock:  # close() ends all connections
+            self._check_open()
+            return await self._client.connect_fallback()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,12 +1,13 @@
 """One S3 object through s3fs's own calls: for options that the direct path does not implement.
 
-The responses go through the same checks; only who sends and signs the request differs.
+The requests are sent again, and the responses checked, as on the direct path; only who signs and
+carries them differs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,38 +15,67 @@ from typing import Any
 import aiohttp
 from multidict import CIMultiDict
 
-from asyncpq.errors import AsyncpqError, InvalidResponseError, TransportError
-from asyncpq.metrics import RequestRecord
-from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Validator
+from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Unpicklable, Validator
+from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import (
-    ERROR_BODY_BYTES,
     UNKNOWN_SIZE,
+    ExpectedBody,
     RangeIgnoredError,
     RangeRequest,
     check_range_response,
     guarantee_of,
     strong_etag,
 )
-from asyncpq.storage.retry import RetryableError, delay_before_retry_s
-from asyncpq.storage.s3_errors import error_in_200
+from asyncpq.storage.retry import RetryableError
+from asyncpq.storage.s3_errors import EXPIRED, error_in_200
+from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import safe_url
-from asyncpq.storage.watchdog import Watch, Watchdog
-from asyncpq.storage.wire import connection_failure
+from asyncpq.storage.wire import connection_failure, read_body
 
 _PART_BYTES = 1024 * 1024
 
 Explain = Callable[[Exception, RangeRequest], AsyncpqError | RetryableError | None]
 
 
-class S3fsObject:
+class S3fsConnection(Unpicklable):
+    """s3fs as all objects of a store use it.
+
+    Args:
+        connect: gives a connected, asynchronous s3fs.S3FileSystem that does not retry, with credentials
+            that are looked up anew.
+        filesystem: the first one.
+        explain, error_code: what an exception of s3fs stands for, and S3's code of it.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Any]],
+        filesystem: Any,
+        *,
+        explain: Explain,
+        error_code: Callable[[Exception], str],
+    ) -> None:
+        self.filesystem = filesystem
+        self.explain = explain
+        self.error_code = error_code
+        self._connect = connect
+        self._lock = asyncio.Lock()
+
+    async def renew(self, expired: Any) -> None:
+        """Replace a filesystem whose credentials the store called expired, once for all requests that used it."""
+        async with self._lock:
+            if self.filesystem is expired:
+                self.filesystem = await self._connect()
+
+
+class S3fsObject(Unpicklable):
     """See :class:`asyncpq.storage.base.StoredObject`. Made by S3Store.
 
     Args:
-        filesystem: an asynchronous s3fs.S3FileSystem that does not retry.
+        transport: the store's.
+        connection: the store's.
         reason: why this path is taken, for the metrics.
-        watchdog: the store's.
-        slots, scan_slots: connections, shared by the store's objects.
-        explain: what an exception of s3fs stands for.
     """
 
     client = "s3fs"
@@ -53,33 +83,27 @@ class S3fsObject:
     def __init__(
         self,
         *,
-        filesystem: Any,
+        transport: Transport,
+        connection: S3fsConnection,
         bucket: str,
         key: str,
         version_id: str | None,
         version_aware: bool,
         if_match: bool,
         reason: str,
-        watchdog: Watchdog,
-        slots: asyncio.Semaphore,
-        scan_slots: asyncio.Semaphore,
-        explain: Explain,
     ) -> None:
         self.url = safe_url(f"s3://{bucket}/{key}")
-        meta = filesystem._s3.meta
+        meta = connection.filesystem._s3.meta
         self.identity = f"s3fs {meta.endpoint_url}[{meta.region_name}] {bucket} {key} {version_id or ''}"
         self.guarantee = Guarantee.PINNED if if_match else Guarantee.COMPARED
-        self._fs = filesystem
+        self._transport = transport
+        self.connection = connection
         self._bucket = bucket
         self._key = key
         self._version_id = version_id
         self._version_aware = version_aware
         self._if_match = if_match
         self._reason = f"read through s3fs: {reason}"
-        self._watchdog = watchdog
-        self._slots = slots
-        self._scan_slots = scan_slots
-        self._explain = explain
 
     def __repr__(self) -> str:
         return f"<S3fsObject {self.url}>"
@@ -103,37 +127,24 @@ class S3fsObject:
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
         context.metrics.fall_back(self._reason)
-        loop = asyncio.get_running_loop()
-        watch = self._watchdog.watch(context.deadline)
-        attempt = 1
         try:
-            while True:
-                try:
-                    if not context.scan:
-                        async with self._slots:
-                            return await self._fetch_once(request, context, attempt, watch)
-                    async with self._scan_slots, self._slots:
-                        return await self._fetch_once(request, context, attempt, watch)
-                except RetryableError as failure:
-                    delay = delay_before_retry_s(
-                        failure,
-                        attempt=attempt,
-                        options=self._watchdog.options,
-                        now=loop.time(),
-                        deadline=context.deadline,
-                    )
-                attempt += 1
-                watch.rest()
-                await asyncio.sleep(delay)
-        except asyncio.CancelledError:
-            watch.raise_if_deadline(request.url, request.byte_range)
-            raise
-        finally:
-            watch.stop()
+            expected, data = await self._transport.send(_Get(self, request), context)
+        except RangeIgnoredError:
+            raise InvalidResponseError(
+                "the store sent the whole object instead of the range", url=self.url, byte_range=request.byte_range
+            ) from None
+        validator = expected.validator
+        if validator.size == UNKNOWN_SIZE:
+            if request.pin is None:
+                raise InvalidResponseError("the store does not say the object's size", url=self.url)
+            validator = request.pin
+        self.learn(validator)
+        if expected.young:
+            self.guarantee = Guarantee.NONE
+        return RangeResult(data, expected.start, validator, self.guarantee is not Guarantee.NONE)
 
-    async def _fetch_once(
-        self, request: RangeRequest, context: RequestContext, attempt: int, watch: Watch
-    ) -> RangeResult:
+    async def get(self, filesystem: Any, request: RangeRequest, receiver: Receiver) -> Body:
+        """One GET of s3fs. Raises what it raises, and what the receiver does."""
         pin = request.pin
         arguments: dict[str, Any] = {"Bucket": self._bucket, "Key": self._key, "Range": request.header}
         etag = strong_etag(pin) if self._if_match else None
@@ -142,101 +153,71 @@ class S3fsObject:
         version = pin.version if pin is not None and pin.version is not None else self._version_id
         if version is not None:
             arguments["VersionId"] = version
-        started = watch.expect_head()
-        status = 0
-        body: Any = None
+        response = await filesystem._call_s3("get_object", **arguments)
+        body = response["Body"]
         try:
-            response = await self._fs._call_s3("get_object", **arguments)
-            body = response["Body"]
             meta = response["ResponseMetadata"]
-            status = int(meta["HTTPStatusCode"])
-            headers = CIMultiDict(meta["HTTPHeaders"])
-            watch.expect_body()
-            if status == 200 and "ETag" not in headers:  # S3 always sends one: see s3_object
-                raise error_in_200(request, await body.read(ERROR_BODY_BYTES))
-            expected = check_range_response(request, status, headers)
-            read_part = partial(body.read, _PART_BYTES)
-            data = await _read_exactly(read_part, _never_sure, expected.length, request, watch)
-        except asyncio.CancelledError:
-            watch.raise_if_silent(request.url, request.byte_range)
+            wanted = receiver.head(int(meta["HTTPStatusCode"]), CIMultiDict(meta["HTTPHeaders"]))
+            return await read_body(partial(body.read, _PART_BYTES), wanted, receiver)
+        finally:
+            body.close()
+
+    def accept(self, request: RangeRequest, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        """See :class:`asyncpq.storage.transport.Exchange`."""
+        if status == 200 and "etag" not in headers:
+            return None  # S3 always sends one: see s3_object
+        expected = check_range_response(request, status, headers)
+        if self._version_aware and request.pin is None:
+            version = headers.get("x-amz-version-id")
+            return replace(expected, validator=replace(expected.validator, version=version))
+        return expected
+
+
+class _Get:
+    """One ranged GET, however often it is sent."""
+
+    method = "GET"
+
+    def __init__(self, stored: S3fsObject, request: RangeRequest) -> None:
+        self.request = request
+        self._stored = stored
+        self._expired: Any = None
+        self._renewed = False
+
+    def prepare(self) -> Coroutine[Any, Any, None] | None:
+        return None if self._expired is None else self._renew(self._expired)
+
+    async def _renew(self, expired: Any) -> None:
+        self._expired = None
+        try:
+            await self._stored.connection.renew(expired)
+        except CredentialsError as error:
+            error.locate(url=self.request.url)
             raise
-        except RangeIgnoredError:
-            raise InvalidResponseError(
-                "the store sent the whole object instead of the range", url=self.url, byte_range=request.byte_range
-            ) from None
-        except (AsyncpqError, RetryableError):
+
+    async def send(self, receiver: Receiver) -> Body:
+        connection, request = self._stored.connection, self.request
+        filesystem = connection.filesystem
+        try:
+            return await self._stored.get(filesystem, request, receiver)
+        except (AsyncpqError, RetryableError, RangeIgnoredError):
             raise
         except Exception as error:
-            explained: Exception | None = self._explain(error, request)
+            explained: Exception | None = connection.explain(error, request)
             if explained is None and isinstance(error, aiohttp.ClientError | OSError):
                 explained = connection_failure(error, request)
             if explained is None:
                 raise
+            if isinstance(explained, StoreError) and connection.error_code(error) in EXPIRED and not self._renewed:
+                self._renewed, self._expired = True, filesystem
+                explained = RetryableError(explained, at_once=True)
             raise explained from (error if isinstance(error, OSError) else None)  # botocore's may quote options
-        finally:
-            if body is not None:
-                body.close()
-            context.metrics.record(
-                RequestRecord(
-                    "GET",
-                    context.purpose,
-                    request.start,
-                    request.stop,
-                    status,
-                    watch.received,
-                    attempt,
-                    context.round,
-                    watch.now() - started,
-                )
-            )
-        validator = expected.validator
-        if self._version_aware and pin is None:
-            validator = replace(validator, version=headers.get("x-amz-version-id"))
-        if validator.size == UNKNOWN_SIZE:
-            if pin is None:
-                raise InvalidResponseError("the store does not say the object's size", url=self.url)
-            validator = pin
-        self.learn(validator)
-        return RangeResult(data, expected.start, validator, self.guarantee is not Guarantee.NONE)
 
+    def again(self) -> _Get:
+        return _Get(self._stored, self.request)
 
-def _never_sure() -> bool:
-    return False
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        return self._stored.accept(self.request, status, headers)
 
-
-async def _read_exactly(
-    read_part: Callable[[], Awaitable[bytes]],
-    at_end: Callable[[], bool],
-    length: int,
-    request: RangeRequest,
-    watch: Watch,
-) -> bytes:
-    """A body, which must have ``length`` bytes.
-
-    Args:
-        read_part: the next bytes of the body, none at its end.
-        at_end: True if it is certain that nothing follows.
-
-    Raises:
-        RetryableError: it is shorter.
-        InvalidResponseError: it is longer.
-    """
-    parts: list[bytes] = []
-    received = 0
-    while received < length:
-        part = await read_part()
-        if not part:
-            break
-        received += len(part)
-        watch.progress(received)
-        parts.append(part)
-    if received == length and not at_end():
-        part = await read_part()  # the end of a chunked body, or more than there should be
-        received += len(part)
-        watch.progress(received)
-    if received == length:
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-    what = f"the response body has {received} bytes instead of {length}"
-    if received < length:
-        raise RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))
-    raise InvalidResponseError(f"{what} or more", url=request.url, byte_range=request.byte_range)
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        return error_in_200(self.request, body)

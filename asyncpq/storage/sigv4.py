@@ -12,11 +12,14 @@ import time
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from asyncpq.errors import CredentialsError
+from asyncpq.storage.base import Unpicklable
+
 _PAYLOAD = "UNSIGNED-PAYLOAD"
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(Unpicklable):
     """An access key, its secret and perhaps a session token. None of it is shown."""
 
     access_key: str = field(repr=False)
@@ -34,19 +37,39 @@ def canonical_query(**parameters: str) -> str:
     return "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in sorted(parameters.items()))
 
 
-class Signer:
-    """Signs with one set of credentials for one region. Keeps the day's key and the second's stamp."""
+class Signer(Unpicklable):
+    """Signs with one set of credentials for one region. Keeps what a day's and a second's requests share."""
 
-    __slots__ = ("_access_key", "_day", "_key", "_scope", "_second", "_secret", "_stamp", "_token", "region")
+    __slots__ = (
+        "_access_key",
+        "_authorization",
+        "_canonical",
+        "_day",
+        "_key",
+        "_lines",
+        "_names",
+        "_scope",
+        "_second",
+        "_secret",
+        "_to_sign",
+        "_token",
+        "region",
+    )
 
     def __init__(self, credentials: Credentials, region: str) -> None:
+        """
+        Raises:
+            CredentialsError: the credentials have a line break.
+        """
+        for text in (credentials.access_key, credentials.token or "", region):
+            if "\n" in text or "\r" in text or "\0" in text:
+                raise CredentialsError("the credentials have a line break", hint="Check where they come from.")
         self.region = region
         self._access_key = credentials.access_key
         self._secret = credentials.secret_key
         self._token = credentials.token
         self._second = -1
         self._day = ""
-        self._stamp = ""
         self._scope = ""
         self._key = b""
 
@@ -63,8 +86,8 @@ class Signer:
         now: float,
         byte_range: str | None = None,
         if_match: str | None = None,
-    ) -> dict[str, str]:
-        """The headers to send, without Host.
+    ) -> str:
+        """The headers to send, without Host, each with its line end.
 
         Args:
             method: "GET" or "HEAD".
@@ -76,36 +99,23 @@ class Signer:
         """
         if int(now) != self._second:
             self._turn(int(now))
-        headers = {}
-        canonical = f"host:{host}\n"
-        names = "host"
+        lines, canonical, names = self._lines, f"host:{host}\n", "host"
         if if_match is not None:
-            headers["If-Match"] = if_match
+            lines += f"If-Match: {if_match}\r\n"
             canonical += f"if-match:{if_match if '  ' not in if_match else ' '.join(if_match.split())}\n"
             names += ";if-match"
         if byte_range is not None:
-            headers["Range"] = byte_range
+            lines += f"Range: {byte_range}\r\n"
             canonical += f"range:{byte_range}\n"
             names += ";range"
-        headers["x-amz-content-sha256"] = _PAYLOAD
-        headers["x-amz-date"] = self._stamp
-        canonical += f"x-amz-content-sha256:{_PAYLOAD}\nx-amz-date:{self._stamp}\n"
-        names += ";x-amz-content-sha256;x-amz-date"
-        if self._token is not None:
-            headers["x-amz-security-token"] = self._token
-            canonical += f"x-amz-security-token:{self._token}\n"
-            names += ";x-amz-security-token"
-        request = f"{method}\n{path}\n{query}\n{canonical}\n{names}\n{_PAYLOAD}"
+        names += self._names
+        request = f"{method}\n{path}\n{query}\n{canonical}{self._canonical}\n{names}\n{_PAYLOAD}"
         digest = hashlib.sha256(request.encode()).hexdigest()
-        to_sign = f"AWS4-HMAC-SHA256\n{self._stamp}\n{self._scope}\n{digest}"
-        signature = hmac.digest(self._key, to_sign.encode(), "sha256").hex()
-        headers["Authorization"] = (
-            f"AWS4-HMAC-SHA256 Credential={self._access_key}/{self._scope}, "
-            f"SignedHeaders={names}, Signature={signature}"
-        )
-        return headers
+        signature = hmac.digest(self._key, f"{self._to_sign}{digest}".encode(), "sha256").hex()
+        return f"{lines}{self._authorization}SignedHeaders={names}, Signature={signature}\r\n"
 
     def _turn(self, second: int) -> None:
+        """Make what is the same for all requests of one second."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
         day = stamp[:8]
         if day != self._day:
@@ -114,4 +124,13 @@ class Signer:
             for part in (day, self.region, "s3", "aws4_request"):
                 key = hmac.digest(key, part.encode(), "sha256")
             self._key, self._day = key, day
-        self._stamp, self._second = stamp, second
+        self._lines = f"x-amz-content-sha256: {_PAYLOAD}\r\nx-amz-date: {stamp}\r\n"
+        self._canonical = f"x-amz-content-sha256:{_PAYLOAD}\nx-amz-date:{stamp}\n"
+        self._names = ";x-amz-content-sha256;x-amz-date"
+        if self._token is not None:
+            self._lines += f"x-amz-security-token: {self._token}\r\n"
+            self._canonical += f"x-amz-security-token:{self._token}\n"
+            self._names += ";x-amz-security-token"
+        self._to_sign = f"AWS4-HMAC-SHA256\n{stamp}\n{self._scope}\n"
+        self._authorization = f"Authorization: AWS4-HMAC-SHA256 Credential={self._access_key}/{self._scope}, "
+        self._second = second

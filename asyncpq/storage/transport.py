@@ -1,42 +1,46 @@
-"""Sends a request, watches its clock, holds its body to the byte, sends it again.
+"""Sends a request, watches its clock, holds its body to the byte, sends it or the rest of it again.
 
-What the request is, and whether its response is good, is the business of an :class:`Exchange`. This
-is the hot path of a lookup: what is added here is added to every GET.
+What the request is, who carries it, and whether its response is good, is the business of an
+:class:`Exchange`. This is the hot path of a lookup: what is added here is added to every GET.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
 
-from yarl import URL
-
-from asyncpq.errors import AsyncpqError, InvalidResponseError, TransportError
+from asyncpq.errors import AsyncpqError, InvalidResponseError, ObjectChangedError, ThrottledError, TransportError
 from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
-from asyncpq.storage.base import RequestContext, StoreLimits
-from asyncpq.storage.http1 import Body
+from asyncpq.storage.base import RequestContext, StoreLimits, Unpicklable
+from asyncpq.storage.hedging import HEDGED_BYTES, Hedging
+from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import ERROR_BODY_BYTES, ExpectedBody, RangeRequest
-from asyncpq.storage.retry import RetryableError, delay_before_retry_s
+from asyncpq.storage.resumption import Resumption
+from asyncpq.storage.retry import RetryableError, RetryBudget, delay_before_retry_s
+from asyncpq.storage.slots import ConnectionSlots
 from asyncpq.storage.watchdog import Watch, Watchdog
-from asyncpq.storage.wire import Wire
 
-DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "asyncpq"}
+Outcome = tuple[ExpectedBody, bytes]
 
 
 class Exchange(Protocol):
-    """One request, however often it is sent."""
+    """One request, however often it is sent.
 
-    @property
-    def method(self) -> str:
-        """ "GET" or "HEAD"."""
+    Attributes:
+        method: "GET" or "HEAD".
+        request: what the next attempt asks for; changed when only the rest of a body is needed.
+    """
 
-    @property
-    def request(self) -> RangeRequest: ...
+    method: str
+    request: RangeRequest
 
-    async def prepare(self) -> tuple[URL, dict[str, str]]:
-        """Url and headers for the next attempt, signed now."""
+    def prepare(self) -> Coroutine[Any, Any, None] | None:
+        """What has to be awaited before it is sent, which may take its time; None for nothing."""
+
+    def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
+        """Send it once, signed now. Raises as :meth:`asyncpq.storage.wire.AiohttpWire.exchange`."""
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         """What the body must be, or None to have the start of the body given to ``refuse``.
@@ -48,18 +52,22 @@ class Exchange(Protocol):
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
         """The error that the response, with the first bytes of its body, stands for."""
 
+    def again(self) -> Exchange:
+        """The same request, to be sent beside this one."""
 
-class Transport:
-    """Sends exchanges over a wire, within the limits. Belongs to one event loop."""
 
-    def __init__(self, wire: Wire, *, retry: RetryOptions, limits: StoreLimits) -> None:
-        self._wire = wire
+class Transport(Unpicklable):
+    """Sends exchanges within the limits of one store. Belongs to one event loop."""
+
+    def __init__(self, *, retry: RetryOptions, limits: StoreLimits) -> None:
         self._retry = retry
-        self._slots = asyncio.Semaphore(limits.max_connections)
-        self._scan_slots = asyncio.Semaphore(max(1, limits.scan_connections))
+        self._slots = ConnectionSlots(limits)
+        self._budget = RetryBudget(retry.retry_budget)
         self._watchdog = Watchdog(retry)
+        self._hedging = Hedging(retry.hedge_ratio) if retry.hedge_ratio > 0 else None
+        self._hedges: set[asyncio.Task[Outcome]] = set()
 
-    async def send(self, exchange: Exchange, context: RequestContext) -> tuple[ExpectedBody, bytes]:
+    async def send(self, exchange: Exchange, context: RequestContext) -> Outcome:
         """Send until there is a good response, or no attempt or time left. Gives its whole body.
 
         Raises:
@@ -68,61 +76,100 @@ class Transport:
             TransportError: the connection failed, each time.
             DeadlineExceededError: ``context.deadline`` passed.
         """
-        watch = self._watchdog.watch(context.deadline)
+        slots, budget, scan = self._slots, self._budget, context.scan
+        reception = _Reception(self._watchdog, context.deadline, exchange)
+        began = reception.since
+        resumption: Resumption | None = None
         attempt = 1
         try:
             while True:
+                if not slots.try_take(scan):
+                    await slots.wait(scan)
                 try:
-                    return await self._send_in_turn(exchange, context, attempt, watch)
-                except RetryableError as failure:
-                    delay = delay_before_retry_s(
-                        failure, attempt=attempt, options=self._retry, now=watch.now(), deadline=context.deadline
+                    if attempt == 1 and self._hedging is not None:
+                        expected, data = await self._send_hedged(exchange, context, reception, self._hedging)
+                    else:
+                        expected, data = await self._send_once(exchange, context, reception, attempt)
+                    if slots.limit < slots.most:
+                        slots.speed_up()
+                    if budget.left < budget.most:
+                        budget.succeeded(attempt)
+                    return (
+                        (expected, data)
+                        if resumption is None
+                        else resumption.complete(reception.status, expected, data)
                     )
+                except RetryableError as error:
+                    failure = error
+                except ObjectChangedError as error:
+                    if resumption is None or not resumption.begun or resumption.pinned:
+                        raise
+                    resumption.start_over()
+                    failure = RetryableError(error)
+                finally:
+                    slots.give(scan)
+                reception.rest()
+                delay = delay_before_retry_s(
+                    failure,
+                    attempt=attempt,
+                    options=self._retry,
+                    budget=budget,
+                    now=reception.loop.time(),
+                    deadline=self._patience(began, context.deadline),
+                )
+                if resumption is None:
+                    resumption = Resumption(exchange.request)
+                exchange.request = resumption.keep(reception.status, reception.expected, reception.partial)
                 attempt += 1
-                watch.rest()
                 if delay > 0.0:
                     await asyncio.sleep(delay)
         except asyncio.CancelledError:
-            watch.raise_if_deadline(exchange.request.url, exchange.request.byte_range)
+            reception.raise_if_deadline(exchange.request.url, exchange.request.byte_range)
             raise
         finally:
-            watch.stop()
+            reception.stop()
 
     async def close(self) -> None:
-        """Close all connections. Idempotent."""
+        """Stop what is under way beside :meth:`send`. Idempotent."""
         self._watchdog.close()
-        await self._wire.close()
+        hedges = list(self._hedges)
+        for hedge in hedges:
+            hedge.cancel()
+        if hedges:
+            await asyncio.wait(hedges)
 
-    async def _send_in_turn(
-        self, exchange: Exchange, context: RequestContext, attempt: int, watch: Watch
-    ) -> tuple[ExpectedBody, bytes]:
-        """Wait for a connection that may be used: scans leave some to lookups."""
-        if context.scan:
-            async with self._scan_slots, self._slots:
-                return await self._send_once(exchange, context, attempt, watch)
-        await self._slots.acquire()
-        try:
-            return await self._send_once(exchange, context, attempt, watch)
-        finally:
-            self._slots.release()
+    def _patience(self, began: float, deadline: float | None) -> float | None:
+        """Until when attempts may go on. Fetches for several reads have no deadline, but no read waits longer."""
+        if deadline is None and self._retry.read_timeout_s is not None:
+            return began + self._retry.read_timeout_s
+        return deadline
 
     async def _send_once(
-        self, exchange: Exchange, context: RequestContext, attempt: int, watch: Watch
-    ) -> tuple[ExpectedBody, bytes]:
+        self, exchange: Exchange, context: RequestContext, reception: _Reception, attempt: int, *, hedge: bool = False
+    ) -> Outcome:
         request = exchange.request
-        url, headers = await exchange.prepare()
-        started = watch.expect_head()
-        response = _Response(exchange, watch)
+        preparing = exchange.prepare()
+        if preparing is not None:
+            await preparing
+        started = reception.begin()
+        throttled = False
         try:
-            body = await self._wire.exchange(exchange.method, url, headers, request, response.on_head, watch.progress)
-            expected = response.expected
+            body = await exchange.send(reception)
+            expected, data = reception.expected, body.data
             if expected is None:
-                raise exchange.refuse(response.status, response.headers, body.data)
-            if not body.complete or len(body.data) != expected.length:
-                raise _wrong_length(body, expected.length, request)
-            return expected, body.data
+                raise exchange.refuse(reception.status, reception.headers, data)
+            if not body.complete or len(data) != expected.length:
+                if not body.complete:  # one that ended well, but too early, lacks who knows what
+                    reception.partial = data
+                raise _wrong_length(data, expected.length, request)
+            return expected, data
+        except RetryableError as failure:
+            throttled = isinstance(failure.error, ThrottledError)
+            if throttled:
+                self._slots.slow_down(started, reception.loop.time())
+            raise
         except asyncio.CancelledError:
-            watch.raise_if_silent(request.url, request.byte_range)
+            reception.raise_if_silent(request.url, request.byte_range)
             raise
         finally:
             context.metrics.record(
@@ -131,37 +178,120 @@ class Transport:
                     context.purpose,
                     request.start,
                     request.stop,
-                    response.status,
-                    watch.received,
+                    reception.status,
+                    reception.received,
                     attempt,
                     context.round,
-                    watch.now() - started,
+                    reception.loop.time() - started,
+                    throttled,
+                    hedge,
                 )
             )
 
+    # -- second requests --------------------------------------------------------------------------
 
-class _Response:
-    """The head of the response to one attempt, and what the exchange makes of it."""
+    async def _send_hedged(
+        self, exchange: Exchange, context: RequestContext, reception: _Reception, hedging: Hedging
+    ) -> Outcome:
+        """The first attempt, and a second one beside it if it has no response in time: the first good one counts."""
+        request = exchange.request
+        if (request.stop - request.start if request.start >= 0 else -request.start) > HEDGED_BYTES:
+            return await self._send_once(exchange, context, reception, 1)
+        reception.hedging = hedging
+        delay_s = hedging.begin()
+        if delay_s is None:
+            return await self._send_once(exchange, context, reception, 1)
+        second: list[asyncio.Task[Outcome]] = []
 
-    __slots__ = ("_exchange", "_watch", "expected", "headers", "status")
+        def start() -> None:
+            if reception.without_response and self._may_hedge(hedging, context.scan):
+                task = reception.loop.create_task(self._send_second(exchange.again(), context))
+                second.append(task)
+                self._hedges.add(task)
+                task.add_done_callback(ended)
 
-    def __init__(self, exchange: Exchange, watch: Watch) -> None:
+        def ended(task: asyncio.Task[Outcome]) -> None:
+            self._hedges.discard(task)
+            self._slots.give(context.scan)
+            if not task.cancelled() and task.exception() is None:
+                reception.overtake()
+
+        timer = reception.loop.call_later(delay_s, start)
+        try:
+            return await self._send_once(exchange, context, reception, 1)
+        except RetryableError:
+            reception.rest()
+            if second:
+                await asyncio.wait(second)
+            if not second or second[0].cancelled() or second[0].exception() is not None:
+                raise
+            return second[0].result()
+        except asyncio.CancelledError:
+            if not reception.overtaken():
+                raise
+            return second[0].result()
+        finally:
+            timer.cancel()
+            for task in second:
+                task.cancel()
+
+    def _may_hedge(self, hedging: Hedging, scan: bool) -> bool:
+        """Take a slot and the account's permission; nothing of a store that asks to slow down."""
+        if self._slots.limit < self._slots.most or not self._slots.try_take(scan):
+            return False
+        if hedging.take():
+            return True
+        self._slots.give(scan)
+        return False
+
+    async def _send_second(self, exchange: Exchange, context: RequestContext) -> Outcome:
+        reception = _Reception(self._watchdog, context.deadline, exchange)
+        try:
+            return await self._send_once(exchange, context, reception, 1, hedge=True)
+        finally:
+            reception.stop()
+
+
+class _Reception(Watch):
+    """The response to the present attempt, what the exchange makes of it, and its clock.
+
+    Attributes:
+        expected: what the body must be, once the head was accepted.
+        partial: what came of a body that broke off.
+        hedging: learns how long the response took, or None.
+    """
+
+    __slots__ = ("_exchange", "expected", "headers", "hedging", "partial", "status")
+
+    def __init__(self, dog: Watchdog, deadline: float | None, exchange: Exchange) -> None:
+        super().__init__(dog, deadline)
         self._exchange = exchange
-        self._watch = watch
+        self.hedging: Hedging | None = None
+
+    def begin(self) -> float:
+        """An attempt begins; returns the loop's time."""
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.expected: ExpectedBody | None = None
+        self.partial = b""
+        return self.expect_head()
 
-    def on_head(self, status: int, headers: Mapping[str, str]) -> int:
-        """Bytes of the body that are wanted."""
+    def head(self, status: int, headers: Mapping[str, str]) -> int:
+        """See :class:`asyncpq.storage.http1.Receiver`."""
+        seconds = self.expect_body()
+        if self.hedging is not None:
+            self.hedging.learn(seconds)
         self.status, self.headers = status, headers
         self.expected = expected = self._exchange.accept(status, headers) if status < 300 else None
-        self._watch.expect_body()
         return ERROR_BODY_BYTES if expected is None else expected.length
 
+    def cut_off(self, data: bytes) -> None:
+        """See :class:`asyncpq.storage.http1.Receiver`."""
+        self.partial = data
 
-def _wrong_length(body: Body, length: int, request: RangeRequest) -> Exception:
-    what = f"the response body has {len(body.data)} bytes instead of {length}"
-    if len(body.data) <= length:
+
+def _wrong_length(data: bytes, length: int, request: RangeRequest) -> Exception:
+    what = f"the response body has {len(data)} bytes instead of {length}"
+    if len(data) <= length:
         return RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))
     return InvalidResponseError(f"{what} or more", url=request.url, byte_range=request.byte_range)

@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 import aiohttp
 from yarl import URL
 
-from asyncpq.errors import InvalidResponseError, StoreError, TransportError, UsageError
-from asyncpq.storage.http1 import Body, OnHead, OnProgress
+from asyncpq.errors import InvalidOptionError, InvalidResponseError, StoreError, TransportError, UsageError
+from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.http1_message import ProtocolError
 from asyncpq.storage.http1_pool import ConnectionPool, Endpoint
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.retry import RetryableError
 
+DEFAULT_HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "asyncpq"}
+
 _READ_BUFFER_BYTES = 256 * 1024
 _KEEPALIVE_S = 15.0  # shorter than the idle timeouts of S3 (20 s) and of common load balancers
-
-
-class Wire(Protocol):
-    """Sends one request and takes its response. Belongs to one event loop."""
-
-    async def exchange(
-        self,
-        method: str,
-        url: URL,
-        headers: dict[str, str],
-        request: RangeRequest,
-        on_head: OnHead,
-        on_progress: OnProgress,
-    ) -> Body:
-        """The body, as far as ``on_head`` wants it. A connection with unread bytes is never used again.
-
-        Raises:
-            RetryableError: the connection failed.
-            StoreError: the server does not speak HTTP, or the certificate is bad.
-        """
-
-    async def close(self) -> None:
-        """Close all connections. Idempotent."""
 
 
 class AiohttpWire:
@@ -69,21 +48,21 @@ class AiohttpWire:
         self._closed = False
 
     async def exchange(
-        self,
-        method: str,
-        url: URL,
-        headers: dict[str, str],
-        request: RangeRequest,
-        on_head: OnHead,
-        on_progress: OnProgress,
+        self, method: str, url: URL, headers: dict[str, str], request: RangeRequest, receiver: Receiver
     ) -> Body:
+        """Send once; the body, as far as the receiver wants it.
+
+        Raises:
+            RetryableError: the connection failed.
+            StoreError: the server does not speak HTTP, or the certificate is bad.
+        """
         session = self._session or self._connect()
         complete = False
         response: aiohttp.ClientResponse | None = None
         try:
             response = await session.request(method, url, headers=headers, allow_redirects=False)
-            wanted = on_head(response.status, response.headers)
-            body = await _read(response.content, wanted, on_progress)
+            wanted = receiver.head(response.status, response.headers)
+            body = await read_body(response.content.readany, wanted, receiver)
             complete = body.complete
             return body
         except (aiohttp.ClientError, OSError) as error:
@@ -96,6 +75,7 @@ class AiohttpWire:
                 response.close()  # never leave unread bytes to the connection's next request
 
     async def close(self) -> None:
+        """Close all connections. Idempotent."""
         self._closed = True
         session, self._session = self._session, None
         if session is not None:
@@ -118,93 +98,96 @@ class AiohttpWire:
         return self._session
 
 
-async def _read(content: aiohttp.StreamReader, wanted: int, on_progress: OnProgress) -> Body:
+async def read_body(read_some: Callable[[], Awaitable[bytes]], wanted: int, receiver: Receiver) -> Body:
+    """A body as far as it is wanted, and one byte more if there is one; ``read_some`` gives none at its end."""
     parts: list[bytes] = []
     received = 0
-    while received <= wanted and not content.at_eof():
-        part = await content.readany()
-        received += len(part)
-        on_progress(received)
-        parts.append(part)
+    try:
+        while received <= wanted and (part := await read_some()):
+            received += len(part)
+            receiver.received = received
+            parts.append(part)
+    except BaseException:
+        receiver.cut_off(b"".join(parts)[:wanted])
+        raise
     data = parts[0] if len(parts) == 1 else b"".join(parts)
     return Body(data[: wanted + 1], received <= wanted)
+
+
+class Target(NamedTuple):
+    """Where a request goes: the connection's end, and the message from the path to the headers that never change."""
+
+    endpoint: Endpoint
+    start: str
 
 
 class DirectWire:
     """By :mod:`asyncpq.storage.http1`, straight to the url's host.
 
-    Args: as :class:`AiohttpWire`.
+    Args:
+        ssl_context, connect_timeout_s: as of :class:`AiohttpWire`.
     """
 
-    def __init__(
-        self, *, ssl_context: ssl.SSLContext | bool, headers: Mapping[str, str], connect_timeout_s: float
-    ) -> None:
-        self._fixed = dict(headers)
-        self._fixed_lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    def __init__(self, *, ssl_context: ssl.SSLContext | bool, connect_timeout_s: float) -> None:
         self._pool = ConnectionPool(
             ssl_context=ssl_context, connect_timeout_s=connect_timeout_s, keepalive_s=_KEEPALIVE_S
         )
-        self._targets: dict[URL, tuple[Endpoint, str]] = {}
         self._closed = False
 
+    def target(self, url: str, headers: Mapping[str, str]) -> Target:
+        """For requests to an encoded url with these headers and others.
+
+        Raises:
+            InvalidOptionError: a header has a line break.
+        """
+        parsed = URL(url, encoded=True)
+        tls = parsed.scheme == "https"
+        host, port = parsed.host or "", parsed.port or (443 if tls else 80)
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if not len(headers) == lines.count("\n") == lines.count("\r") or "\0" in lines:
+            raise InvalidOptionError("a header of the request has a line break")
+        name = parsed.host_port_subcomponent or host
+        return Target(Endpoint(host, port, tls), f"{parsed.raw_path_qs} HTTP/1.1\r\nHost: {name}\r\n{lines}")
+
     async def exchange(
-        self,
-        method: str,
-        url: URL,
-        headers: dict[str, str],
-        request: RangeRequest,
-        on_head: OnHead,
-        on_progress: OnProgress,
+        self, method: str, target: Target, lines: str, request: RangeRequest, receiver: Receiver
     ) -> Body:
+        """Send once; the body, as far as the receiver wants it. Raises as AiohttpWire.
+
+        Args:
+            lines: further headers, each with its line end.
+        """
         if self._closed:
             raise _closed()
-        endpoint, start = self._target(url)
-        message = self._message(method, start, headers, request)
-        fresh = False
+        endpoint, start = target
+        message = f"{method} {start}{lines}\r\n".encode("utf-8", "surrogateescape")
+        pool = self._pool
+        connection = pool.take_idle(endpoint)
         while True:
+            used = connection is not None
+            if connection is None:
+                try:
+                    connection = await pool.connect(endpoint)
+                except OSError as error:  # TimeoutError is one
+                    raise connection_failure(error, request) from error
+                except UnicodeError as error:  # of the IDNA codec
+                    raise TransportError("the host's name is not valid", url=request.url) from error
             try:
-                connection, used = await self._pool.take(endpoint, fresh=fresh)
-            except (TimeoutError, OSError) as error:
-                raise connection_failure(error, request) from error
-            except UnicodeError as error:  # of the IDNA codec
-                raise TransportError("the host's name is not valid", url=request.url) from error
-            try:
-                return await connection.exchange(message, method=method, on_head=on_head, on_progress=on_progress)
+                return await connection.start(message, receiver, without_body=method == "HEAD")
             except OSError as error:
                 if isinstance(error, StoreError):
                     raise
                 # The server may close an idle connection just when it is taken again.
-                fresh = used and connection.untouched
-                if not fresh:
+                if not (used and connection.untouched):
                     raise connection_failure(error, request) from error
             except ProtocolError as error:
                 raise _no_http(request, str(error)) from error
             finally:
-                self._pool.give_back(endpoint, connection)
-
-    def _target(self, url: URL) -> tuple[Endpoint, str]:
-        target = self._targets.get(url)
-        if target is None:
-            if len(self._targets) >= 1024:
-                self._targets.clear()
-            tls = url.scheme == "https"
-            host, port = url.host or "", url.port or (443 if tls else 80)
-            name = url.host_port_subcomponent or host
-            text = f"{url.raw_path_qs} HTTP/1.1\r\nHost: {name}\r\n"
-            target = self._targets[url] = Endpoint(host, port, tls), text
-        return target
-
-    def _message(self, method: str, start: str, headers: dict[str, str], request: RangeRequest) -> bytes:
-        fixed = self._fixed_lines
-        if not self._fixed.keys().isdisjoint(headers):
-            own = {name: value for name, value in self._fixed.items() if name not in headers}
-            fixed = "".join([f"{name}: {value}\r\n" for name, value in own.items()])
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        if not len(headers) == lines.count("\n") == lines.count("\r") or "\0" in lines:
-            raise InvalidResponseError("a request header would break its line", url=request.url)
-        return f"{method} {start}{fixed}{lines}\r\n".encode("utf-8", "surrogateescape")
+                pool.give_back(endpoint, connection)
+            connection = None
 
     async def close(self) -> None:
+        """Close all connections. Idempotent."""
         self._closed = True
         await self._pool.close()
 

@@ -1,9 +1,48 @@
-"""What a project that uses asyncpq can test with. Shipped, and covered by the version promise."""
+"""What a project that uses asyncpq can test with. Shipped, and covered by the version promise: docs/testing.md."""
 
 from __future__ import annotations
 
 from asyncpq.testing.answers import LoggedRequest, ServedObject
+from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, TierStorage
+from asyncpq.testing.catalogue import CATALOGUE, Scene
 from asyncpq.testing.faults import Fault
 from asyncpq.testing.server import ObjectServer
+from asyncpq.testing.store_contract import STORE_CHECKS, StoreStorage, filesystem_storage
+from asyncpq.testing.stores import (
+    FaultStore,
+    LatencyStore,
+    RecordingStore,
+    StoreCall,
+    StoreFault,
+    WrappedStore,
+    wrap_store,
+)
+from asyncpq.testing.traces import Access, HitRate, RecordingCache, Replay, read_trace, replay, write_trace
 
-__all__ = ["Fault", "LoggedRequest", "ObjectServer", "ServedObject"]
+__all__ = [
+    "Access",
+    "CACHE_TIER_CHECKS",
+    "CATALOGUE",
+    "Fault",
+    "FaultStore",
+    "HitRate",
+    "LatencyStore",
+    "LoggedRequest",
+    "ObjectServer",
+    "RecordingCache",
+    "RecordingStore",
+    "Replay",
+    "STORE_CHECKS",
+    "Scene",
+    "ServedObject",
+    "StoreCall",
+    "StoreFault",
+    "StoreStorage",
+    "TierStorage",
+    "WrappedStore",
+    "filesystem_storage",
+    "read_trace",
+    "replay",
+    "wrap_store",
+    "write_trace",
+]

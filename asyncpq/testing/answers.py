@@ -116,4 +116,4 @@ def answer_get(request: LoggedRequest, served: ServedObject, fault: Fault) -> An
         return answer
     total = "*" if fault.unknown_size else size
     headers["Content-Range"] = f"bytes {start + fault.shift_range}-{stop - 1 + fault.shift_range}/{total}"
-    return Answer(206, headers, served.data[start:stop])
+    return Answer(200 if fault.range_200 else 206, headers, served.data[start:stop])

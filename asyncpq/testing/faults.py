@@ -24,14 +24,17 @@ class Fault:
         retry_after_s: a Retry-After header for ``status``.
         truncate: close the connection after this many body bytes.
         reset: with ``truncate``: reset (RST) instead of closing.
+        hang_up: close the connection instead of answering.
         stall_headers: never answer.
         stall_body: send ``truncate`` bytes of the body (default 0), then nothing more.
         drip_s: send the body one byte at a time, with this pause between bytes.
+        flood_header_bytes: send this many bytes of made-up header lines before the answer's own.
         shift_range: added to both ends of Content-Range.
         length_delta: added to Content-Length (the body stays as it is).
         surplus: this many bytes more in the body than the range has (fewer, if negative);
             Content-Length goes along.
         ignore_range: answer 200 with the whole object.
+        range_200: answer 200 with the range and its Content-Range.
         ignore_if_match: answer as if there were no If-Match.
         no_suffix: answer 416 to a suffix range.
         unknown_size: write ``*`` for the size in Content-Range.
@@ -45,7 +48,9 @@ class Fault:
         skew_s: the server's clock runs this far ahead; requests more than 900 s off are refused.
         replace_with: put these bytes as the object's new version before answering.
         replace_after: the same after answering.
+        keep_modified: the new version has the old one's Last-Modified.
         delete: delete the object before answering.
+        delete_after: the same after answering.
     """
 
     method: str | None = None
@@ -60,13 +65,16 @@ class Fault:
     retry_after_s: float | None = None
     truncate: int | None = None
     reset: bool = False
+    hang_up: bool = False
     stall_headers: bool = False
     stall_body: bool = False
     drip_s: float | None = None
+    flood_header_bytes: int = 0
     shift_range: int = 0
     length_delta: int = 0
     surplus: int = 0
     ignore_range: bool = False
+    range_200: bool = False
     ignore_if_match: bool = False
     no_suffix: bool = False
     unknown_size: bool = False
@@ -80,7 +88,9 @@ class Fault:
     skew_s: float = 0.0
     replace_with: bytes | None = None
     replace_after: bytes | None = None
+    keep_modified: bool = False
     delete: bool = False
+    delete_after: bool = False
 
     def matches(self, method: str, path: str, ranged: bool) -> bool:
         """Whether it concerns requests that look like this."""

@@ -169,7 +169,7 @@ class ObjectServer:
             if fault.delete:
                 self.delete(path)
             if fault.replace_with is not None:
-                self.put(path, fault.replace_with)
+                self._replace(path, fault.replace_with, fault)
             refused = refusal(request, fault)
             if refused is not None:
                 return refused
@@ -186,6 +186,17 @@ class ObjectServer:
             return error_answer(404, "NoSuchKey" if known else "NoSuchBucket")
         return answer_get(request, served, fault or Fault())
 
+    def _after(self, request: LoggedRequest, fault: Fault) -> None:
+        """What happens to the object once it was answered."""
+        if fault.replace_after is not None:
+            self._replace(request.path[1:], fault.replace_after, fault)
+        if fault.delete_after:
+            self.delete(request.path[1:])
+
+    def _replace(self, path: str, data: bytes, fault: Fault) -> None:
+        old = self.objects.get(path)
+        self.put(path, data, modified=old.modified if fault.keep_modified and old is not None else None)
+
     def _answer_put(self, request: LoggedRequest, path: str) -> Answer:
         if request.headers.get("if-none-match") == "*" and path in self.objects:
             return error_answer(412, "PreconditionFailed")
@@ -200,6 +211,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._busy = False
+        self._serving: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
@@ -210,6 +222,8 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._server._transports.discard(self._transport)
         self._transport = None
+        if self._serving is not None:
+            self._serving.cancel()  # nobody waits for the rest of what it sends
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -241,7 +255,7 @@ class _Connection(asyncio.Protocol):
             self._send(request, self._server._answer(request, None), None)
             self._done()
             return
-        task = asyncio.get_running_loop().create_task(self._serve_slowly(request, fault, latency))
+        task = self._serving = asyncio.get_running_loop().create_task(self._serve_slowly(request, fault, latency))
         self._server._tasks.add(task)
         task.add_done_callback(self._server._tasks.discard)
 
@@ -255,12 +269,14 @@ class _Connection(asyncio.Protocol):
                 await asyncio.sleep(latency_s)
             if fault is not None and fault.stall_headers:
                 await asyncio.Event().wait()
+            if fault is not None and fault.hang_up:
+                self._hang_up(reset=fault.reset)
+                return
             answer = self._server._answer(request, fault)
             body = self._send(request, answer, fault)
             if fault is not None:
                 await self._send_badly(request, body, fault)
-                if fault.replace_after is not None:
-                    self._server.put(request.path[1:], fault.replace_after)
+                self._server._after(request, fault)
         except asyncio.CancelledError:
             if self._transport is not None:
                 self._transport.abort()
@@ -284,7 +300,10 @@ class _Connection(asyncio.Protocol):
             headers.pop(name, None)
             if value is not None:
                 headers[name] = value
-        lines = [f"HTTP/1.1 {answer.status} Answer", *(f"{name}: {value}" for name, value in headers.items()), "\r\n"]
+        lines = [f"HTTP/1.1 {answer.status} Answer"]
+        if fault is not None and fault.flood_header_bytes:
+            lines += [f"x-flood-{at}: {'x' * 1000}" for at in range(-(-fault.flood_header_bytes // 1000))]
+        lines += [*(f"{name}: {value}" for name, value in headers.items()), "\r\n"]
         head = "\r\n".join(lines).encode("latin-1")
         request.status = answer.status
         if request.method == "HEAD" or answer.status in (204, 304):

@@ -318,7 +318,7 @@ def test_options_that_cannot_work(options: dict[str, Any]) -> None:
     [
         lambda: asyncpq.etag("5"),  # type: ignore[arg-type]  # the point of the test
         lambda: asyncpq.etag(-1),
-        lambda: asyncpq.CachePolicy(kind="ttl", max_age_s=60),  # type: ignore[arg-type]  # the point of the test
+        lambda: asyncpq.CachePolicy(kind="lru", max_age_s=60),  # type: ignore[arg-type]  # the point of the test
         lambda: asyncpq.LimitOptions(max_decoded_bytes=-5),
         lambda: asyncpq.LimitOptions(max_connections="8"),  # type: ignore[arg-type]  # the point of the test
         lambda: asyncpq.RequestOptions(late_materialization="perhaps"),  # type: ignore[arg-type]  # the point

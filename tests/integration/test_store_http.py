@@ -33,8 +33,8 @@ SMALL = DATA[:5000]
 @pytest.fixture
 async def server() -> AsyncIterator[ObjectServer]:
     async with ObjectServer() as running:
-        running.put("files/large", DATA)
-        running.put("files/small", SMALL)
+        running.put("files/large", DATA, modified=1e9)
+        running.put("files/small", SMALL, modified=1e9)
         yield running
 
 

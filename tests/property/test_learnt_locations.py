@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
-from asyncpq.decoding.assemble import StreamedSource
-from asyncpq.decoding.field_source import FieldSource
+from asyncpq.caching.keys import ContentKey
+from asyncpq.decoding.assemble import PagedSource, StreamedSource
 from asyncpq.decoding.nested_leaf import NestedLeaf
 from asyncpq.format.page_index import OffsetIndex, decode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
@@ -142,15 +142,15 @@ def without_indexes(data: bytes, created_by: bytes | None = None) -> bytes:
 def learnt_of(file: OpenFile, column: int, group: int) -> dict[int, OffsetIndex | None]:
     """What the leaves of a field tell once all of it was decoded, by leaf."""
     field = file.field(column)
-    leaves: dict[int, NestedLeaf] = {}
-    for number, chunk in zip(range(field.first_leaf, field.leaf_stop), file.chunks(column, group), strict=True):
-        leaf = NestedLeaf(file.metadata.schema.leaves[number], chunk, file.num_rows(group), paged=False)
-        leaf.feed(file.bytes_of(chunk))
-        leaves[number] = leaf
-    FieldSource(file.version, field, leaves, file.num_rows(group), frozenset()).select(
-        RowRanges.all(file.num_rows(group)), LIMITS
-    )
-    return {number: leaf.locations for number, leaf in leaves.items()}
+    sources: dict[int, StreamedSource | NestedLeaf] = {}
+    for leaf, chunk in zip(range(field.first_leaf, field.leaf_stop), file.chunks(column, group), strict=True):
+        source = file.leaf_source(leaf, group, paged=False)
+        assert not isinstance(source, PagedSource)
+        source.feed(file.bytes_of(chunk))
+        sources[leaf] = source
+    num_rows = file.num_rows(group)
+    file.joined(column, sources, num_rows).select(RowRanges.all(num_rows), LIMITS)
+    return {leaf: source.locations for leaf, source in sources.items()}
 
 
 @given(nested_files())
@@ -265,7 +265,7 @@ def test_nothing_is_learnt_where_there_is_an_index(index: bool, expected: int) -
 
     async def question(file: asyncpq.File) -> int:
         await file.read()
-        return cache.discard_if(lambda key: isinstance(key, tuple) and key[0] == "learnt")
+        return cache.discard_if(lambda key: isinstance(key, ContentKey) and key.kind == "learnt")
 
     data = EditedFile.of(LISTS, rows_per_page=3, write_page_index=index).data()
     assert ask(data, question, memory_cache=cache) == expected

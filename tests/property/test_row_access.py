@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncpq.decoding import leaf
 from asyncpq.decoding.page import LeafArray, Page
+from asyncpq.decoding.plain import present_values
 from asyncpq.decoding.row_access import PackedPage, common_length
 from asyncpq.errors import CorruptFileError
 from asyncpq.format.page_header import PageHeader, decode_page_header
@@ -112,6 +114,26 @@ def test_a_picked_value_holds_nothing_of_its_page() -> None:
         found = source.select(RowRanges.from_rows([500]), LIMITS)
         assert found.to_pylist() == ["00000500"]
         assert sum(buffer.size for buffer in found.buffers() if buffer is not None) < 100
+
+
+def test_pages_of_several_lengths_are_not_decompressed_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That they cannot be opened is found out once."""
+    table = pa.table({"c": [f"{row}" for row in range(2000)]})
+    file = OpenFile(write(table, use_dictionary=False, data_page_size=500, write_batch_size=50))
+    decompressed: list[int] = []
+    original = present_values
+
+    def counted(page: bytes, *args: Any, **options: Any) -> bytes | None:
+        decompressed.append(len(page))
+        return original(page, *args, **options)
+
+    monkeypatch.setattr(leaf, "present_values", counted)
+    source = file.paged()
+    for page in file.pages()[1]:
+        source.add(page)
+    for row in (5, 1999, 1500, 100):  # in the first page, values have one digit and two
+        assert source.select(RowRanges.from_rows([row]), LIMITS).to_pylist() == [f"{row}"]
+    assert len(decompressed) == 1
 
 
 def test_a_run_of_one_value_is_walked_over() -> None:

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from unittest import mock
 
 import botocore.auth
+import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotocoreCredentials
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from asyncpq.errors import CredentialsError
 from asyncpq.storage.sigv4 import Credentials, Signer, canonical_path, canonical_query
 
 NOW = st.datetimes(datetime.datetime(2015, 8, 30), datetime.datetime(2099, 1, 1), timezones=st.just(datetime.UTC))
@@ -92,7 +94,9 @@ def test_same_signature_as_botocore(
     )
     headers = {"Range": byte_range} | ({"If-Match": etag} if etag is not None else {})
     expected = botocore_headers(method, host, path, query, headers, credentials, region, now)
-    assert {name.lower(): value for name, value in sent.items()} == expected
+    lines = sent.removesuffix("\r\n").split("\r\n")
+    assert len(lines) == len(expected)
+    assert {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)} == expected
 
 
 @given(times=st.lists(NOW, min_size=1, max_size=6))
@@ -112,6 +116,12 @@ def test_path_is_encoded_once_and_whole(key: str) -> None:
     encoded = canonical_path(key)
     assert unquote(encoded) == key
     assert set(encoded) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/%")
+
+
+@pytest.mark.parametrize("credentials", [Credentials("k\r\nHost: x", "s"), Credentials("k", "s", "t\n")])
+def test_credentials_that_would_break_their_line(credentials: Credentials) -> None:
+    with pytest.raises(CredentialsError, match="line break"):
+        Signer(credentials, "us-east-1")
 
 
 def test_nothing_secret_is_shown() -> None:

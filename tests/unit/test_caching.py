@@ -1,75 +1,18 @@
-"""The memory cache, the chain of tiers, single flight and the budget of bytes in flight."""
+"""Cache keys, the chain of tiers, single flight and the budget of bytes in flight."""
 
 from __future__ import annotations
 
 import asyncio
-import operator
-import threading
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import pytest
 
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey, version_digest
-from asyncpq.caching.memory import ENTRY_OVERHEAD_BYTES, MemoryCache
 from asyncpq.caching.single_flight import SingleFlight
-from asyncpq.caching.tiers import look_up
+from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import UsageError
 from asyncpq.resources import ByteBudget, TailSizes
 from asyncpq.storage.base import Validator
-
-
-def test_memory_keeps_within_its_budget_and_drops_the_oldest() -> None:
-    cache = MemoryCache(3 * (100 + ENTRY_OVERHEAD_BYTES))
-    for name in "abc":
-        cache.put(name, name.upper(), 100)
-    assert cache.get("a") == "A"  # now the youngest
-    cache.put("d", "D", 100)
-    assert [cache.get(name) for name in "abcd"] == ["A", None, "C", "D"]
-    assert cache.current_bytes == cache.max_bytes
-
-
-def test_memory_weighs_again_what_is_put_again() -> None:
-    cache = MemoryCache(2000)
-    cache.put("a", 1, 100)
-    cache.put("b", 2, 100)
-    cache.put("a", 1, 1700)
-    assert cache.get("b") is None
-    assert cache.current_bytes == 1700 + ENTRY_OVERHEAD_BYTES
-
-
-def test_memory_refuses_what_is_larger_than_itself() -> None:
-    cache = MemoryCache(1000)
-    cache.put("a", 1, 100)
-    cache.put("b", 2, 1001)
-    cache.put("a", 3, 1001)
-    assert cache.get("b") is None
-    assert cache.get("a") is None  # the old value would be stale
-    nothing = MemoryCache(0)
-    nothing.put("a", 1, 0)
-    assert len(nothing) == 0
-
-
-def test_memory_is_safe_in_threads() -> None:
-    cache = MemoryCache(50_000)
-
-    def work(seed: int) -> None:
-        for number in range(2000):
-            key = (seed * number) % 300
-            cache.put(key, key, key)
-            assert cache.get(key) in (None, key)
-            cache.get_many([1, 2, key])
-            if number % 100 == 0:
-                cache.discard_if(partial(operator.eq, key))
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 7, 11, 13)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert 0 <= cache.current_bytes <= 50_000
-    cache.clear()
-    assert cache.current_bytes == 0
 
 
 def test_keys_differ_by_everything_that_matters() -> None:
@@ -93,7 +36,8 @@ def test_keys_differ_by_everything_that_matters() -> None:
 class Tier:
     """A tier that counts what it is asked."""
 
-    def __init__(self, entries: Mapping[ContentKey, bytes]) -> None:
+    def __init__(self, name: str, entries: Mapping[ContentKey, bytes]) -> None:
+        self.name = name
         self.entries = dict(entries)
         self.asked: list[list[ContentKey]] = []
 
@@ -116,8 +60,10 @@ class Tier:
 
 async def test_tiers_are_asked_in_order_and_filled_upwards() -> None:
     keys = [ContentKey(b"v", "page", start, start + 1) for start in range(3)]
-    near, far = Tier({keys[0]: b"0"}), Tier({keys[1]: b"1"})
-    assert await look_up([near, far], keys) == {keys[0]: b"0", keys[1]: b"1"}
+    near, far = Tier("disk", {keys[0]: b"0"}), Tier("shared", {keys[1]: b"1"})
+    tiers = Tiers([near, far])
+    assert await tiers.get_many(keys) == ({keys[0]: b"0", keys[1]: b"1"}, {"disk": 1, "shared": 1})
+    await tiers.close()
     assert near.asked == [keys]
     assert far.asked == [keys[1:]]
     assert near.entries[keys[1]] == b"1"

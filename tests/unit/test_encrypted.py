@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
-from asyncpq.decoding.encrypted import SparseFile
+from asyncpq.decoding.encrypted import FileDecryption, SparseFile
 from tests.corpus import DATA, requires_corpus
 
 ROWS = 1000
@@ -309,6 +309,18 @@ async def test_limits(values: list[str], tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     path.write_bytes(write(pa.table({"x": values}), direct()))
     limits = asyncpq.LimitOptions(max_decoded_bytes=100_000)
+    async with asyncpq.open_file(path, decryption_properties=keys(), limits=limits) as file:
+        with pytest.raises(asyncpq.ResourceLimitError, match="max_decoded_bytes"):
+            await file.read()
+
+
+async def test_many_nulls_are_refused_before_they_are_decrypted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.parquet"
+    path.write_bytes(write(pa.table({"x": pa.nulls(300, pa.int64())}), direct()))
+    monkeypatch.delattr(FileDecryption, "read")
+    limits = asyncpq.LimitOptions(max_decoded_bytes=1_000)
     async with asyncpq.open_file(path, decryption_properties=keys(), limits=limits) as file:
         with pytest.raises(asyncpq.ResourceLimitError, match="max_decoded_bytes"):
             await file.read()

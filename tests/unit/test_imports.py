@@ -16,7 +16,7 @@ PACKAGE = Path(asyncpq.__file__).parent
 
 # Submodule of another package: the modules of asyncpq that may import it, as paths in the package.
 DOORS = {
-    "pyarrow.parquet": {"decoding/arrow.py"},
+    "pyarrow.parquet": {"decoding/arrow.py", "testing/traces.py"},
     "pyarrow.acero": {"decoding/expression_engine.py"},
     "pyarrow.dataset": set[str](),
     "pyarrow.fs": set[str](),
@@ -52,7 +52,9 @@ def test_the_search_sees_imports() -> None:
     assert "decoding/arrow.py" in importers("pyarrow.parquet")
 
 
-@pytest.mark.parametrize("client", ["aiobotocore", "aiohttp", "botocore", "fsspec", "pyspark", "s3fs"])
+@pytest.mark.parametrize(
+    "client", ["aiobotocore", "aiohttp", "botocore", "fsspec", "opentelemetry", "pyspark", "s3fs", "valkey"]
+)
 def test_import_loads_no_client(client: str) -> None:
     # pyarrow.fs imports fsspec by itself where it can; nothing of asyncpq's may load pyarrow.fs.
     code = f"import sys, asyncpq; print({client!r} in sys.modules)"

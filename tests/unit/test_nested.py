@@ -10,12 +10,14 @@ import pytest
 
 import asyncpq
 from asyncpq import col
+from asyncpq.decoding.assemble import PagedSource, StreamedSource
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.nested_leaf import NestedLeaf
 from asyncpq.decoding.nested_merge import Part, merge
 from asyncpq.decoding.page import Page
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
-from asyncpq.fetching.planner import predicate_columns
+from asyncpq.expressions import columns as columns_of
+from asyncpq.fetching.planner import ReadColumns
 from asyncpq.format.page_header import PageWalker
 from asyncpq.format.page_index import decode_offset_index
 from asyncpq.format.schema import ParquetSchema, PhysicalType, Repetition, SchemaElement
@@ -195,14 +197,16 @@ def pages(file: OpenFile, column: int, leaf: int) -> list[Page]:
     return [Page(file.data[at : at + size], first, count) for at, size, first, count in places]
 
 
-def paged(file: OpenFile, column: int, leaf: int, some: list[Page]) -> FieldSource:
+def paged(file: OpenFile, column: int, leaf: int, some: list[Page], dictionary: bytes | None = None) -> FieldSource:
     """The field cut to one leaf, of which some pages have come."""
     number = file.field(column).first_leaf + leaf
-    chunk = file.version.chunk(0, number)
-    source = NestedLeaf(file.metadata.schema.leaves[number], chunk, file.num_rows(), paged=True)
+    source = file.leaf_source(number, paged=True)
+    assert not isinstance(source, StreamedSource)
+    if dictionary is not None:
+        source.add_dictionary(dictionary, LIMITS)
     for page in some:
         source.add(page)
-    return FieldSource(file.version, file.field(column), {number: source}, file.num_rows(), frozenset())
+    return file.joined(column, {number: source}, file.num_rows())
 
 
 LISTS = pa.table({"l": pa.array([list(range(row % 4)) for row in range(ROWS)], pa.list_(pa.int32())), "s": TABLE["s"]})
@@ -266,15 +270,16 @@ def test_rows_that_v2_headers_make_up(change: int) -> None:
 
 def leaf_of_each(files: list[OpenFile], num_rows: int, *, paged: bool) -> FieldSource:
     """The first field, its leaves from one file each, by their pages or as whole chunks."""
-    leaves: dict[int, NestedLeaf] = {}
+    sources: dict[int, PagedSource | StreamedSource | NestedLeaf] = {}
     for leaf, file in enumerate(files):
-        chunk = file.version.chunk(0, leaf)
-        leaves[leaf] = NestedLeaf(file.metadata.schema.leaves[leaf], chunk, num_rows, paged=paged)
+        source = sources[leaf] = file.leaf_source(leaf, paged=paged, num_rows=num_rows)
         if paged:
-            leaves[leaf].add(pages(file, 0, leaf)[0])
+            assert not isinstance(source, StreamedSource)
+            source.add(pages(file, 0, leaf)[0])
         else:
-            leaves[leaf].feed(file.bytes_of(chunk))
-    return FieldSource(files[0].version, files[0].field(0), leaves, num_rows, frozenset())
+            assert not isinstance(source, PagedSource)
+            source.feed(file.bytes_of(file.version.chunk(0, leaf)))
+    return files[0].joined(0, sources, num_rows)
 
 
 @pytest.mark.parametrize("is_paged", [True, False])
@@ -324,10 +329,10 @@ def test_a_dictionary_where_a_page_belongs() -> None:
         paged(file, 0, 0, [Page(dictionary, 0, ROWS)]).select(rows, LIMITS)
     (page,) = pages(file, 0, 0)
     with pytest.raises(CorruptFileError, match="where the dictionary page belongs"):
-        paged(file, 0, 0, [Page(page.data, 0, 0), page]).select(rows, LIMITS)
+        paged(file, 0, 0, [page], page.data).select(rows, LIMITS)
     with pytest.raises(CorruptFileError):
         paged(file, 0, 0, [page]).select(rows, LIMITS)
-    found = paged(file, 0, 0, [Page(dictionary, 0, 0), page]).select(rows, LIMITS)
+    found = paged(file, 0, 0, [page], dictionary).select(rows, LIMITS)
     assert found.to_pylist() == LISTS.column("l").to_pylist()
 
 
@@ -419,13 +424,9 @@ def test_a_repeated_leaf_is_not_pruned_by_its_statistics() -> None:
     group = element("group", None, Repetition.OPTIONAL, 1)
     schema = ParquetSchema([root, flat, repeated, group, element("leaf", PhysicalType.INT32, Repetition.OPTIONAL)])
     where = col("flat").is_null() & col("repeated").is_null() & col("group").is_null() & col("group.leaf").is_null()
-    found = predicate_columns(schema, where)
-    assert {name: None if leaf is None else leaf.dotted for name, (_, leaf) in found.items()} == {
-        "flat": "flat",
-        "repeated": None,
-        "group": None,
-        "group.leaf": "group.leaf",
-    }
+    read = ReadColumns(schema, (), columns_of(where))
+    assert {name: leaf.dotted for name, leaf in read.bounded.items()} == {"flat": "flat", "group.leaf": "group.leaf"}
+    assert read.predicate.keys() == {"flat", "repeated", "group", "group.leaf"}
 
 
 def test_a_session_reads_leaves_of_any_file_as_one_field() -> None:

@@ -1,4 +1,4 @@
-"""Every Python block of README.md and docs/usage.md runs, as it is printed, against an S3 server in this process."""
+"""Every Python block of the README and of the pages for users runs, as it is printed, against an S3 server here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import asyncpq
 from asyncpq.testing import ObjectServer
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/usage.md")
+PAGES = ("README.md", "docs/usage.md", "docs/testing.md")
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 SHOWN_ENDPOINT = "http://127.0.0.1:9000"  # in the pages; the tests' server has a free port
 ROWS = 20_000
@@ -74,7 +74,7 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
 def test_block_runs(source: str, page: str, trips: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
     code = compiled(source.replace(SHOWN_ENDPOINT, trips.endpoint), page)
     if code.co_flags & inspect.CO_COROUTINE:
-        asyncio.run(_run_in_session(code))
+        asyncio.run(_run_in_session(code, trips.objects["bucket/trips.parquet"].data))
     else:
         exec(code, {"__name__": "__readme__", "asyncpq": asyncpq})
     printed = capsys.readouterr().out
@@ -84,10 +84,10 @@ def test_block_runs(source: str, page: str, trips: ObjectServer, capsys: pytest.
         assert shown in printed.splitlines()
 
 
-async def _run_in_session(code: CodeType) -> None:
+async def _run_in_session(code: CodeType, data: bytes) -> None:
     async with asyncpq.Session() as session:
         file = await session.open_file("s3://bucket/trips.parquet")
-        await eval(code, {"asyncpq": asyncpq, "col": asyncpq.col, "session": session, "file": file})
+        await eval(code, {"asyncpq": asyncpq, "col": asyncpq.col, "session": session, "file": file, "data": data})
 
 
 def test_first_block_prints_the_right_rows(trips: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,12 +103,15 @@ def test_first_block_prints_the_right_rows(trips: ObjectServer, capsys: pytest.C
 def test_there_are_blocks() -> None:
     assert len(python_blocks("README.md")) >= 5
     assert len(python_blocks("docs/usage.md")) >= 10
+    assert len(python_blocks("docs/testing.md")) >= 5
 
 
-@pytest.mark.parametrize("page", [*PAGES, "docs/architecture.md", "docs/filter.md", "cache/README.md"])
+@pytest.mark.parametrize(
+    "page", [*PAGES, "docs/architecture.md", "docs/faults.md", "docs/filter.md", "cache/README.md"]
+)
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
-        assert "://" in target or ((ROOT / page).parent / target).is_file(), target
+        assert "://" in target or ((ROOT / page).parent / target).exists(), target
 
 
 def test_commands_exist() -> None:

@@ -287,3 +287,16 @@ async def test_predicates_of_which_parts_fold_away(server: ObjectServer, where: 
         file = await s.open_file(URL)
         assert (await file.read(["value"], where=where)).num_rows == rows
         assert await file.count(where) == rows
+
+
+async def test_a_scan_is_iterated_in_its_own_loop(server: ObjectServer) -> None:
+    async with session(server) as s, (await s.open_file(URL)).scan(batch_size=100) as scan:
+        await anext(scan)
+
+        async def elsewhere() -> None:
+            async with asyncio.timeout(5):
+                await anext(scan)
+
+        with pytest.raises(asyncpq.UsageError, match="event loop and process"):
+            await asyncio.to_thread(asyncio.run, elsewhere())
+        assert (await anext(scan)).num_rows == 100  # it goes on where it belongs

@@ -10,17 +10,34 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import DeadlineExceededError, ThrottledError, TransportError
 from asyncpq.options import RetryOptions
-from asyncpq.storage.retry import RETRY_AFTER_MAX_S, RetryableError, delay_before_retry_s, parse_retry_after_s
+from asyncpq.storage.retry import (
+    RETRY_AFTER_MAX_S,
+    RetryableError,
+    RetryBudget,
+    delay_before_retry_s,
+    parse_retry_after_s,
+)
 
 OPTIONS = RetryOptions(max_attempts=4, backoff_base_s=0.1, backoff_max_s=1.0)
 FAILURE = RetryableError(TransportError("reset", url="s3://b/k"))
 
 
 def delay(
-    failure: RetryableError = FAILURE, *, attempt: int = 1, deadline: float | None = None, draw: float = 0.5
+    failure: RetryableError = FAILURE,
+    *,
+    attempt: int = 1,
+    deadline: float | None = None,
+    draw: float = 0.5,
+    budget: RetryBudget | None = None,
 ) -> float:
     return delay_before_retry_s(
-        failure, attempt=attempt, options=OPTIONS, now=100.0, deadline=deadline, draw=lambda: draw
+        failure,
+        attempt=attempt,
+        options=OPTIONS,
+        budget=budget or RetryBudget(None),
+        now=100.0,
+        deadline=deadline,
+        draw=lambda: draw,
     )
 
 
@@ -28,7 +45,10 @@ def test_full_jitter_doubles_up_to_its_bound() -> None:
     assert [delay(attempt=n, draw=1.0) for n in (1, 2, 3)] == [0.2, 0.4, 0.8]
     many = RetryOptions(max_attempts=10_000, backoff_base_s=0.1, backoff_max_s=1.0)
     for attempt in (5, 100, 9_999):
-        assert delay_before_retry_s(FAILURE, attempt=attempt, options=many, now=0, deadline=None, draw=lambda: 1) == 1.0
+        waited = delay_before_retry_s(
+            FAILURE, attempt=attempt, options=many, budget=RetryBudget(None), now=0, deadline=None, draw=lambda: 1
+        )
+        assert waited == 1.0
     assert delay(draw=0.0) == 0.0
 
 
@@ -57,12 +77,54 @@ def test_retry_after_is_a_minimum_with_a_bound() -> None:
 def test_never_waits_past_the_deadline(attempt: int, left: float, retry_after: float, draw: float) -> None:
     failure = RetryableError(ThrottledError("slow"), retry_after_s=retry_after)
     wished = delay(failure, attempt=attempt, draw=draw)
-    if 100.0 + wished < 100.0 + left:
+    if 100.0 + max(wished, retry_after) < 100.0 + left:
         assert delay(failure, attempt=attempt, draw=draw, deadline=100.0 + left) == wished
     else:
         with pytest.raises(DeadlineExceededError) as caught:
             delay(failure, attempt=attempt, draw=draw, deadline=100.0 + left)
         assert isinstance(caught.value.__cause__, ThrottledError)
+
+
+def test_a_wish_beyond_the_deadline_ends_at_once_even_if_nobody_would_wait_so_long() -> None:
+    failure = RetryableError(ThrottledError("slow", url="s3://b/k", byte_range=(0, 9)), retry_after_s=3600.0)
+    assert delay(failure, deadline=3700.1) == RETRY_AFTER_MAX_S
+    with pytest.raises(DeadlineExceededError, match="Retry-After: 3600 s") as caught:
+        delay(failure, deadline=200.0)
+    assert (caught.value.url, caught.value.byte_range) == ("s3://b/k", (0, 9))
+
+
+def test_a_retry_takes_of_the_budget_and_successes_give_back() -> None:
+    budget = RetryBudget(2.0)
+    delay(budget=budget)
+    delay(RetryableError(TransportError("wrong region"), at_once=True), budget=budget)  # a correction takes nothing
+    with pytest.raises(DeadlineExceededError):
+        delay(RetryableError(ThrottledError("slow"), retry_after_s=9.0), deadline=101.0, budget=budget)
+    assert budget.left == 1.0
+    budget.succeeded(2)
+    assert budget.left == 2.0
+    budget.succeeded(1)
+    assert budget.left == 2.0, "no more than at first"
+    delay(budget=budget)
+    delay(budget=budget)
+    with pytest.raises(TransportError, match="reset; not tried again after attempt 1: the retry budget is used up"):
+        delay(RetryableError(TransportError("reset")), budget=budget)
+    for _ in range(5):
+        budget.succeeded(1)
+    delay(budget=budget)
+    assert budget.left == pytest.approx(0.0)
+
+
+@given(st.lists(st.sampled_from(["fail", "succeed", "retried"])), st.integers(0, 5))
+def test_a_budget_stays_between_nothing_and_all(events: list[str], most: int) -> None:
+    budget, taken, given_back = RetryBudget(float(most)), 0, 0.0
+    for event in events:
+        if event == "fail":
+            taken += budget.take()
+        else:
+            budget.succeeded(1 if event == "succeed" else 2)
+            given_back += 0.2 if event == "succeed" else 1.0
+        assert 0.0 <= budget.left <= most
+    assert taken <= most + given_back
 
 
 @pytest.mark.parametrize(

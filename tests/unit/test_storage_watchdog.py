@@ -35,36 +35,36 @@ async def test_deadline() -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + 0.05
     with pytest.raises(DeadlineExceededError):
-        await watched(Watchdog(OPTIONS).watch(deadline), 5)
+        await watched(Watch(Watchdog(OPTIONS), deadline), 5)
     assert 0 <= loop.time() - deadline < 0.2
 
 
 async def test_no_response() -> None:
-    watch = Watchdog(OPTIONS).watch(None)
+    watch = Watch(Watchdog(OPTIONS), None)
     started = watch.expect_head()
     with pytest.raises(RetryableError, match="no response"):
         await watched(watch, 5)
-    assert 0.15 <= watch.now() - started < 0.4
+    assert 0.15 <= watch.loop.time() - started < 0.4
 
 
 async def test_silent_body() -> None:
-    watch = Watchdog(OPTIONS).watch(None)
+    watch = Watch(Watchdog(OPTIONS), None)
     watch.expect_head()
     watch.expect_body()
-    watch.progress(10_000)
+    watch.received = 10_000
     with pytest.raises(RetryableError, match="stopped"):
         await watched(watch, 5)
 
 
 async def test_trickling_body() -> None:
-    watch = Watchdog(OPTIONS).watch(None)
+    watch = Watch(Watchdog(OPTIONS), None)
     watch.expect_head()
     watch.expect_body()
 
     async def trickle() -> None:
         try:
             for received in range(100):
-                watch.progress(received)
+                watch.received = received
                 await asyncio.sleep(0.02)
         except asyncio.CancelledError:
             watch.raise_if_silent("url", None)
@@ -79,12 +79,12 @@ async def test_trickling_body() -> None:
 
 
 async def test_enough_progress_is_left_alone() -> None:
-    watch = Watchdog(OPTIONS).watch(None)
+    watch = Watch(Watchdog(OPTIONS), None)
     watch.expect_head()
     watch.expect_body()
     for received in range(1, 9):
         await asyncio.sleep(0.05)
-        watch.progress(received * 1000)
+        watch.received = received * 1000
     watch.stop()
 
 
@@ -92,7 +92,7 @@ async def test_cancellation_from_outside_stays_one() -> None:
     dog = Watchdog(OPTIONS)
 
     async def fetch() -> None:
-        await watched(dog.watch(asyncio.get_running_loop().time() + 0.03), 5)
+        await watched(Watch(dog, asyncio.get_running_loop().time() + 0.03), 5)
 
     task = asyncio.create_task(fetch())
     await asyncio.sleep(0)
@@ -106,7 +106,7 @@ async def test_both_at_once_is_a_cancellation() -> None:
     watches: list[Watch] = []
 
     async def fetch() -> None:
-        watches.append(dog.watch(asyncio.get_running_loop().time() + 60))
+        watches.append(Watch(dog, asyncio.get_running_loop().time() + 60))
         await watched(watches[0], 5)
 
     task = asyncio.create_task(fetch())
@@ -129,7 +129,7 @@ async def test_one_timer_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "call_at", counted)
     dog = Watchdog(RetryOptions())
     for _ in range(1000):
-        watch = dog.watch(loop.time() + 120)
+        watch = Watch(dog, loop.time() + 120)
         watch.expect_head()
         watch.expect_body()
         watch.stop()

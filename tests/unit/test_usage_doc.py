@@ -6,16 +6,19 @@ import builtins
 import dataclasses
 import inspect
 import re
+import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import asyncpq
+from asyncpq import events
 from asyncpq.expressions import Column
 from asyncpq.storage.base import Guarantee
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "usage.md").read_text(encoding="utf-8")
+PACKAGE = Path(asyncpq.__file__).parent
 UNITS = {"_bytes_s": "bytes/s", "_bytes": "bytes", "_s": "s"}
 
 
@@ -36,16 +39,27 @@ def names(cells: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "options", [asyncpq.RequestOptions, asyncpq.RetryOptions, asyncpq.LimitOptions, asyncpq.ReadOptions]
+    "options",
+    [
+        asyncpq.RequestOptions,
+        asyncpq.RetryOptions,
+        asyncpq.LimitOptions,
+        asyncpq.ReadOptions,
+        asyncpq.DiskCacheOptions,
+        asyncpq.SharedCacheOptions,
+    ],
 )
 def test_options(options: Any) -> None:
     rows = options_table(options.__name__)
     assert names([row[0] for row in rows]) == [field.name for field in dataclasses.fields(options)]
-    defaults = options()
+    fields = {field.name: field for field in dataclasses.fields(options)}
     for field, unit, default, text in rows:
         name = field.strip("`")
-        expected = eval(default.strip("`"), {"KiB": 1024, "MiB": 1024 * 1024})
-        assert repr(getattr(defaults, name)) == repr(expected) or getattr(defaults, name) == expected, name
+        if default:
+            expected = eval(default.strip("`"), {"KiB": 1024, "MiB": 1024 * 1024})
+            assert fields[name].default == expected, name
+        else:
+            assert fields[name].default is dataclasses.MISSING, name
         known = next((unit for ending, unit in UNITS.items() if name.endswith(ending)), None)
         assert known is None or unit == known, name
         assert text
@@ -54,7 +68,29 @@ def test_options(options: Any) -> None:
 def test_metrics() -> None:
     rows = table("metric |")
     documented = names([row[0] for row in rows])
-    assert sorted(documented) == sorted(field.name for field in dataclasses.fields(asyncpq.ReadMetrics))
+    assert sorted(documented) == sorted([*asyncpq.ReadMetrics().as_dict(), "log", "total"])
+
+
+def test_events() -> None:
+    rows = table("event |")
+    for name, text in rows:
+        documented = re.findall(r"`(\w+)`", text)
+        fields = [field.name for field in dataclasses.fields(getattr(asyncpq, name.strip("`")))]
+        operations = typing.get_args(events.OperationName) if "operation" in fields else ()
+        assert [word for word in documented if word not in operations] == fields
+        assert [word for word in documented if word in operations] == list(operations)
+    assert names([row[0] for row in rows]) == [event.__name__ for event in typing.get_args(events.Event)]
+
+
+def test_loggers() -> None:
+    """Those that modules make, by their own name or another."""
+    made = set()
+    for path in PACKAGE.rglob("*.py"):
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for name in re.findall(r"getLogger\((.*?)\)", path.read_text(encoding="utf-8")):
+            made.add(module if name == "__name__" else name.strip('"'))
+    documented = {name for row in table("logger |") for name in re.findall(r"`([\w.]+)`", row[0])}
+    assert documented == made
 
 
 def test_guarantees() -> None:

@@ -1,0 +1,241 @@
+"""A folder of entries that any number of processes on one host read, write and trim at once. Blocking.
+
+    <folder>/ab/ab12...                one entry, named by the 64 hex digits of its key
+    <folder>/ab/ab12....<random>.tmp   one that is being written
+    <folder>/ab.usage                  how much is in ab: its length, in blocks of 4 KiB
+    <folder>/evictor.lock              held (flock) by the one process that is trimming the folder
+
+A writer renames a whole temporary file to its name. Nothing is synced: what a crash of the machine tears
+does not decode, and is dropped by whoever reads it. All names are opened relative to the descriptor of the
+folder that holds them, without following links and without blocking on what is no file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from asyncpq.caching import eviction
+from asyncpq.caching.entry import HEADER_BYTES, EntryCodec
+
+#: An entry is not kept if it is larger than the budget divided by this.
+LARGEST_PART = 8
+#: What a process may write before it looks again how full the folder is: the budget divided by this.
+CHECK_PART = 256
+#: Reading an entry makes it young again at most this often.
+TOUCH_INTERVAL_S = 30.0
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOT_A_FOLDER = (errno.ELOOP, errno.ENOTDIR)
+_NOT_A_FILE = (errno.ELOOP, errno.ENXIO)  # a link; a socket
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class UnsafeFolderError(OSError):
+    """The folder is not this user's alone."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a batch.
+
+    Attributes:
+        values: one for each key that was read, or None.
+        error: what ended the batch early; the keys after it are misses, or were not written.
+        evicted: entries of other keys that were removed.
+        abandoned: nobody waits any more.
+    """
+
+    values: list[bytes | None]
+    error: OSError | None = None
+    evicted: int = 0
+    abandoned: bool = False
+
+
+class EntryFolder:
+    """See the module. Several threads may read, one writes. Has no lock and no descriptor that a fork could carry over.
+
+    Args:
+        path: absolute; made with its parents when it is first written to.
+        max_bytes: budget, in whole blocks of the entries' files.
+        codec: of the entries.
+    """
+
+    def __init__(self, path: str, max_bytes: int, codec: EntryCodec) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._largest_bytes = max_bytes // LARGEST_PART
+        self._codec = codec
+        self._room = 0  # bytes that may be written before usage is looked up again
+
+    def prepare(self) -> None:
+        """Make the folder, or look whether the one that is there is safe.
+
+        Raises:
+            UnsafeFolderError: it is a link or no folder, of another user, or writable by others.
+            OSError: it cannot be made or opened.
+        """
+        with self._opened(create=True):
+            pass
+
+    def read_many(self, keys: Sequence[bytes], outcome: Outcome) -> Outcome:
+        """The value of each key; entries that do not decode are dropped. Never raises OSError.
+
+        Args:
+            keys: which to read.
+            outcome: is filled and returned. Its values are one None for each key; whoever has stopped
+                waiting takes those that have come, and says so.
+        """
+        try:
+            with self._opened(create=False) as folder:
+                for place, key in enumerate(keys):
+                    if outcome.abandoned:
+                        break
+                    outcome.values[place] = self._read(folder, key)
+        except FileNotFoundError:
+            pass  # nothing has been written yet, or the folder was removed
+        except OSError as error:
+            outcome.error = error
+        return outcome
+
+    def write_many(self, values: Mapping[bytes, bytes]) -> Outcome:
+        """Keep the values, each under its key, within the budget. Never raises OSError."""
+        outcome = Outcome([])
+        try:
+            with self._opened(create=True) as folder:
+                for key, value in values.items():
+                    size = HEADER_BYTES + len(value)
+                    if size <= self._largest_bytes and self._make_room(folder, size, outcome):
+                        self._write(folder, key, self._codec.encode(key, value))
+        except OSError as error:
+            outcome.error = error
+            if error.errno in _FULL:
+                # the disk is smaller than the budget: without this the oldest would stay for ever
+                with contextlib.suppress(OSError), self._opened(create=False) as folder:
+                    outcome.evicted += eviction.trim(folder, 0, once=True).evicted
+        return outcome
+
+    def drop(self, key: bytes) -> Outcome:
+        """Remove the entry, if it is there. Never raises OSError."""
+        outcome = Outcome([])
+        try:
+            with self._opened(create=False) as folder, eviction.entered(folder, key.hex()[:2]) as inner:
+                os.unlink(key.hex(), dir_fd=inner)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            outcome.error = error
+        return outcome
+
+    # -- one entry ------------------------------------------------------------------------------
+
+    def _read(self, folder: int, key: bytes) -> bytes | None:
+        name = key.hex()
+        try:
+            with eviction.entered(folder, name[:2]) as inner:
+                try:
+                    descriptor = os.open(name, _READ, dir_fd=inner)
+                except OSError as error:
+                    if error.errno not in _NOT_A_FILE:
+                        raise
+                    value = None
+                else:
+                    try:
+                        value = self._read_open(descriptor, key)
+                    finally:
+                        os.close(descriptor)
+                if value is None:
+                    with contextlib.suppress(OSError):  # a folder that cannot be written to
+                        os.unlink(name, dir_fd=inner)
+                return value
+        except FileNotFoundError:
+            return None
+
+    def _read_open(self, descriptor: int, key: bytes) -> bytes | None:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode) or not HEADER_BYTES <= info.st_size <= self._largest_bytes:
+            return None
+        head = os.read(descriptor, HEADER_BYTES)
+        if self._codec.entry_bytes(head) != info.st_size:
+            return None
+        parts = [head]
+        left = info.st_size - len(head)
+        while left > 0:
+            part = os.read(descriptor, left)
+            if not part:
+                return None
+            parts.append(part)
+            left -= len(part)
+        value = self._codec.decode(key, b"".join(parts))
+        if value is not None and abs(time.time() - info.st_mtime) > TOUCH_INTERVAL_S:
+            with contextlib.suppress(OSError):  # a folder that cannot be written to
+                os.utime(descriptor)
+        return value
+
+    def _write(self, folder: int, key: bytes, entry: bytes) -> None:
+        name = key.hex()
+        with eviction.entered(folder, name[:2], create=True) as inner:
+            # counted first: the file of a writer that dies half-way is in the sum
+            eviction.add_usage(folder, name[:2], len(entry))
+            temporary = f"{name}.{secrets.token_hex(8)}{eviction.TEMPORARY}"
+            descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=inner)
+            try:
+                try:
+                    unwritten = memoryview(entry)
+                    while unwritten:
+                        unwritten = unwritten[os.write(descriptor, unwritten) :]
+                finally:
+                    os.close(descriptor)
+                os.rename(temporary, name, src_dir_fd=inner, dst_dir_fd=inner)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=inner)
+                raise
+
+    def _make_room(self, folder: int, size: int, outcome: Outcome) -> bool:
+        """Whether ``size`` bytes may be written; what is old is removed for it."""
+        size = eviction.blocks(size) * eviction.BLOCK_BYTES
+        if size > self._room:
+            trimmed = eviction.trim(folder, self._max_bytes - size)
+            outcome.evicted += trimmed.evicted
+            # No room: another process is making it, and this one is faster than that, or nothing can go.
+            if trimmed.usage_bytes + size > self._max_bytes:
+                return False
+            self._room = max(size, min(self._max_bytes // CHECK_PART, self._max_bytes - trimmed.usage_bytes))
+        self._room -= size
+        return True
+
+    # -- the folder -----------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _opened(self, *, create: bool) -> Iterator[int]:
+        """A descriptor of the folder, for one batch: so it may be removed, replaced or forked meanwhile."""
+        try:
+            descriptor = os.open(self._path, eviction.DIRECTORY_FLAGS)
+        except FileNotFoundError:
+            if not create:
+                raise
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._path, 0o700)
+            descriptor = os.open(self._path, eviction.DIRECTORY_FLAGS)
+        except OSError as error:
+            if error.errno in _NOT_A_FOLDER:
+                raise UnsafeFolderError("is a link or no folder") from error
+            raise
+        try:
+            info = os.fstat(descriptor)
+            if info.st_uid != os.geteuid():
+                raise UnsafeFolderError("belongs to another user")
+            if info.st_mode & 0o022:
+                raise UnsafeFolderError("may be written to by other users")
+            yield descriptor
+        finally:
+            os.close(descriptor)

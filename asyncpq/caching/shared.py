@@ -1,0 +1,298 @@
+"""The shared tier: entries in a Valkey or Redis server, for all processes of a fleet.
+
+It is never waited for long: what takes longer than a fetch from the store would is given up, and a server that
+failed is left alone for a while. It is not trusted either: what it holds, and what it answers, may be anything.
+Each entry is asked for by GETRANGE, which bounds the reply before it is read, all of them in one round trip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import struct
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from asyncpq.caching.backoff import Backoff
+from asyncpq.caching.entry import HEADER_BYTES, EntryCodec, decode_pointer, encode_pointer
+from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
+from asyncpq.caching.patience import Patience
+from asyncpq.errors import InvalidOptionError
+from asyncpq.options import SharedCacheOptions
+
+if TYPE_CHECKING:
+    from asyncpq.caching.valkey_connections import Reply, ValkeyConnections, Wire
+
+_log = logging.getLogger(__name__)
+
+MAX_POINTER_BYTES: Final = 64 * 1024  # its entry, most of which is an ETag
+# Sent and read at once; more of both go over the same connection one after the other.
+WINDOW_ENTRIES: Final = 256
+WINDOW_BYTES: Final = 8 << 20
+_WRITTEN = struct.Struct("<Q")  # the server's clock when a pointer was written, in microseconds
+
+T = TypeVar("T")
+
+
+class SharedCache:
+    """A :class:`~asyncpq.caching.tiers.CacheTier` on a Valkey or Redis server. Belongs to one event loop.
+
+    Attributes:
+        hits, misses: entries that were asked for, pointers included.
+        errors: exchanges that broke off (no connection, no reply in time), and commands that the server refused.
+        skipped: calls that were not made, since the server had failed not long before.
+
+    Raises:
+        InvalidOptionError: the url cannot be used, or valkey-py is not installed.
+    """
+
+    name: Final = "shared"
+
+    def __init__(self, options: SharedCacheOptions) -> None:
+        try:
+            from asyncpq.caching.valkey_connections import ValkeyConnections
+        except ImportError as error:
+            raise InvalidOptionError(
+                "a shared cache needs valkey-py", hint="Install it: pip install 'asyncpq[valkey]'."
+            ) from error
+        self._options = options
+        self._entry_bytes = options.max_entry_bytes + HEADER_BYTES
+        self._connections: ValkeyConnections = ValkeyConnections(
+            options.url,
+            max_connections=options.max_connections,
+            connect_timeout_s=options.connect_timeout_s,
+            max_reply_bytes=max(self._entry_bytes, MAX_POINTER_BYTES),
+        )
+        secret = options.secret
+        self._codec = EntryCodec(secret.encode() if isinstance(secret, str) else secret)
+        self._prefix = options.prefix.encode()
+        self._ttl_ms = max(1, round(options.ttl_s * 1000))
+        self._backoff = Backoff(failures=1, first_s=options.retry_after_s, longest_s=options.retry_after_s)
+        self._probing = False  # after a failure one call goes first, and the others if it succeeds
+        # Writing must not keep reading waiting
+        self._writers = asyncio.Semaphore(max(1, options.max_connections // 2))
+        self._running: set[asyncio.Timeout] = set()
+        self._none_running = asyncio.Event()
+        self._owner: tuple[asyncio.AbstractEventLoop, int] | None = None
+        self._closed = False
+        self.hits = 0
+        self.misses = 0
+        self.errors = 0
+        self.skipped = 0
+
+    # -- entries ----------------------------------------------------------------------------------
+
+    async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
+        """The bytes of each key, or None. Of an exchange that breaks off, what had come is given."""
+        found: list[bytes | None] = [None] * len(keys)
+        limit = self._options.max_entry_bytes
+        sizes = [min(max(key.stop - key.start, 0), limit) for key in keys]
+
+        async def ask(wire: Wire) -> bool:
+            for start, stop in _windows(sizes):
+                names = [key.encode() for key in keys[start:stop]]
+                await wire.send([self._get(name, self._entry_bytes) for name in names])
+                for index, name in enumerate(names, start):
+                    found[index] = self._decode(name, await wire.reply())
+            return True
+
+        if keys:
+            answered = await self._exchange(ask, sum(sizes))
+            hits = len(found) - found.count(None)
+            self.hits += hits
+            self.misses += len(found) - hits if answered else 0
+        return found
+
+    async def put_many(self, entries: Mapping[ContentKey, bytes]) -> None:
+        """Keep the entries for ``ttl_s``, those above ``max_entry_bytes`` excepted."""
+        kept = [(key, value) for key, value in entries.items() if len(value) <= self._options.max_entry_bytes]
+        sizes = [len(value) for _, value in kept]
+
+        async def tell(wire: Wire) -> None:
+            for start, stop in _windows(sizes):
+                named = [(key.encode(), value) for key, value in kept[start:stop]]
+                await wire.send([self._set(name, self._codec.encode(name, value)) for name, value in named])
+                for _ in named:
+                    self._written(await wire.reply())
+
+        if kept:
+            await self._write(tell, sum(sizes))
+
+    # -- pointers ---------------------------------------------------------------------------------
+    # Hosts' clocks differ, and some time may pass until a server that was stopped takes a command: the time
+    # that a pointer has been kept is told by the server's clock alone, which every pointer is written with.
+
+    async def get_pointer(self, key: PointerKey) -> Pointer | None:
+        """The pointer, ``validated_at`` as of this process's clock; minus infinity where nobody knows."""
+        name = key.encode()
+
+        async def ask(wire: Wire) -> tuple[Pointer | None]:
+            asked_at = time.monotonic()  # it may be older by the way of the reply, never younger
+            await wire.send([self._get(name, MAX_POINTER_BYTES), _TIME])
+            entry, now = self._decode(name, await wire.reply()), self._microseconds(await wire.reply())
+            return (self._pointer(entry, now, asked_at),)
+
+        answer = await self._exchange(ask, 0)
+        if answer is None:
+            return None
+        self.hits += answer[0] is not None
+        self.misses += answer[0] is None
+        return answer[0]
+
+    async def put_pointer(self, key: PointerKey, pointer: Pointer) -> None:
+        """Keep the pointer for ``ttl_s``, unless one is there that was validated later."""
+        name = key.encode()
+
+        async def tell(wire: Wire) -> None:
+            asked_at = time.monotonic()
+            await wire.send([self._get(name, MAX_POINTER_BYTES), _TIME])
+            entry, now = self._decode(name, await wire.reply()), self._microseconds(await wire.reply())
+            there = self._pointer(entry, now, asked_at)
+            if now is None or (there is not None and there.validated_at >= pointer.validated_at):
+                return
+            age_s = max(0.0, time.monotonic() - pointer.validated_at)  # at least what it was at ``now``
+            value = _WRITTEN.pack(now) + encode_pointer(pointer.validator, age_s)
+            if len(value) + HEADER_BYTES <= MAX_POINTER_BYTES:
+                await wire.send([self._set(name, self._codec.encode(name, value))])
+                self._written(await wire.reply())
+
+        await self._write(tell, 0)
+
+    async def drop_pointer(self, key: PointerKey) -> None:
+        async def tell(wire: Wire) -> None:
+            await wire.send([(b"DEL", self._prefix + key.encode())])
+            self._written(await wire.reply())
+
+        await self._exchange(tell, 0)
+
+    def _pointer(self, value: bytes | None, now: int | None, asked_at: float) -> Pointer | None:
+        if value is None or now is None or len(value) < _WRITTEN.size:
+            return None
+        decoded = decode_pointer(value[_WRITTEN.size :])
+        if decoded is None:
+            return None
+        validator, age_s = decoded
+        kept_s = (now - _WRITTEN.unpack_from(value)[0]) / 1e6
+        # a clock that was set back says nothing
+        return Pointer(validator, asked_at - age_s - kept_s if kept_s >= 0 else -float("inf"))
+
+    # -- commands ---------------------------------------------------------------------------------
+
+    def _get(self, name: bytes, max_bytes: int) -> tuple[bytes | int, ...]:
+        return (b"GETRANGE", self._prefix + name, 0, max_bytes - 1)
+
+    def _set(self, name: bytes, entry: bytes) -> tuple[bytes | int, ...]:
+        return (b"SET", self._prefix + name, entry, b"PX", self._ttl_ms)
+
+    def _decode(self, name: bytes, reply: Reply) -> bytes | None:
+        if isinstance(reply, bytes):
+            return self._codec.decode(name, reply) if reply else None
+        if isinstance(reply, Exception):
+            # a key of another type is somebody else's; all else that a server refuses should be seen
+            self.errors += not str(reply).startswith("WRONGTYPE")
+            return None
+        raise ConnectionAbortedError("a reply of another type than the command's")
+
+    def _microseconds(self, reply: Reply) -> int | None:
+        """The reply to TIME."""
+        if isinstance(reply, Exception):
+            self.errors += 1
+            return None
+        try:
+            seconds, microseconds = map(int, reply)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise ConnectionAbortedError("a reply of another type than the command's") from None
+        return min(max(seconds * 1_000_000 + microseconds, 0), (1 << 64) - 1)
+
+    def _written(self, reply: Reply) -> None:
+        """The reply to a command that writes: what a server refuses, for want of memory or of leave, is not kept."""
+        self.errors += isinstance(reply, Exception)
+
+    # -- exchanges --------------------------------------------------------------------------------
+
+    async def _exchange(self, talk: Callable[[Wire], Awaitable[T]], size: int) -> T | None:
+        """What ``talk`` brings from the server. None if the server was not asked, or the exchange broke off.
+
+        Args:
+            size: bytes that may go over the wire, for the time that the exchange is given.
+        """
+        loop = asyncio.get_running_loop()
+        owner = (loop, os.getpid())
+        if self._owner is None:
+            self._owner = owner
+        probes = self._backoff.failing
+        if self._closed or self._owner != owner or (probes and (self._probing or not self._backoff.ready)):
+            self.skipped += 1
+            return None
+        self._probing |= probes
+        allowed_s = self._options.timeout_s + size / self._options.min_throughput_bytes_s
+        timeout = asyncio.timeout(None)
+        try:
+            async with timeout:
+                patience = Patience(timeout, allowed_s)
+                self._running.add(timeout)
+                try:
+                    async with self._connections.lend() as wire:
+                        result = await talk(wire)
+                finally:
+                    patience.end()
+                    self._running.discard(timeout)
+                    if not self._running:
+                        self._none_running.set()
+        except OSError as error:
+            if not self._closed:
+                self._failed(error)
+            return None
+        finally:
+            if probes:
+                self._probing = False
+        if self._backoff.failing:
+            _log.info("the shared cache answers again")
+        self._backoff.succeeded()
+        return result
+
+    async def _write(self, talk: Callable[[Wire], Awaitable[None]], size: int) -> None:
+        async with self._writers:
+            await self._exchange(talk, size)
+
+    def _failed(self, error: OSError) -> None:
+        self.errors += 1
+        if not self._backoff.failing:
+            # nothing of the error's text: it may name what the url says
+            _log.warning(
+                "the shared cache failed (%s) and is left alone for %s s",
+                type(error).__name__,
+                self._options.retry_after_s,
+            )
+        self._backoff.failed()
+
+    async def close(self) -> None:
+        """Break off what is under way, and close all connections. Idempotent."""
+        self._closed = True
+        loop = asyncio.get_running_loop()
+        if self._owner is not None and self._owner != (loop, os.getpid()):
+            return  # the connections are another loop's, or of the process that this one was forked from
+        for timeout in self._running:
+            if not timeout.expired():
+                timeout.reschedule(loop.time())
+        while self._running:
+            self._none_running.clear()
+            await self._none_running.wait()
+        await self._connections.close()
+
+
+_TIME: Final[tuple[bytes | int, ...]] = (b"TIME",)
+
+
+def _windows(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Runs of entries that are sent and read at once: start and stop of each."""
+    start = total = 0
+    for index, size in enumerate(sizes):
+        if index > start and (total + size > WINDOW_BYTES or index - start >= WINDOW_ENTRIES):
+            yield start, index
+            start, total = index, 0
+        total += size
+    if sizes:
+        yield start, len(sizes)

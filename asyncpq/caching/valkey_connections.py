@@ -1,0 +1,286 @@
+"""Connections to a Valkey or Redis server, none of which ever takes one command's reply for another's.
+
+The one door to the client library, valkey-py: this uses its urls, TLS, authentication and streams.
+Not its pool: a connection here is given back only when every reply that it owes was read, is made in a task
+of its own, so that no reader's short patience or cancellation breaks it off, and is closed without waiting for
+a server that does not read. Not its parsers either: they read a reply of any length that the server claims.
+And not its packing of commands, which takes several times as long as the few kinds of words here need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any, Final, cast
+from urllib.parse import parse_qsl, urlsplit
+
+from valkey.asyncio.connection import AbstractConnection, ConnectionPool, SSLConnection
+from valkey.exceptions import ResponseError, ValkeyError
+
+from asyncpq.errors import InvalidOptionError
+
+Reply = bytes | int | list[Any] | ResponseError | None
+"""What the server answers; an error that it names comes as a value."""
+
+_QUERY: Final = {"db", "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile"}
+_MAX_ELEMENTS = 16  # of an array; TIME has two
+# Whatever the library lets through: its own errors, those of sockets and TLS, and of names that are none
+_FAILURES = (ValkeyError, OSError, EOFError, UnicodeError)
+
+
+class _Parser:
+    """RESP2 replies whose length is looked at before they are read: valkey-py's interface of a parser."""
+
+    def __init__(self, max_bytes: int, socket_read_size: int) -> None:
+        self._max_bytes = max_bytes
+        self._reader: asyncio.StreamReader | None = None
+        self.writer: asyncio.StreamWriter | None = None
+
+    def on_connect(self, connection: AbstractConnection) -> None:
+        self._reader, self.writer = connection._reader, connection._writer
+
+    def on_disconnect(self) -> None:
+        self._reader = None
+
+    async def can_read_destructive(self) -> bool:
+        """Whether the server has closed the connection, or sent what nobody asked for."""
+        reader = self._reader
+        return reader is None or reader.at_eof() or reader.exception() is not None or bool(reader._buffer)  # type: ignore[attr-defined]
+
+    async def read_response(self, disable_decoding: bool = False) -> Reply:
+        if self._reader is None:
+            raise ConnectionResetError("not connected")
+        return await self._read(self._reader, nested=False)
+
+    async def _read(self, reader: asyncio.StreamReader, nested: bool) -> Reply:
+        try:
+            line = await reader.readuntil(b"\r\n")
+            kind, text = line[:1], line[1:-2]
+            if kind == b"$":
+                length = int(text)
+                if length == -1:
+                    return None
+                if not 0 <= length <= self._max_bytes:
+                    raise ConnectionAbortedError(f"a reply of {length} bytes")
+                return (await reader.readexactly(length + 2))[:-2]
+            if kind == b"+":
+                return text
+            if kind == b":":
+                return int(text)
+            if kind == b"-":
+                return ResponseError(text.decode("utf-8", "replace"))
+            if kind == b"*" and not nested and 0 <= int(text) <= _MAX_ELEMENTS:
+                return [await self._read(reader, nested=True) for _ in range(int(text))]
+        except (ValueError, asyncio.LimitOverrunError):
+            pass
+        except asyncio.IncompleteReadError as error:
+            raise ConnectionResetError("closed by the server") from error
+        raise ConnectionAbortedError("not a reply of this protocol")
+
+
+class Wire:
+    """One connection, lent to one exchange."""
+
+    __slots__ = ("_connection", "owed")
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        self._connection = connection
+        self.owed = 0  # replies that are still to be read
+
+    async def send(self, commands: Sequence[tuple[bytes | int, ...]]) -> None:
+        """Send commands at once; :meth:`reply` must be awaited for each."""
+        self.owed += len(commands)
+        packed: list[bytes] = []
+        for command in commands:
+            packed.append(b"*%d\r\n" % len(command))
+            for word in command:
+                text = word if isinstance(word, bytes) else b"%d" % word
+                packed += (b"$%d\r\n" % len(text), text, b"\r\n")
+        await self._connection.send_packed_command(packed)
+
+    async def reply(self) -> Reply:
+        try:
+            reply: Reply = await self._connection.read_response()
+        except ResponseError as refused:
+            reply = refused
+        self.owed -= 1
+        return reply
+
+
+class ValkeyConnections:
+    """At most ``max_connections`` connections to one server. Belongs to one event loop.
+
+    Args:
+        url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password.
+        connect_timeout_s: for address, TCP, TLS and authentication.
+        max_reply_bytes: a connection on which the server announces a longer reply is closed.
+
+    Raises:
+        InvalidOptionError: the url cannot be used. Does not show it.
+    """
+
+    def __init__(self, url: str, *, max_connections: int, connect_timeout_s: float, max_reply_bytes: int) -> None:
+        self._factory: Any = _factory(url, max_reply_bytes)
+        self._max_connections = max_connections
+        self._connect_timeout_s = connect_timeout_s
+        self._idle: list[AbstractConnection] = []
+        self._count = 0  # idle, lent and being made
+        self._waiting: deque[asyncio.Future[AbstractConnection]] = deque()
+        self._making: set[asyncio.Task[None]] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._ssl: Any = None
+        self._closed = False
+
+    @contextlib.asynccontextmanager
+    async def lend(self) -> AsyncIterator[Wire]:
+        """A connection for one exchange. After an error, a cancellation or a reply not read, it is closed.
+
+        Raises:
+            OSError: no connection, or it broke, or the server does not keep to the protocol.
+        """
+        connection = await self._acquire()
+        wire = Wire(connection)
+        try:
+            yield wire
+        except BaseException as error:
+            await self._discard(connection)
+            if isinstance(error, _FAILURES) and not isinstance(error, OSError):
+                raise ConnectionError(f"{type(error).__name__} from the server's connection") from error
+            raise
+        if wire.owed:
+            await self._discard(connection)
+        else:
+            await self._give_back(connection)
+
+    async def _acquire(self) -> AbstractConnection:
+        while self._idle:
+            connection = self._idle.pop()
+            if not await _parser(connection).can_read_destructive():
+                return connection
+            await self._discard(connection)
+        if self._closed:
+            raise ConnectionAbortedError("the connections were closed")
+        loop = asyncio.get_running_loop()
+        if self._count < self._max_connections and len(self._making) <= len(self._waiting):
+            self._count += 1
+            task = loop.create_task(self._make())
+            self._making.add(task)
+            task.add_done_callback(self._making.discard)
+        waiter: asyncio.Future[AbstractConnection] = loop.create_future()
+        self._waiting.append(waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                await self._give_back(waiter.result())
+            elif waiter in self._waiting:
+                self._waiting.remove(waiter)
+            raise
+
+    async def _make(self) -> None:
+        """Connect for whoever waits. If that fails, all who wait are told: the next would fail, too."""
+        connection = self._factory.make_connection()
+        if isinstance(connection, SSLConnection):
+            # loading the certificates takes longer than a handshake: once for all connections
+            self._ssl = connection.ssl_context = self._ssl or connection.ssl_context
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await connection.connect()
+        except BaseException as error:
+            await self._discard(connection)
+            self._refuse_waiting(f"no connection: {type(error).__name__}")
+            if not isinstance(error, _FAILURES):
+                raise
+        else:
+            await self._give_back(connection)
+
+    def _refuse_waiting(self, reason: str) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_exception(ConnectionError(reason))
+
+    async def _give_back(self, connection: AbstractConnection) -> None:
+        if self._closed:
+            await self._discard(connection)
+            return
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        self._idle.append(connection)
+
+    async def _discard(self, connection: AbstractConnection) -> None:
+        """Close at once, also when bytes are left that the server does not take. Never waits."""
+        self._count -= 1
+        writer = _parser(connection).writer
+        if writer is not None:
+            writer.transport.abort()
+            task = asyncio.get_running_loop().create_task(_see_out(writer))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+        await connection.disconnect(nowait=True)
+
+    async def close(self) -> None:
+        """Close all connections that are not lent; those that are, when they are given back. Idempotent."""
+        self._closed = True
+        self._refuse_waiting("the connections were closed")
+        for task in self._making:
+            task.cancel()
+        if self._making:
+            await asyncio.wait(self._making)
+        while self._idle:
+            await self._discard(self._idle.pop())
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=self._connect_timeout_s)
+
+
+async def _see_out(writer: asyncio.StreamWriter) -> None:
+    """Until the socket is closed. Why it was lost is of no interest any more, but asyncio wants it heard."""
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+def _parser(connection: AbstractConnection) -> _Parser:
+    return cast("_Parser", connection._parser)
+
+
+def _factory(url: str, max_reply_bytes: int) -> Any:
+    """valkey-py's pool, which here only makes connections."""
+    try:
+        query = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+        factory: Any = ConnectionPool.from_url(url)
+    except (ValueError, ValkeyError):
+        # its message may quote a part of the password
+        raise InvalidOptionError("the url of the shared cache cannot be read", hint=_URL_HINT) from None
+    unknown = query.keys() - _QUERY
+    if unknown:
+        raise InvalidOptionError(
+            f"the url of the shared cache has {len(unknown)} parameters that are not known", hint=_URL_HINT
+        )
+    arguments = factory.connection_kwargs
+    if issubclass(factory.connection_class, SSLConnection) and arguments.get("ssl_cert_reqs") != "none":
+        arguments.setdefault("ssl_check_hostname", True)
+    # No names are sent to the server: they would need a permission, and a round trip.
+    arguments.update(
+        protocol=2,
+        socket_timeout=None,
+        lib_name=None,
+        lib_version=None,
+        parser_class=partial(_Parser, max_reply_bytes),
+    )
+    try:
+        factory.make_connection()
+    except (TypeError, ValueError, ValkeyError):
+        raise InvalidOptionError("the url of the shared cache cannot be used", hint=_URL_HINT) from None
+    return factory
+
+
+_URL_HINT = (
+    "Write valkey://user:password@host:port, valkeys:// for TLS, or unix:///path, with / ? # @ : and % of user and "
+    f"password percent-encoded. Parameters: {', '.join(sorted(_QUERY))}."
+)

@@ -1,0 +1,306 @@
+"""What every cache tier must do (asyncpq.caching.tiers.CacheTier), as checks that any test runner can run.
+
+Give them your tier as a :class:`TierStorage`, each check one that is empty::
+
+    @pytest.mark.parametrize("check", CACHE_TIER_CHECKS, ids=lambda check: check.__name__)
+    async def test_tier(check, tmp_path):
+        await check(MyTierStorage(tmp_path))
+
+A check raises AssertionError. A tier may always miss by itself (it is full, or slow), but these checks ask for
+little and expect to find it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Protocol
+
+from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
+from asyncpq.caching.tiers import CacheTier
+from asyncpq.storage.base import Validator
+
+_POINTER_KEY = PointerKey("namespace", "s3|endpoint|bucket|key")
+#: How much older a pointer may come back: a tier may round ages, up, and takes time.
+_OLDER_S = 5.0
+
+
+class TierStorage(Protocol):
+    """Where the entries of one tier are, and how to reach them behind its back."""
+
+    async def open(self) -> CacheTier:
+        """One more tier on the same storage, as another process would have. The caller closes it."""
+
+    async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
+        """Replace each stored entry by ``change(entry)``; returns how many there were."""
+
+
+async def check_round_trip(storage: TierStorage) -> None:
+    """What was put is found, in another process too."""
+    entries = {key: bytes([place]) * (place + 1) for place, key in enumerate(_keys(20))}
+    async with _opened(storage) as tier:
+        await tier.put_many(entries)
+        assert await tier.get_many(list(entries)) == list(entries.values())
+        async with _opened(storage) as other:
+            assert await other.get_many(list(entries)) == list(entries.values())
+    async with _opened(storage) as later:
+        assert await later.get_many(list(entries)) == list(entries.values())
+
+
+async def check_misses(storage: TierStorage) -> None:
+    """What was not put is None, and nothing is asked of nothing."""
+    async with _opened(storage) as tier:
+        assert await tier.get_many(_keys(3)) == [None, None, None]
+        assert await tier.get_many([]) == []
+        await tier.put_many({})
+        assert await tier.get_pointer(_POINTER_KEY) is None
+
+
+async def check_order(storage: TierStorage) -> None:
+    """A multi-get answers key by key: in their order, misses in between, a key asked for twice twice."""
+    keys = _keys(40)
+    present = {key: repr(key).encode() for key in keys[::2]}
+    asked = [*keys, *keys[:7]]
+    random.Random(4).shuffle(asked)
+    async with _opened(storage) as tier:
+        await tier.put_many(present)
+        assert await tier.get_many(asked) == [present.get(key) for key in asked]
+
+
+async def check_sizes(storage: TierStorage) -> None:
+    """Empty values are values; of large ones all bytes come back."""
+    values = [b"", b"\0", bytes(range(256)) * 16, random.Random(4).randbytes(1 << 16), bytes(100_001)]
+    entries = dict(zip(_keys(len(values)), values, strict=True))
+    async with _opened(storage) as tier:
+        await tier.put_many(entries)
+        assert await tier.get_many(list(entries)) == values
+
+
+async def check_keys(storage: TierStorage) -> None:
+    """Keys that differ in anything lead to different values."""
+    base = ContentKey(bytes(16), "page", 4, 100)
+    keys = [
+        base,
+        base._replace(version=bytes(15) + b"\1"),
+        base._replace(kind="dictionary"),
+        base._replace(kind="tail"),
+        base._replace(start=5),
+        base._replace(stop=101),
+        base._replace(start=41, stop=0),
+        base._replace(start=1 << 62, stop=(1 << 62) + 1),
+    ]
+    entries = {key: str(place).encode() for place, key in enumerate(keys)}
+    async with _opened(storage) as tier:
+        for key in keys:
+            assert await tier.get_many([key]) == [None]
+            await tier.put_many({key: entries[key]})
+        assert await tier.get_many(keys) == list(entries.values())
+
+
+async def check_put_again(storage: TierStorage) -> None:
+    """A value that is put again replaces the one before, of whatever length."""
+    (key,) = _keys(1)
+    async with _opened(storage) as tier:
+        for value in (b"first", b"", b"the third, which is longer", b"4"):
+            await tier.put_many({key: value})
+            assert await tier.get_many([key]) == [value]
+
+
+async def check_pointers(storage: TierStorage) -> None:
+    """A pointer's validator comes back exactly; its age is never made younger."""
+    now = time.monotonic()
+    odd = "W/\"\udcff\ud800-é-\0-\U0001f5dd'"
+    pointers = [
+        Pointer(Validator(0), now),
+        Pointer(Validator(12, '"etag"'), now - 3.5),
+        Pointer(Validator((1 << 63) + 1, odd, "Thu, 01 Jan 1970 00:00:00 GMT", ""), now - 100_000.0),
+        Pointer(Validator(5, None, None, "1700000000000000"), now),
+        Pointer(Validator(7, "", odd, None), -math.inf),
+    ]
+    async with _opened(storage) as tier, _opened(storage) as other:
+        for place, pointer in enumerate(pointers):
+            key = PointerKey(f"namespace {place}", odd.encode("utf-8", "replace").decode())
+            await tier.put_pointer(key, pointer)
+            for reader in (tier, other):
+                found = await reader.get_pointer(key)
+                assert found is not None, pointer
+                assert found.validator == pointer.validator
+                # 1 ms: two clocks are read, one after the other
+                assert found.validated_at <= pointer.validated_at + 0.001, "younger than it is"
+                assert found.validated_at >= pointer.validated_at - _OLDER_S
+        first = await other.get_pointer(PointerKey("namespace 1", _POINTER_KEY.identity))
+        assert first is None, "another identity"
+
+
+async def check_newer_pointer(storage: TierStorage) -> None:
+    """A later validation replaces an earlier one, whoever made it."""
+    now = time.monotonic()
+    async with _opened(storage) as tier, _opened(storage) as other:
+        await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"old"'), now - 50))
+        await other.put_pointer(_POINTER_KEY, Pointer(Validator(2, '"new"'), now))
+        found = await tier.get_pointer(_POINTER_KEY)
+        assert found is not None
+        assert found.validator == Validator(2, '"new"')
+        assert found.validated_at >= now - _OLDER_S
+
+
+async def check_drop_pointer(storage: TierStorage) -> None:
+    """A dropped pointer is gone for all; contents stay; dropping what is not there is nothing."""
+    (key,) = _keys(1)
+    async with _opened(storage) as tier, _opened(storage) as other:
+        await tier.drop_pointer(_POINTER_KEY)
+        await tier.put_many({key: b"content"})
+        await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"a"'), time.monotonic()))
+        await other.drop_pointer(_POINTER_KEY)
+        assert await tier.get_pointer(_POINTER_KEY) is None
+        assert await tier.get_many([key]) == [b"content"]
+        await tier.put_pointer(_POINTER_KEY, Pointer(Validator(2, '"b"'), time.monotonic() - 1))
+        found = await other.get_pointer(_POINTER_KEY)
+        assert found is not None
+        assert found.validator.etag == '"b"'
+
+
+async def check_concurrent_use(storage: TierStorage) -> None:
+    """Many at once, through several tiers: whatever is found is right, and at the end all is there."""
+    keys = _keys(60)
+    values = {key: repr(key).encode() * 50 for key in keys}
+    choose = random.Random(4)
+    async with _opened(storage) as tier, _opened(storage) as other:
+
+        async def use(tier: CacheTier, mine: Sequence[ContentKey]) -> None:
+            await tier.put_many({key: values[key] for key in mine[:5]})
+            for key, value in zip(mine, await tier.get_many(mine), strict=True):
+                assert value in (None, values[key])
+
+        await asyncio.gather(*(use(choose.choice((tier, other)), choose.sample(keys, 15)) for _ in range(40)))
+        for start in range(0, len(keys), 20):
+            await tier.put_many({key: values[key] for key in keys[start : start + 20]})
+        assert await other.get_many(keys) == [values[key] for key in keys]
+
+
+async def check_cancellation(storage: TierStorage) -> None:
+    """Whoever gives up waiting harms nobody."""
+    keys = _keys(30)
+    async with _opened(storage) as tier:
+        await tier.put_many(dict.fromkeys(keys, b"value"))
+        for turns in range(6):
+            tasks = [
+                asyncio.ensure_future(tier.get_many(keys)),
+                asyncio.ensure_future(tier.put_many(dict.fromkeys(keys, b"value"))),
+                asyncio.ensure_future(tier.get_pointer(_POINTER_KEY)),
+            ]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert await tier.get_many(keys) == [b"value"] * len(keys)
+
+
+async def check_closing(storage: TierStorage) -> None:
+    """A tier may be closed twice, and unused; a closed one is empty."""
+    await (unused := await storage.open()).close()
+    await unused.close()
+    tier = await storage.open()
+    (key,) = _keys(1)
+    await tier.put_many({key: b"value"})
+    await tier.close()
+    await tier.close()
+    assert await tier.get_many([key]) == [None]
+    await tier.put_many({key: b"other"})
+    await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1), 0.0))
+    await tier.drop_pointer(_POINTER_KEY)
+    assert await tier.get_pointer(_POINTER_KEY) is None
+    async with _opened(storage) as later:
+        assert await later.get_many([key]) == [b"value"]
+
+
+async def check_damage(storage: TierStorage) -> None:
+    """Whatever the bytes in the storage become: a miss, or what was put. Afterwards the place can be used again."""
+    first, second = _keys(2)
+    pointer = Pointer(Validator(9, '"etag"'), time.monotonic() - 1000.0)
+    async with _opened(storage) as tier:
+
+        async def put() -> None:
+            await tier.put_many({first: b"the first", second: b"another"})
+            await tier.put_pointer(_POINTER_KEY, pointer)
+
+        async def read() -> None:
+            assert (await tier.get_many([first]))[0] in (None, b"the first")
+            assert (await tier.get_many([second]))[0] in (None, b"another")
+            found = await tier.get_pointer(_POINTER_KEY)
+            if found is not None:
+                assert found.validator == pointer.validator
+                assert found.validated_at <= pointer.validated_at + 0.001
+
+        await put()
+        stored: list[bytes] = []
+
+        def keep(entry: bytes) -> bytes:
+            stored.append(entry)
+            return entry
+
+        await storage.rewrite(keep)
+        assert len(stored) == 3, "three entries are three entries in the storage"
+        for change in _damages(stored):
+            await put()
+            assert await storage.rewrite(change) == 3
+            await read()
+            await read()  # what was dropped is not found either
+        await put()
+        assert await tier.get_many([first, second]) == [b"the first", b"another"]
+        assert await tier.get_pointer(_POINTER_KEY) is not None
+
+
+CACHE_TIER_CHECKS: tuple[Callable[[TierStorage], Awaitable[None]], ...] = (
+    check_round_trip,
+    check_misses,
+    check_order,
+    check_sizes,
+    check_keys,
+    check_put_again,
+    check_pointers,
+    check_newer_pointer,
+    check_drop_pointer,
+    check_concurrent_use,
+    check_cancellation,
+    check_closing,
+    check_damage,
+)
+
+
+def _damages(stored: Sequence[bytes]) -> list[Callable[[bytes], bytes]]:
+    """Every byte flipped, every length cut to, lengthened, emptied, exchanged."""
+
+    def flip(place: int, bits: int) -> Callable[[bytes], bytes]:
+        return lambda entry: (
+            entry[:place] + bytes([entry[place] ^ bits]) + entry[place + 1 :] if place < len(entry) else entry
+        )
+
+    def cut(length: int) -> Callable[[bytes], bytes]:
+        return lambda entry: entry[:length]
+
+    longest = max(map(len, stored))
+    choose = random.Random(4)
+    damages = [flip(place, choose.choice((1, 128, 255))) for place in range(longest)]
+    damages += [cut(length) for length in range(longest)]
+    damages += [lambda entry: entry + b"\0", lambda entry: entry * 2, lambda entry: bytes(len(entry))]
+    damages += [lambda entry, other=other: other for other in stored]  # type: ignore[misc]
+    return damages
+
+
+def _keys(count: int) -> list[ContentKey]:
+    return [ContentKey(b"version of bytes", "page", 10 * place, 10 * place + 9) for place in range(count)]
+
+
+@contextlib.asynccontextmanager
+async def _opened(storage: TierStorage) -> AsyncIterator[CacheTier]:
+    tier = await storage.open()
+    try:
+        yield tier
+    finally:
+        await tier.close()

@@ -1,0 +1,313 @@
+"""What every store must do (asyncpq.storage.base.Store), as checks that any test runner can run.
+
+Give them your store as a :class:`StoreStorage`, each check one whose "key" holds :data:`DATA`; a filesystem of
+fsspec comes as one by :func:`filesystem_storage`::
+
+    @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+    async def test_filesystem(check):
+        async with filesystem_storage("my-protocol://folder/", {}) as storage:
+            await check(storage)
+
+A check raises AssertionError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from asyncpq.errors import (
+    AsyncpqError,
+    InvalidResponseError,
+    NotParquetError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    UsageError,
+)
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import LimitOptions, RetryOptions
+from asyncpq.storage.base import RequestContext, Store, StoreLimits
+from asyncpq.storage.registry import open_store
+from asyncpq.storage.urls import split_url
+
+DATA = random.Random(7).randbytes(200_000)
+#: File systems have coarse clocks: so long is waited before an object is replaced.
+_CLOCK_S = 0.02
+
+
+class StoreStorage(Protocol):
+    """A store, and a way to change what it holds."""
+
+    @property
+    def store(self) -> Store:
+        """Not yet closed."""
+
+    def url(self, key: str) -> str:
+        """Of the object ``key``, a plain name."""
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Make or replace an object, at once as a whole."""
+
+    async def delete(self, key: str) -> None:
+        """Delete an object that is there."""
+
+
+@contextlib.asynccontextmanager
+async def filesystem_storage(prefix: str, storage_options: Mapping[str, Any]) -> AsyncIterator[StoreStorage]:
+    """An fsspec filesystem as a session reads it, and writes through fsspec itself; ``DATA`` is at "key".
+
+    Args:
+        prefix: url of a folder that may be written to, with a slash at its end.
+        storage_options: of the filesystem.
+    """
+    import fsspec
+
+    protocol, _ = split_url(prefix)
+    limits = LimitOptions()
+    store = open_store(
+        protocol,
+        storage_options,
+        retry=RetryOptions(),
+        limits=StoreLimits(limits.max_connections, limits.max_connections - limits.lookup_connections),
+    )
+    storage = _FilesystemStorage(store, prefix, fsspec.filesystem(protocol, **storage_options))
+    try:
+        await storage.put("key", DATA)
+        yield storage
+    finally:
+        await store.close()
+
+
+class _FilesystemStorage:
+    def __init__(self, store: Store, prefix: str, filesystem: Any) -> None:
+        self.store = store
+        self._prefix = prefix
+        self._filesystem = filesystem
+
+    def url(self, key: str) -> str:
+        return self._prefix + key
+
+    async def put(self, key: str, data: bytes) -> None:
+        path = self._filesystem._strip_protocol(self.url(key))
+        await asyncio.to_thread(self._filesystem.pipe_file, path, data)
+
+    async def delete(self, key: str) -> None:
+        path = self._filesystem._strip_protocol(self.url(key))
+        await asyncio.to_thread(self._filesystem.rm_file, path)
+
+
+# -- the checks -----------------------------------------------------------------------------------
+
+
+async def check_tail(storage: StoreStorage) -> None:
+    """The last bytes, all of a shorter object, and the object's size, in one request."""
+    stored = await storage.store.open_object(storage.url("key"))
+    for length in (1, 8, 1000, len(DATA) - 1, len(DATA), len(DATA) + 1, 10**9):
+        context = _context()
+        result = await stored.fetch_tail(length, context=context)
+        assert result.data == DATA[-length:]
+        assert result.start == max(0, len(DATA) - length)
+        assert result.validator.size == len(DATA)
+        assert _gets(context) == 1
+        assert context.metrics.bytes_fetched == len(result.data)
+
+
+async def check_ranges(storage: StoreStorage) -> None:
+    """Exactly the bytes asked for, of the version asked for."""
+    stored = await storage.store.open_object(storage.url("key"))
+    pin = (await stored.fetch_tail(8, context=_context())).validator
+    numbers = random.Random(11)
+    spans = [(0, 1), (len(DATA) - 1, len(DATA)), (0, len(DATA)), (1, len(DATA) - 1)]
+    spans += [(start, numbers.randrange(start + 1, len(DATA) + 1)) for start in numbers.sample(range(len(DATA)), 20)]
+    for start, stop in spans:
+        for asked in (None, pin):
+            result = await stored.fetch_range(start, stop, context=_context(), pin=asked)
+            assert result.data == DATA[start:stop]
+            assert (result.start, result.stop) == (start, stop)
+            assert result.validator.same_version(pin)
+
+
+async def check_many_at_once(storage: StoreStorage) -> None:
+    """A hundred ranges at once, half of them a scan's."""
+    stored = await storage.store.open_object(storage.url("key"))
+    pin = (await stored.fetch_tail(8, context=_context())).validator
+    context = _context()
+
+    async def fetch(index: int) -> bool:
+        start = index * 1000
+        read = context if index % 2 else _context(scan=True)
+        return (await stored.fetch_range(start, start + 1000, context=read, pin=pin)).data == DATA[start : start + 1000]
+
+    assert all(await asyncio.gather(*(fetch(index) for index in range(100))))
+    assert _gets(context) - context.metrics.retries == 50
+
+
+async def check_requests_are_recorded(storage: StoreStorage) -> None:
+    """A read's metrics know of each request what it was for, and what came."""
+    stored = await storage.store.open_object(storage.url("key"))
+    context = _context().step("index", 3)
+    await stored.fetch_range(10, 30, context=context)
+    (record,) = (record for record in context.metrics.log if record.method == "GET")
+    assert (record.purpose, record.attempt) == ("index", 1)
+    assert record.round >= 3
+    assert all(other.purpose == "stat" for other in context.metrics.log if other is not record)
+    assert context.metrics.requests == len(context.metrics.log)
+    assert (record.start, record.stop, record.bytes) == (10, 30, 20)
+    assert record.status in (200, 206)
+    assert record.seconds >= 0
+
+
+async def check_nothing_there(storage: StoreStorage) -> None:
+    """No object: an error that names its url."""
+    error = await _raised(ObjectNotFoundError, _open_and_fetch(storage, "missing"))
+    assert error.url is not None
+    assert error.url.endswith("missing")
+
+
+async def check_empty_object(storage: StoreStorage) -> None:
+    """An object without bytes is no Parquet file."""
+    await storage.put("empty", b"")
+    error = await _raised(NotParquetError, _open_and_fetch(storage, "empty"))
+    assert "empty" in str(error)
+
+
+async def check_range_past_the_end(storage: StoreStorage) -> None:
+    """A range that the object does not have is an error, not fewer bytes."""
+    stored = await storage.store.open_object(storage.url("key"))
+    size = len(DATA)
+    for start, stop in ((size - 10, size + 1), (size, size + 1), (size + 5, size + 9)):
+        await _raised(InvalidResponseError, stored.fetch_range(start, stop, context=_context()))
+
+
+async def check_another_version(storage: StoreStorage) -> None:
+    """A replaced object is noticed, whatever its length, and can be read."""
+    stored = await storage.store.open_object(storage.url("key"))
+    for length in (len(DATA), len(DATA) + 1, 10):
+        first = await stored.fetch_tail(8, context=_context())
+        await asyncio.sleep(_CLOCK_S)
+        fill = bytes([first.data[-1] ^ 1])
+        await storage.put("key", fill * length)
+        await _raised(ObjectChangedError, stored.fetch_range(0, 8, context=_context(), pin=first.validator))
+        second = await stored.fetch_tail(8, context=_context())
+        assert second.data == fill * 8
+        assert not second.validator.same_version(first.validator)
+        assert (await stored.fetch_range(0, 8, context=_context(), pin=second.validator)).data == fill * 8
+
+
+async def check_deleted_between_reads(storage: StoreStorage) -> None:
+    """A deleted object is another version."""
+    stored = await storage.store.open_object(storage.url("key"))
+    pin = (await stored.fetch_tail(8, context=_context())).validator
+    await storage.delete("key")
+    await _raised(ObjectChangedError, stored.fetch_range(0, 8, context=_context(), pin=pin))
+
+
+async def check_identities(storage: StoreStorage) -> None:
+    """The same url is the same object, another url another one; who reads is one."""
+    stored = await storage.store.open_object(storage.url("key"))
+    again = await storage.store.open_object(storage.url("key"))
+    await storage.put("other", DATA)
+    other = await storage.store.open_object(storage.url("other"))
+    assert stored.identity == again.identity != other.identity
+    credentials = [await storage.store.credential_identity(storage.url(key)) for key in ("key", "other", "key")]
+    assert len(set(credentials)) == 1
+
+
+async def check_closing(storage: StoreStorage) -> None:
+    """Closing twice is as once; afterwards nothing can be opened."""
+    stored = await storage.store.open_object(storage.url("key"))
+    await stored.fetch_tail(8, context=_context())
+    await stored.close()
+    await storage.store.close()
+    await storage.store.close()
+    await _raised(UsageError, storage.store.open_object(storage.url("key")))
+
+
+async def check_cancellation(storage: StoreStorage) -> None:
+    """A cancelled fetch is one, or had its bytes already; the store stays usable."""
+    stored = await storage.store.open_object(storage.url("key"))
+    pin = (await stored.fetch_tail(8, context=_context())).validator
+    for delay in (0.0, 0.0005, 0.001, 0.002):
+        fetches = [stored.fetch_range(0, 100_000, context=_context(), pin=pin) for _ in range(12)]
+        tasks = [asyncio.ensure_future(fetch) for fetch in fetches]
+        await asyncio.sleep(delay)
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(
+            isinstance(out, asyncio.CancelledError) or getattr(out, "data", b"") == DATA[:100_000] for out in outcomes
+        )
+    result = await stored.fetch_range(5, 50, context=_context(), pin=pin)
+    assert result.data == DATA[5:50]
+
+
+async def check_nothing_is_left(storage: StoreStorage) -> None:
+    """Closing takes descriptors, tasks and asyncpq's threads along. Descriptors are counted on Linux only."""
+
+    def held() -> tuple[int, int, set[str]]:
+        threads = {thread.name for thread in threading.enumerate() if thread.name.startswith("asyncpq-")}
+        folder = "/proc/self/fd"
+        return len(os.listdir(folder)) if os.path.isdir(folder) else 0, len(asyncio.all_tasks()), threads
+
+    await asyncio.to_thread(len, "")  # the loop's own threads stay
+    before = held()
+    stored = await storage.store.open_object(storage.url("key"))
+    await asyncio.gather(*(stored.fetch_range(0, 100_000, context=_context()) for _ in range(10)))
+    await storage.store.close()
+    for _ in range(500):  # servers in this process close their ends
+        if held() == before:
+            break
+        await asyncio.sleep(0.01)
+    assert held() == before
+
+
+async def check_names_that_cannot_be(storage: StoreStorage) -> None:
+    """Whatever a url names, what comes is bytes or one of asyncpq's errors."""
+    for key in ("a/../b", "x" * 300, "a\nb", "nul\0"):
+        await _raised(AsyncpqError, _open_and_fetch(storage, key))
+
+
+STORE_CHECKS: tuple[Callable[[StoreStorage], Awaitable[None]], ...] = (
+    check_tail,
+    check_ranges,
+    check_many_at_once,
+    check_requests_are_recorded,
+    check_nothing_there,
+    check_empty_object,
+    check_range_past_the_end,
+    check_another_version,
+    check_deleted_between_reads,
+    check_identities,
+    check_closing,
+    check_cancellation,
+    check_nothing_is_left,
+    check_names_that_cannot_be,
+)
+
+
+async def _raised(kind: type[AsyncpqError], work: Awaitable[object]) -> AsyncpqError:
+    try:
+        await work
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+async def _open_and_fetch(storage: StoreStorage, key: str) -> bytes:
+    stored = await storage.store.open_object(storage.url(key))
+    return (await stored.fetch_tail(8, context=_context())).data
+
+
+def _context(*, scan: bool = False) -> RequestContext:
+    """A read of its own, with half a minute."""
+    return RequestContext(ReadMetrics(), asyncio.get_running_loop().time() + 30, scan)
+
+
+def _gets(context: RequestContext) -> int:
+    """Requests for bytes: filesystems are asked for an object's info besides."""
+    return sum(record.method == "GET" for record in context.metrics.log)

@@ -1,0 +1,219 @@
+"""Stores around a store: they record, delay or fail what a session asks of it, whatever its protocol.
+
+:class:`ObjectServer` makes the faults of a network; these work where there is none: on local files, on any fsspec
+filesystem, or without the cost of a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from asyncpq.errors import StoreError, TransportError
+from asyncpq.metrics import Purpose
+from asyncpq.session import Session
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Store, StoredObject, Validator
+
+W = TypeVar("W", bound="WrappedStore")
+
+Fetch = Callable[[], Awaitable[RangeResult]]
+
+
+def wrap_store(session: Session, url: str, wrap: Callable[[Store], W]) -> W:
+    """From now on the session opens objects of ``url``'s protocol through ``wrap(store)``.
+
+    Call it inside ``async with session``, before files are opened. Wrapping twice puts one around the other.
+
+    Returns:
+        What ``wrap`` made.
+    """
+    made: list[W] = []
+
+    def keep(store: Store) -> W:
+        made.append(wrap(store))
+        return made[-1]
+
+    session._resources.wrap_store(url, keep)
+    return made[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCall:
+    """One fetch that a session asked a store for.
+
+    Attributes:
+        url: as in messages, without secrets.
+        start, stop: the byte range; of a tail, start = -length and stop = 0.
+        pinned: whether one certain version was asked for.
+        purpose, round, scan: as in the request's record.
+    """
+
+    url: str
+    start: int
+    stop: int
+    pinned: bool
+    purpose: Purpose
+    round: int
+    scan: bool
+
+
+class WrappedStore:
+    """See :class:`asyncpq.storage.base.Store`: ``inner``, with :meth:`around` around each fetch. To be derived from."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
+        """What the call gives; ``await fetch()`` asks ``inner``."""
+        return await fetch()
+
+    async def open_object(self, url: str) -> StoredObject:
+        """See :meth:`asyncpq.storage.base.Store.open_object`."""
+        return _WrappedObject(await self.inner.open_object(url), self.around)
+
+    async def credential_identity(self, url: str) -> str:
+        """See :meth:`asyncpq.storage.base.Store.credential_identity`."""
+        return await self.inner.credential_identity(url)
+
+    async def close(self) -> None:
+        """Closes ``inner``."""
+        await self.inner.close()
+
+
+class RecordingStore(WrappedStore):
+    """Remembers every call, in order.
+
+    Attributes:
+        calls: as they were made, whatever came of them.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.calls: list[StoreCall] = []
+
+    async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
+        """See the class."""
+        self.calls.append(call)
+        return await fetch()
+
+
+class LatencyStore(WrappedStore):
+    """Takes as long as a distant store would: ``latency_s``, and the bytes at ``bandwidth_bytes_s`` for each call."""
+
+    def __init__(self, inner: Store, *, latency_s: float = 0.030, bandwidth_bytes_s: float = 100e6) -> None:
+        super().__init__(inner)
+        self.latency_s = latency_s
+        self.bandwidth_bytes_s = bandwidth_bytes_s
+
+    async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
+        """See the class."""
+        result = await fetch()
+        await asyncio.sleep(self.latency_s + len(result.data) / self.bandwidth_bytes_s)
+        return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFault:
+    """Calls that fail: of those whose url contains ``path``, the first ``after`` are well, the next ``times`` are not.
+
+    Attributes:
+        path: part of the url; None for any.
+        after, times: see above; ``times=None`` is for ever.
+        error: what is raised.
+        stall: never answer instead.
+    """
+
+    path: str | None = None
+    after: int = 0
+    times: int | None = 1
+    error: type[StoreError] = TransportError
+    stall: bool = False
+
+
+class FaultStore(WrappedStore):
+    """Fails as told. Like a store, it does so after its retries: what it raises is final for the call.
+
+    Attributes:
+        faults: those in effect. The first that applies to a call is the only one.
+    """
+
+    def __init__(self, inner: Store, faults: Sequence[StoreFault] = ()) -> None:
+        super().__init__(inner)
+        self.faults = faults
+
+    @property
+    def faults(self) -> Sequence[StoreFault]:
+        return self._faults
+
+    @faults.setter
+    def faults(self, faults: Sequence[StoreFault]) -> None:
+        self._faults = tuple(faults)
+        self._seen = [0] * len(self._faults)
+
+    async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
+        """See the class."""
+        found: StoreFault | None = None
+        for place, fault in enumerate(self._faults):
+            if fault.path is None or fault.path in call.url:
+                seen = self._seen[place]
+                self._seen[place] += 1
+                if found is None and seen >= fault.after and (fault.times is None or seen < fault.after + fault.times):
+                    found = fault
+        if found is None:
+            return await fetch()
+        if found.stall:
+            await asyncio.Event().wait()
+        span = None if call.start < 0 else (call.start, call.stop)
+        raise found.error("a fault that was asked for", url=call.url, byte_range=span)
+
+
+class _WrappedObject:
+    """See :class:`asyncpq.storage.base.StoredObject`."""
+
+    def __init__(self, inner: StoredObject, around: Callable[[StoreCall, Fetch], Awaitable[RangeResult]]) -> None:
+        self._inner = inner
+        self._around = around
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def identity(self) -> str:
+        return self._inner.identity
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self._inner.guarantee
+
+    @property
+    def client(self) -> str:
+        return self._inner.client
+
+    def learn(self, validator: Validator) -> None:
+        """See :meth:`asyncpq.storage.base.StoredObject.learn`."""
+        self._inner.learn(validator)
+
+    async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
+        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
+        return await self._around(
+            self._call(-length, 0, context, pin), lambda: self._inner.fetch_tail(length, context=context, pin=pin)
+        )
+
+    async def fetch_range(
+        self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
+    ) -> RangeResult:
+        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
+        return await self._around(
+            self._call(start, stop, context, pin),
+            lambda: self._inner.fetch_range(start, stop, context=context, pin=pin),
+        )
+
+    async def close(self) -> None:
+        """Closes ``inner``."""
+        await self._inner.close()
+
+    def _call(self, start: int, stop: int, context: RequestContext, pin: Validator | None) -> StoreCall:
+        return StoreCall(self._inner.url, start, stop, pin is not None, context.purpose, context.round, context.scan)

@@ -1,0 +1,32 @@
+"""What a session, a cancelled read or a fault may leave behind: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from typing import NamedTuple
+
+
+class Held(NamedTuple):
+    """What this process holds: open descriptors, tasks of the running loop, threads of asyncpq."""
+
+    descriptors: int
+    tasks: int
+    threads: int
+
+
+def held() -> Held:
+    """Right now. Call it in a running loop."""
+    threads = sum(thread.name.startswith("asyncpq-") for thread in threading.enumerate())
+    return Held(len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks()), threads)
+
+
+async def assert_back_to(before: Held, timeout_s: float = 5.0) -> None:
+    """Wait for the other end of closed connections, then compare."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while (now := held()) != before and asyncio.get_running_loop().time() < deadline:
+        gc.collect()
+        await asyncio.sleep(0.02)
+    assert now == before, [str(task) for task in asyncio.all_tasks()]

@@ -1,0 +1,77 @@
+"""Which version S3Store reads: If-Match, version ids, and stores that say little about versions."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncpq.errors import (
+    ObjectChangedError,
+)
+from asyncpq.storage.base import Guarantee, Store
+from asyncpq.testing import Fault, ObjectServer
+from tests.s3_reads import DATA, opened
+from tests.store_backends import new_context, open_test_store
+
+
+async def test_size_unknown_in_content_range_costs_one_head(store: Store, server: ObjectServer) -> None:
+    server.faults = [Fault(unknown_size=True, method="GET", times=None)]
+    stored = await store.open_object("s3://bucket/key")
+    context = new_context()
+    tail = await stored.fetch_tail(9, context=context)
+    assert (tail.start, tail.validator.size) == (len(DATA) - 9, len(DATA))
+    assert [request.method for request in server.log] == ["GET", "HEAD"]
+    assert server.log[-1].headers["if-match"] == tail.validator.etag
+    result = await stored.fetch_range(0, 9, context=context, pin=tail.validator)
+    assert result.validator == tail.validator
+    assert context.metrics.requests == 3
+
+
+@pytest.mark.parametrize(("etag", "guarantee"), [("weak", Guarantee.BRACKETED), ("none", Guarantee.BRACKETED)])
+async def test_guarantee_without_a_strong_etag(
+    store: Store, s3fs_store: Store, server: ObjectServer, etag: str, guarantee: Guarantee
+) -> None:
+    server.faults = [Fault(etag=etag, times=None)]
+    stored, tail = await opened(store)
+    assert stored.guarantee is guarantee
+    for made in (store, s3fs_store):
+        known = await made.open_object("s3://bucket/key")
+        known.learn(tail.validator)
+        assert known.guarantee is guarantee
+        pinned = await made.open_object("s3://bucket/key")
+        assert (await pinned.fetch_range(0, 9, context=new_context(), pin=tail.validator)).validates
+        assert pinned.guarantee is guarantee
+    await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+    assert "if-match" not in server.log[-1].headers  # a weak one never matches
+
+
+async def test_pinned_gets_carry_if_match(store: Store, server: ObjectServer) -> None:
+    stored, tail = await opened(store)
+    await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+    assert "if-match" not in server.log[0].headers
+    assert server.log[1].headers["if-match"] == tail.validator.etag
+    assert server.log[1].headers["accept-encoding"] == "identity"
+
+
+async def test_server_without_if_match_is_compared(server: ObjectServer) -> None:
+    store = open_test_store("s3", {**server.storage_options, "local_expiry_check": True})
+    stored, tail = await opened(store)
+    assert stored.guarantee is Guarantee.COMPARED
+    known = await store.open_object("s3://bucket/key")
+    known.learn(tail.validator)
+    assert known.guarantee is Guarantee.COMPARED
+    await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+    assert "if-match" not in server.log[-1].headers
+    server.put("bucket/key", b"z" * len(DATA))
+    with pytest.raises(ObjectChangedError):
+        await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+    await store.close()
+
+
+async def test_version_aware_pins_by_version_id(server: ObjectServer) -> None:
+    store = open_test_store("s3", {**server.storage_options, "version_aware": True})
+    server.faults = [Fault(headers={"x-amz-version-id": "v1"}, times=None)]
+    stored, tail = await opened(store)
+    assert tail.validator.version == "v1"
+    await stored.fetch_range(0, 9, context=new_context(), pin=tail.validator)
+    assert server.log[-1].target.endswith("/bucket/key?versionId=v1")
+    await store.close()

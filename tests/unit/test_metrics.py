@@ -1,0 +1,142 @@
+"""What reads cost, as their metrics say it.
+
+Holds: a session's figures are the sums of its reads'; requests and bytes by purpose add up to all of them; hits by
+tier do to all hits; waiting is wall-clock time, and no decoding; the export is complete and plain.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import asyncpq
+from asyncpq.metrics import Purpose, ReadMetrics, RequestRecord
+from asyncpq.testing import ObjectServer
+from tests.verbs import DATA, PATH, SETTINGS, URL, VERBS
+
+NUMBERS = [field.name for field in fields(ReadMetrics) if isinstance(field.default, (int, float)) and field.init]
+COUNTED = {"requests", "retries", "throttles", "hedges", "bytes_fetched", "rounds"}  # of the requests
+
+records = st.builds(
+    RequestRecord,
+    method=st.just("GET"),
+    purpose=st.sampled_from(get_args(Purpose)),
+    start=st.just(0),
+    stop=st.just(1),
+    status=st.just(200),
+    bytes=st.integers(0, 100),
+    attempt=st.integers(1, 3),
+    round=st.integers(1, 4),
+    seconds=st.just(0.0),
+    throttled=st.booleans(),
+    hedge=st.booleans(),
+)
+
+
+@st.composite
+def reads(draw: st.DrawFn) -> ReadMetrics:
+    metrics = ReadMetrics()
+    for name in set(NUMBERS) - COUNTED:
+        setattr(metrics, name, draw(st.integers(0, 1000)))
+    for record in draw(st.lists(records, max_size=5)):
+        metrics.record(record)
+    return metrics
+
+
+@given(st.lists(reads(), max_size=4), st.lists(records, max_size=3))
+def test_a_session_adds_up(ended: list[ReadMetrics], late: list[RequestRecord]) -> None:
+    session = ReadMetrics()
+    for read in ended:
+        session.add(read)
+    for name in NUMBERS:
+        assert getattr(session, name) == sum(getattr(read, name) for read in ended), name
+    assert session.log == []
+    if ended:
+        for record in late:  # of fetches that outlive the read
+            ended[0].record(record)
+    log = [record for read in ended for record in read.log]
+    for metrics in (session, *ended):
+        own = log if metrics is session else metrics.log
+        assert metrics.requests == len(own) == sum(metrics.requests_by_purpose.values())
+        assert metrics.bytes_fetched == sum(metrics.bytes_by_purpose.values())
+        for purpose in get_args(Purpose):
+            asked = [record.bytes for record in own if record.purpose == purpose]
+            assert metrics.requests_by_purpose.get(purpose, 0) == len(asked)
+            assert metrics.bytes_by_purpose.get(purpose, 0) == sum(asked)
+        assert metrics.memory_hits + metrics.disk_hits + metrics.shared_hits == metrics.cache_hits
+
+
+def test_the_export_is_complete_plain_and_a_copy() -> None:
+    metrics = ReadMetrics(cache_hits=7, disk_hits=2, shared_hits=1, fallbacks=["why"], guarantee="pinned")
+    exported = metrics.as_dict()
+    assert exported["memory_hits"] == 4
+    names = {field.name for field in fields(ReadMetrics) if field.init} - {"log", "total"} | {"memory_hits"}
+    assert set(exported) == names
+    assert json.loads(json.dumps(exported)) == exported
+    exported["fallbacks"].append("nothing")
+    exported["bytes_by_purpose"]["data"] = 1
+    assert (metrics.fallbacks, metrics.bytes_by_purpose) == (["why"], {})
+
+
+async def test_hits_of_each_tier_are_counted(tmp_path: Path) -> None:
+    async with ObjectServer() as server:
+        server.put(PATH, DATA)
+        for known in (False, True):
+            async with asyncpq.Session(server.storage_options, disk_cache=tmp_path / "cache", **SETTINGS) as session:
+                file = await session.open_file(URL)
+                opened = session.metrics.as_dict()
+                await VERBS["lookup"](file)
+                first = file.metrics
+                await VERBS["lookup"](file)
+                again = file.metrics
+            assert opened["disk_hits"] == known
+            assert (opened["memory_hits"], first.memory_hits, first.shared_hits) == (0, 0, 0)
+            assert (first.disk_hits > 0, first.cache_misses > 0) == (known, not known)
+            assert (again.memory_hits > 0, again.disk_hits, again.cache_misses) == (True, 0, 0)
+
+
+async def test_requests_are_told_by_purpose() -> None:
+    async with ObjectServer() as server:
+        server.put(PATH, DATA)
+        async with asyncpq.Session(server.storage_options, cache_policy=asyncpq.etag(0), **SETTINGS) as session:
+            file = await session.open_file(URL)
+            for verb in VERBS.values():
+                await verb(file)
+            assert set(session.metrics.requests_by_purpose) == {"tail", "footer", "index", "data", "validate"}
+            assert sum(session.metrics.requests_by_purpose.values()) == len(server.log)
+            assert sum(session.metrics.bytes_by_purpose.values()) == server.bytes_sent
+
+
+LATE: dict[str, Any] = {
+    "requests": asyncpq.RequestOptions(tail_bytes=1700, gap_bytes=0, late_materialization="always"),
+    "limits": asyncpq.LimitOptions(unit_bytes=4096),
+}
+
+
+@pytest.mark.parametrize("verb", ["lookup", "scan", "refresh"])
+async def test_waiting_is_wall_clock_time_and_no_decoding(verb: str) -> None:
+    """Latencies are slept for, so waiting has a least time; what is counted twice exceeds the time that passed."""
+    latency_s = 0.08
+    async with ObjectServer(latency_s=latency_s) as server:
+        server.put(PATH, DATA)
+        async with asyncpq.Session(server.storage_options, **LATE) as session:
+            began = time.perf_counter()
+            file = await session.open_file(URL)
+            opened_s = time.perf_counter() - began
+            assert 2 * latency_s <= session.metrics.wait_s <= opened_s  # tail, then footer
+            began = time.perf_counter()
+            await VERBS[verb](file)
+            passed_s = time.perf_counter() - began
+            cost = file.metrics
+            assert cost.rounds * latency_s <= cost.wait_s <= passed_s
+            assert cost.decode_s >= 0
+            if verb == "lookup":  # one thing after another
+                assert cost.rounds == 3
+                assert cost.wait_s + cost.decode_s <= passed_s

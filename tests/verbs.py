@@ -1,0 +1,36 @@
+"""Every verb of a file as a call, for tests of what all of them have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import asyncpq
+from asyncpq import col
+from tests.faults.operations import NUMBERS, REQUESTS, WHERE, parquet
+
+DATA = parquet()
+PATH = "lake/file.parquet"
+URL = f"s3://{PATH}"
+SETTINGS: Mapping[str, Any] = MappingProxyType({"requests": REQUESTS})
+
+
+async def scan(file: asyncpq.File) -> None:
+    async with file.scan(["value"], WHERE, batch_size=250) as found:
+        async for _ in found:
+            pass
+    file.metrics = found.metrics
+
+
+VERBS: Mapping[str, Callable[[asyncpq.File], Awaitable[object]]] = MappingProxyType(
+    {
+        "lookup": lambda file: file.lookup({"id": [5, 3500]}, ["name"]),
+        "scan": scan,
+        "read": lambda file: file.read(["value"], WHERE),
+        "take": lambda file: file.take(NUMBERS, ["id", "name"]),
+        "count": lambda file: file.count(WHERE),
+        "plan": lambda file: file.plan(["value"], col("id") == 1234),
+        "refresh": lambda file: file.refresh(),
+    }
+)
