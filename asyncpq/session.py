@@ -15,9 +15,10 @@ from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.shared import SharedCache
 from asyncpq.caching.tiers import CacheTier
 from asyncpq.decoding.encrypted import FileDecryption
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, ObjectChangedError
 from asyncpq.events import Event
 from asyncpq.fetching.source import ObjectSource
+from asyncpq.fetching.version import FileVersion
 from asyncpq.file import File
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import (
@@ -181,7 +182,7 @@ class Session(Unpicklable):
                     reader = await store.credential_identity(text)
                     owner = "" if decryption is None else f":{secrets.token_hex(16)}"  # shares nothing with anyone
                     source = ObjectSource(resources, handle, f"{namespace}:{reader}{owner}", decryption)
-                    version = await source.version(RequestContext(metrics))
+                    version = await _present_version(source, metrics)
                 except BaseException:
                     await handle.close()
                     raise
@@ -189,6 +190,17 @@ class Session(Unpicklable):
         file = File(source, version)
         file.metrics = metrics
         return file
+
+
+async def _present_version(source: ObjectSource, metrics: ReadMetrics) -> FileVersion:
+    """The object's version; over again where it was replaced between two requests for its footer."""
+    while True:
+        try:
+            return await source.version(RequestContext(metrics))
+        except ObjectChangedError:
+            if metrics.restarts >= source.resources.options.limits.max_restarts:
+                raise
+            metrics.restarts += 1
 
 
 @asynccontextmanager

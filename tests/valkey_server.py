@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ PASSWORD = "a password/with?odd#characters"
 PASSWORD_QUOTED = "a%20password%2Fwith%3Fodd%23characters"
 ADMIN_PASSWORD = "the tests' own user"
 START_S = 20.0
+# A test that hangs is ended with its process, and no `finally` is run. The started process keeps its id.
+_DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 
 
 class ValkeyServer:
@@ -65,6 +68,7 @@ class ValkeyServer:
         with (self._folder / "valkey.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
+                    *_DIE_WITH_PARENT,
                     str(get_binary_path()),
                     str(CONFIG / "valkey.conf"),
                     *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)),

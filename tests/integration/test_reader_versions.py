@@ -128,6 +128,26 @@ async def test_many_handles_that_notice_a_change_fetch_one_footer(server: Object
         assert sum((request.range or "").startswith("bytes=-") for request in server.log) == 1
 
 
+@pytest.mark.parametrize("often", [1, 10])
+async def test_replaced_between_two_requests_for_the_footer(server: ObjectServer, often: int) -> None:
+    """Opening starts again: whoever opens asked for no version in particular."""
+    versions = [parquet(offset=10_000 * number, rows=3000 + number) for number in range(often + 1)]
+    # every answer but the first is given by a newer version
+    faults = [Fault(after=2 * number + 1, replace_with=versions[number + 1]) for number in range(often)]
+    server.put("lake/file.parquet", versions[0])
+    server.faults = lambda request: next((f for f in faults if f.after == len(server.log) - 1), None)
+    async with session(server, tail_bytes=100) as s:
+        if often == 1:
+            file = await s.open_file(URL)
+            assert file.num_rows == 3001
+            assert file.metrics.restarts == 1
+            assert (await file.lookup({"id": 5}, ["value"])).column("value").to_pylist() == [10_005]
+        else:
+            with pytest.raises(asyncpq.ObjectChangedError):
+                await s.open_file(URL)
+            assert len(server.log) == 6
+
+
 async def test_replaced_local_files_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     path.write_bytes(parquet())

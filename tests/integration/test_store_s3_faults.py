@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -272,36 +273,36 @@ async def test_a_rest_that_is_not_the_rest_is_refused(store: Store, server: Obje
             await stored.fetch_range(100, 2100, context=new_context(), pin=tail.validator)
 
 
-SHORT_FAULTS = [
-    Fault(status=500),
-    Fault(status=503, code="SlowDown"),
-    Fault(slow_down_200=True),
-    Fault(truncate=0),
-    Fault(truncate=700),
-    Fault(truncate=700, reset=True),
-    Fault(chunked=True, truncate=1),
-    Fault(chunked=True),
-    Fault(surplus=-1),
-    Fault(surplus=-1, chunked=True),
-    Fault(shift_range=1),
-    Fault(ignore_range=True),
-    Fault(etag="other"),
-    Fault(etag="weak"),
-    Fault(etag="none"),
-    Fault(replace_with=DATA[::-1]),
-    Fault(truncate=300, replace_after=DATA[::-1]),
-    Fault(replace_with=DATA[:5000], ignore_if_match=True),
-    Fault(delete=True),
-]
+SHORT_FAULTS = {
+    "500": Fault(status=500),
+    "503": Fault(status=503, code="SlowDown"),
+    "slow down in a 200": Fault(slow_down_200=True),
+    "closed": Fault(truncate=0),
+    "truncated": Fault(truncate=700),
+    "reset": Fault(truncate=700, reset=True),
+    "chunks cut": Fault(chunked=True, truncate=1),
+    "chunked": Fault(chunked=True),
+    "short": Fault(surplus=-1),
+    "short chunks": Fault(surplus=-1, chunked=True),
+    "shifted": Fault(shift_range=1),
+    "range ignored": Fault(ignore_range=True),
+    "other etag": Fault(etag="other"),
+    "weak etag": Fault(etag="weak"),
+    "no etag": Fault(etag="none"),
+    "replaced": Fault(replace_with=DATA[::-1]),
+    "replaced in the middle": Fault(truncate=300, replace_after=DATA[::-1]),
+    "replaced unseen": Fault(replace_with=DATA[:5000], ignore_if_match=True),
+    "deleted": Fault(delete=True),
+}
 
 
-@st.composite
-def misfortunes(draw: st.DrawFn) -> list[Fault]:
+def in_turn(names: list[str], for_ever: bool) -> list[Fault]:
     """What happens to each request in turn; then all is well, or goes on as it ended."""
-    number = draw(st.integers(0, 6))
-    last = {"times": None} if draw(st.booleans()) else {}
-    drawn = [draw(st.sampled_from(SHORT_FAULTS)) for _ in range(number)]
-    return [replace(fault, after=at, **(last if at == number - 1 else {"times": 1})) for at, fault in enumerate(drawn)]
+    last = {"times": None} if for_ever else {}
+    return [
+        replace(SHORT_FAULTS[name], after=at, **(last if at == len(names) - 1 else {"times": 1}))
+        for at, name in enumerate(names)
+    ]
 
 
 class World:
@@ -335,9 +336,14 @@ def world() -> Iterator[tuple[asyncio.Runner, World]]:
 VERSIONS = (DATA, DATA[::-1], DATA[:5000])
 
 
-@given(faults=misfortunes(), pinned=st.booleans(), way=st.sampled_from(["s3", "s3fs", "http"]))
+@given(
+    names=st.lists(st.sampled_from(list(SHORT_FAULTS)), max_size=6),
+    for_ever=st.booleans(),
+    pinned=st.booleans(),
+    way=st.sampled_from(["s3", "s3fs", "http"]),
+)
 def test_any_misfortune_ends_in_the_right_bytes_or_a_typed_error(
-    world: tuple[asyncio.Runner, World], faults: list[Fault], pinned: bool, way: str
+    world: tuple[asyncio.Runner, World], names: list[str], for_ever: bool, pinned: bool, way: str
 ) -> None:
     async def read(world: World) -> None:
         server = world.server
@@ -346,7 +352,7 @@ def test_any_misfortune_ends_in_the_right_bytes_or_a_typed_error(
         store, url = world.ways[way]
         stored = await store.open_object(url)
         pin = (await stored.fetch_tail(9, context=new_context())).validator if pinned else None
-        server.faults = faults
+        server.faults = in_turn(names, for_ever)
         context = new_context()
         try:
             result = await stored.fetch_tail(2000, context=context, pin=pin)
@@ -355,7 +361,9 @@ def test_any_misfortune_ends_in_the_right_bytes_or_a_typed_error(
             assert where == url  # any of them may come, or none
         else:
             found = [data for data in VERSIONS if result.data == data[-2000:]]
-            assert found == [DATA] if pinned else len(found) == 1
+            assert len(found) == 1
+            if pin is not None:  # of which version is the server's to say: it may still replace it for the last read
+                assert pin.etag == f'"{hashlib.md5(found[0], usedforsecurity=False).hexdigest()}"'
         # an attempt sends one request, but for an http server that seems to know no ranges; a small object is
         # then taken whole
         http = way == "http"

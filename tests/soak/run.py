@@ -3,7 +3,7 @@
 64 readers ask lookups, scans, takes and counts of a few objects over S3 and HTTP, through every cache tier, while
 some 2 % of the requests meet a fault of the catalogue, objects are replaced, readers give up and sessions come and
 go. It fails if any row differs from pyarrow's, if rows are older than the cache policy allows, if an error is none
-of the store's, if memory grows, or if descriptors, tasks or threads are left at the end.
+of the store's, if a read hangs, if memory or tasks grow, or if descriptors, tasks or threads are left at the end.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ SESSION_S = 5.0  # one of two sessions is replaced so often
 REPLACE_S = 0.5
 READ_TIMEOUT_S = 10.0
 CLOCK_S = 0.5  # how far a busy loop may be behind
+MOST_TASKS = 2000  # 64 readers, what they fetch, and what is on its way into the caches
 GROWTH_BYTES = 48 << 20  # of resident memory after the warm-up
 # Those under which a server gives different bytes under one name: nothing could tell them apart.
 LEFT_OUT = {"no ETag", "another ETag"}
@@ -55,6 +56,7 @@ class Report:
     requests: int = 0
     replaced: int = 0
     sessions: int = 0
+    most_tasks: int = 0
     seconds: list[float] = field(default_factory=list)
     resident: list[tuple[float, int]] = field(default_factory=list)
     metrics: asyncpq.ReadMetrics = field(default_factory=asyncpq.ReadMetrics)
@@ -157,6 +159,7 @@ class Soak:
             self.report.replaced += 1
             self.server.log.clear()
             self.report.resident.append((time.monotonic(), resident_bytes()))
+            self.report.most_tasks = max(self.report.most_tasks, len(asyncio.all_tasks()))
 
     async def change_sessions(self) -> None:
         """Closes one session under its readers, and opens another."""
@@ -252,6 +255,8 @@ def verdict(report: Report) -> list[str]:
     wrong = [f"wrong: {what}" for what in report.wrong[:20]]
     if report.memory_growth() > GROWTH_BYTES:
         wrong.append(f"memory grew by {report.memory_growth() >> 20} MiB, more than {GROWTH_BYTES >> 20}")
+    if report.most_tasks > MOST_TASKS:
+        wrong.append(f"{report.most_tasks} tasks at once: something piles up")
     if not report.reads or not report.faults or not report.replaced:
         wrong.append("too little happened to say anything")
     return wrong
@@ -270,7 +275,7 @@ def shown(report: Report, before: Held, seed: int) -> Iterator[str]:
         yield f"seconds of a read: median {seconds[len(seconds) // 2]:.3f}, p99 {seconds[len(seconds) * 99 // 100]:.3f}"
     yield f"resident MiB: first {sizes[0]}, median {sorted(sizes)[len(sizes) // 2]}, last {sizes[-1]}"
     yield f"growth of the last third over the one before: {report.memory_growth() / 2**20:.1f} MiB"
-    yield f"before and after: {before}"
+    yield f"most tasks at once: {report.most_tasks}; before and after: {before}"
     yield str(report.metrics)
 
 

@@ -37,6 +37,9 @@ def test_what_a_run_is_judged_by() -> None:
     good.resident += [(30.0 + at, 200 << 20) for at in range(15)]
     assert "memory grew" in verdict(good)[0]
     good.resident.clear()
+    good.most_tasks = 5000
+    assert "piles up" in verdict(good)[0]
+    good.most_tasks = 600
     good.wrong.append("rows of version 3")
     assert verdict(good) == ["wrong: rows of version 3"]
     assert verdict(Report()) == ["too little happened to say anything"]
