@@ -85,6 +85,7 @@ class ExpectedSize:
         for item, value in zip(items, values, strict=False):
             if isinstance(value, Dictionary):
                 self._largest[item.column] = value.largest
+                total += value.values.nbytes  # comes out itself, where values come as dictionary arrays
                 continue
             content = self._content(item, value)
             if content is None:
@@ -109,7 +110,7 @@ class ExpectedSize:
             held: int = value.values.get_total_buffer_size()  # may be copied
             return _Content(len(value.values), held, value.lacks_dictionary, False)
         if isinstance(value, PackedPage):
-            return _Content(item.num_rows, len(value.values), value.is_indices, False)
+            return _Content(item.num_rows, len(value.content), value.is_indices, False)
         if item.kind == "part":
             chunk = self._version.chunk(self._plan.ordinal, item.leaf)
             encodings = chunk.encodings

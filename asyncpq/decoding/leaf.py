@@ -13,7 +13,7 @@ from asyncpq.decoding.decoded_size import largest_value
 from asyncpq.decoding.leaf_size import LeafSize
 from asyncpq.decoding.page import Dictionary, LeafArray, Page, check_crc_alike, page_header
 from asyncpq.decoding.plain import ENCODING_PLAIN, decode_plain, plain_width, present_values
-from asyncpq.decoding.row_access import PackedPage, common_length, packs_plain
+from asyncpq.decoding.row_access import LENGTH_BYTES, PackedPage, common_length, packs_plain
 from asyncpq.decoding.selection import take
 from asyncpq.decoding.splice import (
     DICTIONARY_ENCODINGS,
@@ -143,18 +143,22 @@ class LeafDecoder:
             return None
         header = self._data_header(page, chunk, limits)
         is_indices = header.encoding in DICTIONARY_ENCODINGS
-        if not is_indices and not (header.encoding == ENCODING_PLAIN and self._packs_plain):
+        width = self._plain_width
+        if not is_indices and not (header.encoding == ENCODING_PLAIN and (width or self._packs_plain)):
             return None
         values = present_values(page.data, header, self.leaf, chunk.codec, verify_crc=limits.verify_crc)
         if values is None:
             return None
         if is_indices:
-            return PackedPage(page, values, -1)
-        length = common_length(values, header.num_values)
+            return PackedPage(page, *values, -1)
+        if width:
+            whole = len(values.data) == values.start + width * header.num_values
+            return PackedPage(page, *values, width) if whole else None
+        length = common_length(*values, header.num_values)
         if length is None:
             self._packs_plain = False  # nor will others open: they would be decompressed in vain
             return None
-        return PackedPage(page, values, length)
+        return PackedPage(page, *values, length, LENGTH_BYTES)
 
     def pick(self, packed: PackedPage, dictionary: Dictionary | None, rows: Sequence[int]) -> pa.Array | None:
         """The values of a few ascending ``rows`` of an opened page; None if the page has to be decoded.
@@ -165,14 +169,16 @@ class LeafDecoder:
         if self._gives_dictionary:
             return None
         if not packed.is_indices:
-            return in_structs(packed.byte_arrays(rows, self._value_type), self.arrow_type, self._depth)
+            return in_structs(packed.plain(rows, self._value_type), self.arrow_type, self._depth)
         indices = packed.indices(rows)
         if indices is None or dictionary is None:
             return None
-        try:
-            return in_structs(take(dictionary.values, indices), self.arrow_type, self._depth)
-        except pa.ArrowException as error:
-            raise self._expansion_error(error) from error
+        values = dictionary.values
+        if max(indices) >= len(values):
+            raise CorruptFileError("a dictionary index is outside the dictionary", column=self.leaf.dotted)
+        # copies, as a slice would hold on to all of the dictionary; less work than a take
+        picked = pa.concat_arrays([values.slice(index, 1) for index in indices])
+        return in_structs(picked, self.arrow_type, self._depth)
 
     def _decode_run(
         self,

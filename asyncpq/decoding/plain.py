@@ -9,6 +9,7 @@ way, through pyarrow's Parquet reader.
 from __future__ import annotations
 
 import zlib
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -65,14 +66,24 @@ def decode_plain(
     count = header.num_values
     if header.encoding != ENCODING_PLAIN or count == 0:
         return None
-    values = present_values(page, header, leaf, codec, verify_crc=verify_crc)
-    if values is None or len(values) != count * width:
+    content = present_values(page, header, leaf, codec, verify_crc=verify_crc)
+    if content is None or len(content.data) != content.start + count * width:
         return None
-    return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(values)], 0)  # a bytes object is aligned
+    values = content.data[content.start :] if content.start else content.data  # a bytes object is aligned
+    return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(values)], 0)
 
 
-def present_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool) -> bytes | None:
-    """The encoded values of a page without nulls: decompressed, levels taken off.
+class PresentValues(NamedTuple):
+    """The decompressed bytes of a page without nulls; its encoded values begin at ``start``."""
+
+    data: bytes
+    start: int
+
+
+def present_values(
+    page: bytes, header: PageHeader, leaf: Leaf, codec: int, *, verify_crc: bool
+) -> PresentValues | None:
+    """The encoded values of a page without nulls.
 
     None if there are nulls, or if it is not certain that all of the page comes out.
 
@@ -100,15 +111,15 @@ def present_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int, *, v
     else:
         content = bytes(values)
     level = leaf.max_definition_level
+    start = 0
     if level == 0:
-        return content
+        return PresentValues(content, start)
     if not is_v2:
         if header.def_encoding != _RLE or len(content) < 4:
             return None
         start = 4 + int.from_bytes(content[:4], "little")
         levels = content[4 : min(start, 20)]
-        content = content[start:]
-    return content if _all_present(levels, header.num_values, level) else None
+    return PresentValues(content, start) if _all_present(levels, header.num_values, level) else None
 
 
 def _all_present(levels: bytes, count: int, level: int) -> bool:

@@ -17,22 +17,25 @@ from asyncpq.decoding.page import Page
 from asyncpq.format.schema import Leaf, PhysicalType
 
 _MAX_RUNS = 512  # to walk over; a page with more is cheaper to decode
-_LENGTH_BYTES = 4  # of a PLAIN byte array
+LENGTH_BYTES = 4  # of a PLAIN byte array
 _MAX_INDEX = 0x7FFF_FFFF
 
 
 class PackedPage(NamedTuple):
-    """A page that was decompressed, but not decoded.
+    """A page without nulls that was decompressed, but not decoded.
 
     Attributes:
         page: as it was fetched.
-        values: encoded values without levels.
-        value_bytes: length that all values have, of PLAIN byte arrays; -1 where ``values`` are indices.
+        content: its bytes, whose encoded values begin at ``start``.
+        value_bytes: length that all PLAIN values have; -1 where they are dictionary indices.
+        prefix_bytes: what stands before each PLAIN value: 4 bytes of length, or nothing.
     """
 
     page: Page
-    values: bytes
+    content: bytes
+    start: int
     value_bytes: int
+    prefix_bytes: int = 0
 
     @property
     def first_row(self) -> int:
@@ -45,26 +48,29 @@ class PackedPage(NamedTuple):
     @property
     def weight(self) -> int:
         """Bytes it holds in memory."""
-        return len(self.page.data) + len(self.values)
+        return len(self.page.data) + len(self.content)
 
     @property
     def is_indices(self) -> bool:
         return self.value_bytes < 0
 
-    def indices(self, rows: Iterable[int]) -> pa.Array | None:
-        """Dictionary indices (int32) of a few ``rows``, ascending; None if it takes a decoder to tell."""
-        found = _indices_at(self.values, [row - self.first_row for row in rows])
-        return None if found is None or max(found) > _MAX_INDEX else pa.array(found, pa.int32())
+    def indices(self, rows: Iterable[int]) -> list[int] | None:
+        """Dictionary indices of a few ``rows``, ascending; None if it takes a decoder to tell."""
+        found = _indices_at(self.content, self.start, [row - self.first_row for row in rows])
+        return None if found is None or max(found) > _MAX_INDEX else found
 
-    def byte_arrays(self, rows: Iterable[int], arrow_type: pa.DataType) -> pa.Array:
+    def plain(self, rows: Iterable[int], arrow_type: pa.DataType) -> pa.Array:
         """Values of ``rows``, where :attr:`is_indices` is false."""
         length = self.value_bytes
-        stride = length + _LENGTH_BYTES
-        starts = [(row - self.first_row) * stride + _LENGTH_BYTES for row in rows]
-        data = b"".join([self.values[start : start + length] for start in starts])
+        stride = length + self.prefix_bytes
+        first = self.start + self.prefix_bytes - self.first_row * stride
+        starts = [first + row * stride for row in rows]
+        data = pa.py_buffer(b"".join([self.content[start : start + length] for start in starts]))
+        if not self.prefix_bytes:
+            return pa.Array.from_buffers(arrow_type, len(starts), [None, data])
         kind = pa.int64() if arrow_type in (pa.large_string(), pa.large_binary()) else pa.int32()
-        offsets = pa.array(range(0, len(data) + 1, length) if length else [0] * (len(starts) + 1), kind)
-        return pa.Array.from_buffers(arrow_type, len(starts), [None, offsets.buffers()[1], pa.py_buffer(data)])
+        offsets = pa.array(range(0, data.size + 1, length) if length else [0] * (len(starts) + 1), kind)
+        return pa.Array.from_buffers(arrow_type, len(starts), [None, offsets.buffers()[1], data])
 
 
 def packs_plain(leaf: Leaf, arrow_type: pa.DataType) -> bool:
@@ -73,32 +79,32 @@ def packs_plain(leaf: Leaf, arrow_type: pa.DataType) -> bool:
     return leaf.physical_type == PhysicalType.BYTE_ARRAY and arrow_type in types
 
 
-def common_length(values: bytes, count: int) -> int | None:
-    """The length of each of ``count`` PLAIN byte arrays, if they all have the same; else None."""
-    if count == 0 or len(values) < _LENGTH_BYTES:
+def common_length(data: bytes, begin: int, count: int) -> int | None:
+    """The length of each of the ``count`` PLAIN byte arrays from ``begin`` on, if they all have the same; else None."""
+    if count == 0 or len(data) < begin + LENGTH_BYTES:
         return None
-    length = int.from_bytes(values[:_LENGTH_BYTES], "little")
-    stride = length + _LENGTH_BYTES
-    if stride * count != len(values):
+    length = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")
+    stride = length + LENGTH_BYTES
+    if begin + stride * count != len(data):
         return None
-    prefixes_agree = all(values[at::stride] == values[at : at + 1] * count for at in range(_LENGTH_BYTES))
+    prefixes_agree = all(data[begin + at :: stride] == data[begin + at : begin + at + 1] * count for at in range(4))
     return length if prefixes_agree else None
 
 
-def _indices_at(data: bytes, positions: list[int]) -> list[int] | None:
-    """Values at ascending ``positions`` of a hybrid-encoded page body, bit width first."""
-    if not data or data[0] > 32:
+def _indices_at(data: bytes, begin: int, positions: list[int]) -> list[int] | None:
+    """Values at ascending ``positions`` of the hybrid-encoded page body from ``begin`` on, bit width first."""
+    if len(data) <= begin or data[begin] > 32:
         return None
-    width = data[0]
+    width = data[begin]
     found: list[int] = []
     first = 0  # position of the present run's first value
-    at = 1
+    at = begin + 1
     runs = 0
-    body, count, packed = 1, 0, False  # the present run: where its bytes are, values in it, its kind
+    body, count, packed = at, 0, False  # the present run: where its bytes are, values in it, its kind
     for position in positions:
         while position >= first + count:
             first += count
-            at = body + (count * width >> 3 if packed else width + 7 >> 3) if runs else 1
+            at = body + (count * width >> 3 if packed else width + 7 >> 3) if runs else begin + 1
             header = shift = 0
             while True:
                 if at >= len(data) or shift > 28:

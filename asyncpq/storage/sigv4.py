@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -37,6 +38,21 @@ def canonical_query(**parameters: str) -> str:
     return "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in sorted(parameters.items()))
 
 
+def _hex_hmac(key: bytes) -> Callable[[bytes], str]:
+    """HMAC-SHA256 under one key (RFC 2104), whose two blocks are digested once."""
+    block = key.ljust(64, b"\0")
+    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+    outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+
+    def digest(message: bytes) -> str:
+        within, around = inner.copy(), outer.copy()
+        within.update(message)
+        around.update(within.digest())
+        return around.hexdigest()
+
+    return digest
+
+
 class Signer(Unpicklable):
     """Signs with one set of credentials for one region. Keeps what a day's and a second's requests share."""
 
@@ -45,7 +61,7 @@ class Signer(Unpicklable):
         "_authorization",
         "_canonical",
         "_day",
-        "_key",
+        "_hmac",
         "_lines",
         "_names",
         "_scope",
@@ -71,7 +87,7 @@ class Signer(Unpicklable):
         self._second = -1
         self._day = ""
         self._scope = ""
-        self._key = b""
+        self._hmac = _hex_hmac(b"")
 
     def __repr__(self) -> str:
         return f"Signer(region={self.region!r})"
@@ -111,7 +127,7 @@ class Signer(Unpicklable):
         names += self._names
         request = f"{method}\n{path}\n{query}\n{canonical}{self._canonical}\n{names}\n{_PAYLOAD}"
         digest = hashlib.sha256(request.encode()).hexdigest()
-        signature = hmac.digest(self._key, f"{self._to_sign}{digest}".encode(), "sha256").hex()
+        signature = self._hmac(f"{self._to_sign}{digest}".encode())
         return f"{lines}{self._authorization}SignedHeaders={names}, Signature={signature}\r\n"
 
     def _turn(self, second: int) -> None:
@@ -123,7 +139,7 @@ class Signer(Unpicklable):
             key = f"AWS4{self._secret}".encode()
             for part in (day, self.region, "s3", "aws4_request"):
                 key = hmac.digest(key, part.encode(), "sha256")
-            self._key, self._day = key, day
+            self._hmac, self._day = _hex_hmac(key), day
         self._lines = f"x-amz-content-sha256: {_PAYLOAD}\r\nx-amz-date: {stamp}\r\n"
         self._canonical = f"x-amz-content-sha256:{_PAYLOAD}\nx-amz-date:{stamp}\n"
         self._names = ";x-amz-content-sha256;x-amz-date"
