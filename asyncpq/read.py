@@ -86,6 +86,8 @@ class Read:
             and not shape.extensions
             and plan.num_bytes() * 64 < source.resources.memory.max_bytes
         )
+        memory = source.resources.memory
+        self._has_room = self._keep_decoded and memory.current_bytes * 2 < memory.max_bytes
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
         self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
@@ -281,7 +283,7 @@ class Read:
             elif isinstance(value, (LeafArray, PackedPage)):
                 reader.add_decoded(item, value)
             elif isinstance(value, bytes):
-                # a page is kept decoded from its second use on: most are used once
-                if self._keep_decoded and item.kind == "page" and key not in self._new:
+                # most pages are used once: without room, they are kept decoded from their second use on
+                if self._keep_decoded and item.kind == "page" and (self._has_room or key not in self._new):
                     self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
                 reader.add(item, value)
