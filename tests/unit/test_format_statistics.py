@@ -1,21 +1,16 @@
-"""What statistics prove: the traps of real files, one by one, and bounds against the data they speak of."""
+"""What statistics of chunks prove: orders, and the traps of real files, one by one."""
 
 from __future__ import annotations
 
-import datetime as dt
-import itertools
 import math
 import struct
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.errors import CorruptIndexError
 from asyncpq.format.metadata import ColumnChunk, ColumnOrder, Statistics
-from asyncpq.format.page_index import BoundaryOrder, ColumnIndex, decode_column_index, decode_offset_index
 from asyncpq.format.schema import Leaf, LogicalKind, LogicalType, PhysicalType
 from asyncpq.format.statistics import (
     Bounds,
@@ -24,11 +19,9 @@ from asyncpq.format.statistics import (
     chunk_bounds,
     decode_value,
     order_of,
-    page_bounds,
 )
 from asyncpq.format.writer_version import has_sound_binary_statistics
-from tests.corpus import DATA, requires_corpus
-from tests.unit.format_samples import SAMPLES, flat_leaf, metadata_of, sample, sample_metadata
+from tests.unit.format_samples import flat_leaf, sample_metadata
 
 GOOD_WRITER = "parquet-mr version 1.13.0 (build abc)"
 NO_STATISTICS = Statistics(None, None, None, None, None, None, None, None, None)
@@ -312,199 +305,3 @@ def test_all_null() -> None:
 def test_exactness(leaf: Leaf, flags: tuple[bool | None, bool | None], exact: tuple[bool, bool]) -> None:
     found, _ = bounds_of(leaf, b"aaaa", b"aaaa", is_min_value_exact=flags[0], is_max_value_exact=flags[1])
     assert (found.min_exact, found.max_exact) == exact
-
-
-# -- pages -------------------------------------------------------------------------------------------
-
-
-def index_of(
-    pages: list[tuple[bytes, bytes] | None],
-    order: BoundaryOrder = BoundaryOrder.UNORDERED,
-    null_counts: list[int] | None = None,
-    nan_counts: list[int] | None = None,
-) -> ColumnIndex:
-    return ColumnIndex(
-        [page is None for page in pages],
-        [page[0] if page else b"" for page in pages],
-        [page[1] if page else b"" for page in pages],
-        order,
-        null_counts,
-        nan_counts,
-    )
-
-
-def ints(*pages: tuple[int, int] | None) -> list[tuple[bytes, bytes] | None]:
-    return [None if page is None else (i32(page[0]), i32(page[1])) for page in pages]
-
-
-ASC, DESC, UNORDERED = BoundaryOrder.ASCENDING, BoundaryOrder.DESCENDING, BoundaryOrder.UNORDERED
-
-
-@pytest.mark.parametrize(
-    ("pages", "claimed", "confirmed"),
-    [
-        (ints((1, 5), (3, 7), (3, 9)), ASC, ASC),  # max[i] > min[i+1] is allowed
-        (ints((1, 5), None, (3, 7)), ASC, ASC),
-        (ints((1, 5), (0, 7)), ASC, UNORDERED),
-        (ints((1, 5), (2, 4)), ASC, UNORDERED),
-        (ints((5, 9), None, (1, 9), (1, 2)), DESC, DESC),
-        (ints((1, 2), (5, 9)), DESC, UNORDERED),
-        (ints((1, 2), (5, 9)), UNORDERED, UNORDERED),
-        (ints(None, None), ASC, ASC),
-    ],
-)
-def test_claimed_orders_are_checked(
-    pages: list[tuple[bytes, bytes] | None], claimed: BoundaryOrder, confirmed: BoundaryOrder
-) -> None:
-    counts = [10 if page is None else 1 for page in pages]
-    found = page_bounds(index_of(pages, claimed, counts), INT, Order.SIGNED, [10] * len(pages))
-    assert found.boundary_order is confirmed
-    assert found.is_sorted is (confirmed is not UNORDERED)
-    assert found.null_pages == [page is None for page in pages]
-    assert [low is None for low in found.mins] == found.null_pages
-
-
-def test_null_pages_without_null_counts_are_not_believed() -> None:
-    # parquet-mr writes such an index for a column without statistics, whatever its pages hold.
-    found = page_bounds(index_of([None, *ints((1, 2))], ASC), INT, Order.SIGNED, [10, 10])
-    assert (found.null_pages, found.mins, found.is_sorted) == ([False, False], [None, 1], False)
-
-
-@pytest.mark.parametrize(
-    ("index", "rows"),
-    [
-        pytest.param(index_of(ints((2, 1))), [10], id="min above max"),
-        pytest.param(index_of(ints((1, 2))), [10, 10], id="other numbers of pages"),
-        pytest.param(index_of(ints((1, 2)), null_counts=[11]), [10], id="more nulls than rows"),
-        pytest.param(index_of(ints((1, 2)), null_counts=[10]), [10], id="nothing but nulls, not marked"),
-        pytest.param(index_of([None], null_counts=[9]), [10], id="marked as nothing but nulls, has values"),
-        pytest.param(index_of([(b"123", b"1234")]), [10], id="a bound of three bytes"),
-    ],
-)
-def test_lying_column_indexes_prove_nothing(index: ColumnIndex, rows: list[int]) -> None:
-    with pytest.raises(CorruptIndexError):
-        page_bounds(index, INT, Order.SIGNED, rows)
-
-
-def test_null_pages_of_a_required_column_are_corrupt() -> None:
-    with pytest.raises(CorruptIndexError, match="required"):
-        page_bounds(index_of([None]), flat_leaf(pa.int32(), nullable=False), Order.SIGNED, [10])
-
-
-def test_a_page_with_a_nan_bound_has_no_bounds() -> None:
-    pages: list[tuple[bytes, bytes] | None] = [(f64(1), f64(2)), (f64(math.nan), f64(3)), (f64(0.0), f64(-0.0))]
-    found = page_bounds(index_of(pages, ASC, nan_counts=[0, 1, 0]), FLOAT, Order.FLOAT, [5, 5, 5])
-    assert (found.mins[:2], found.maxs[:2], found.is_sorted) == ([1.0, None], [2.0, None], False)
-    assert (str(found.mins[2]), str(found.maxs[2])) == ("-0.0", "0.0")
-    assert found.nan_counts == [0, 1, 0]
-
-
-@pytest.mark.parametrize(("order", "has_orders"), [(Order.UNDEFINED, True), (Order.SIGNED, False)])
-def test_without_an_order_only_counts_are_known(order: Order, has_orders: bool) -> None:
-    index = index_of([*ints((1, 2)), None], ASC, null_counts=[3, 10])
-    found = page_bounds(index, INT, order, [10, 10], has_column_orders=has_orders)
-    assert (found.mins, found.maxs, found.is_sorted) == ([None, None], [None, None], False)
-    assert (found.null_pages, found.null_counts) == ([False, True], [3, 10])
-
-
-# -- against the data --------------------------------------------------------------------------------
-
-
-def comparables(values: pa.Array, leaf: Leaf) -> list[Any]:
-    """The values as ``decode_value`` gives them; None for null."""
-    if leaf.logical_type is not None and leaf.logical_type.kind is LogicalKind.DECIMAL:
-        scale = leaf.logical_type.scale or 0
-        return [None if v is None else int(v.scaleb(scale)) for v in values.to_pylist()]
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if pa.types.is_temporal(values.type):
-        wide = pa.types.is_timestamp(values.type) or pa.types.is_time64(values.type)
-        return list(values.cast(pa.int64() if wide else pa.int32()).to_pylist())
-    return [v.encode() if isinstance(v, str) else v for v in values.to_pylist()]
-
-
-def assert_encloses(low: Any, high: Any, values: list[Any], context: object) -> None:
-    real = [value for value in values if value is not None and value == value]
-    if low is not None:
-        assert low <= min(real), context
-        assert high >= max(real), context
-    else:
-        assert high is None
-
-
-@pytest.mark.parametrize("name", [name for name in SAMPLES if name.startswith(("flat", "empty", "int96"))])
-def test_bounds_enclose_the_data(name: str) -> None:
-    data = sample(name)
-    metadata = metadata_of(data)
-    orders = metadata.column_orders
-    table = pq.read_table(pa.BufferReader(data))
-    bounded = 0
-    for group, leaf in itertools.product(metadata.row_groups, metadata.schema.leaves):
-        column = table.column(leaf.index).combine_chunks()
-        rows = comparables(column.slice(group.first_row, group.num_rows), leaf)
-        chunk = group.chunk(leaf.index)
-        order = order_of(leaf, orders[leaf.index] if orders else None)
-        found, reason = chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows)
-        assert reason is None
-        assert_encloses(found.min, found.max, rows, leaf.dotted)
-        if found.null_count is not None:
-            assert found.null_count == rows.count(None)
-            assert found.all_null == all(value is None for value in rows)
-        if found.min is not None and order is not Order.BYTES:
-            assert found.min in rows
-            assert found.max in rows
-        bounded += found.min is not None
-        if chunk.column_index_range is None or chunk.offset_index_range is None:
-            continue
-        index = decode_offset_index(data[slice(*chunk.offset_index_range)])
-        counts = index.row_counts(group.num_rows)
-        pages = page_bounds(decode_column_index(data[slice(*chunk.column_index_range)]), leaf, order, counts)
-        for page in range(index.num_pages):
-            start, stop = index.rows_of_page(page, group.num_rows)
-            assert_encloses(pages.mins[page], pages.maxs[page], rows[start:stop], leaf.dotted)
-            assert pages.null_pages[page] == all(value is None for value in rows[start:stop])
-            assert pages.null_counts is not None
-            assert pages.null_counts[page] == rows[start:stop].count(None)
-            assert (pages.mins[page] is None) == (pages.null_pages[page] or order is Order.UNDEFINED)
-        if leaf.dotted == "id":
-            assert pages.boundary_order is ASC
-    assert (bounded > 0) is (name not in ("flat_no_statistics", "empty"))
-
-
-@requires_corpus
-def test_total_orders_of_the_corpus() -> None:
-    metadata = metadata_of((DATA / "floating_orders_nan_count.parquet").read_bytes())
-    assert metadata.column_orders is not None
-    assert ColumnOrder.IEEE_754_TOTAL_ORDER in metadata.column_orders
-    table = pq.read_table(DATA / "floating_orders_nan_count.parquet")
-    with_counts = 0
-    for group, leaf in itertools.product(metadata.row_groups, metadata.schema.leaves):
-        order = order_of(leaf, metadata.column_orders[leaf.index])
-        found, _ = chunk_bounds(group.chunk(leaf.index), leaf, order, metadata.created_by, True, group.num_rows)
-        values = [None if v is None else float(v) for v in table.column(leaf.index).to_pylist()]
-        rows = values[group.first_row : group.first_row + group.num_rows]
-        assert_encloses(found.min, found.max, rows, (leaf.dotted, group.ordinal))
-        if found.nan_count is not None:
-            with_counts += 1
-            assert found.nan_count == sum(value is not None and math.isnan(value) for value in rows)
-    assert with_counts > 0
-
-
-@requires_corpus
-@pytest.mark.parametrize("name", ["int96_from_spark.parquet", "fixed_length_decimal_legacy.parquet"])
-def test_files_whose_bounds_must_not_be_used(name: str) -> None:
-    metadata = metadata_of((DATA / name).read_bytes())
-    orders = metadata.column_orders
-    for group, leaf in itertools.product(metadata.row_groups, metadata.schema.leaves):
-        order = order_of(leaf, orders[leaf.index] if orders else None)
-        found, _ = chunk_bounds(
-            group.chunk(leaf.index), leaf, order, metadata.created_by, orders is not None, group.num_rows
-        )
-        assert found.min is None
-
-
-def test_the_sample_has_what_the_comparison_needs() -> None:
-    table = pq.read_table(pa.BufferReader(sample("flat")))
-    assert pc.any(pc.is_nan(table["with_nan"])).as_py()
-    assert table["all_null"].null_count == table.num_rows
-    assert table["day"][0].as_py() == dt.date(2020, 1, 1)
