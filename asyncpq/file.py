@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.arguments import column_names, dictionary_names, row_numbers, whole_number
 from asyncpq.decoding.selection import counted, take_table
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.decoding.types import file_schema
@@ -187,8 +187,8 @@ class File(Unpicklable):
         Raises:
             QueryError: no key columns, lists of unequal lengths, or unknown columns.
         """
-        wanted, names = Keys(keys), _names(columns)
-        dictionaries = _dictionaries(read_dictionary)
+        wanted, names = Keys(keys), column_names(columns)
+        dictionaries = dictionary_names(read_dictionary)
         question = Question(
             columns=names,
             keys=wanted.columns(with_keys),
@@ -215,13 +215,13 @@ class File(Unpicklable):
             ObjectChangedError: the object is another version now.
         """
         total = self.num_rows
-        rows = _row_numbers(rows)
+        rows = row_numbers(rows)
         for row in rows:
             if not 0 <= row < total:
                 raise RowIndexError(f"row {row} is not in a file of {total} rows", url=self.url)
         distinct = sorted(set(rows))
-        dictionaries = _dictionaries(read_dictionary)
-        question = Question(columns=_names(columns), rows=distinct, positional=True, read_dictionary=dictionaries)
+        dictionaries = dictionary_names(read_dictionary)
+        question = Question(columns=column_names(columns), rows=distinct, positional=True, read_dictionary=dictionaries)
         _, table = await self._collect("take", question)
         if len(distinct) == len(rows) and all(left < right for left, right in itertools.pairwise(rows)):
             return table
@@ -251,14 +251,14 @@ class File(Unpicklable):
             columns, where, limit: as in :meth:`scan`.
             lookup: as ``keys`` of :meth:`lookup`, instead of ``where``.
         """
-        names = _names(columns)
+        names = column_names(columns)
         if lookup is not None:
             if where is not None:
                 raise InvalidOptionError("plan() takes where= or lookup=, not both")
             wanted = Keys(lookup)
             question = Question(columns=names, where=wanted.where, prune=wanted.prune)
         else:
-            question = Question(columns=names, where=self._where(where), limit=_count("limit", limit, 0))
+            question = Question(columns=names, where=self._where(where), limit=whole_number("limit", limit, 0))
         self._source.resources.check()
         preparation = self._prepare("plan", question)
         try:
@@ -298,12 +298,12 @@ class File(Unpicklable):
         read_dictionary: Sequence[str],
     ) -> Scan:
         question = Question(
-            columns=_names(columns),
+            columns=column_names(columns),
             where=self._where(where),
-            limit=_count("limit", limit, 0),
-            read_dictionary=_dictionaries(read_dictionary),
+            limit=whole_number("limit", limit, 0),
+            read_dictionary=dictionary_names(read_dictionary),
         )
-        size = _count("batch_size", batch_size, 1)
+        size = whole_number("batch_size", batch_size, 1)
         return Scan(self._prepare(name, question), batch_size=size or DEFAULT_BATCH_SIZE, limit=question.limit)
 
     def _adopt(self, version: FileVersion) -> None:
@@ -369,46 +369,6 @@ def _meant(schema: ParquetSchema, name: str) -> str | None:
     except QueryError as error:
         return error.hint
     return None
-
-
-def _names(columns: Any, argument: str = "columns") -> list[str | int] | None:
-    if columns is None:
-        return None
-    if isinstance(columns, str) or not isinstance(columns, Iterable):
-        raise InvalidOptionError(
-            f"{argument}={columns!r}: must be a list of names", hint="Write [...] around the name."
-        )
-    names = list(columns)
-    for name in names:
-        if not isinstance(name, (str, int)) or isinstance(name, bool):
-            raise InvalidOptionError(f"{argument}: {name!r} is neither a name nor an ordinal")
-    return names
-
-
-def _dictionaries(names: Any) -> tuple[str, ...]:
-    found = _names(names, "read_dictionary")
-    if found is None or not all(isinstance(name, str) for name in found):
-        raise InvalidOptionError(f"read_dictionary={names!r}: must be a list of names")
-    return tuple(str(name) for name in found)
-
-
-def _count(name: str, value: Any, least: int) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
-    return value
-
-
-def _row_numbers(rows: Any) -> list[int]:
-    """Row numbers as ints; Arrow and numpy arrays are taken as lists."""
-    if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
-        raise InvalidOptionError(f"rows={rows!r}: must be a list of row numbers")
-    values = rows.to_pylist() if isinstance(rows, (pa.Array, pa.ChunkedArray)) else list(rows)
-    if any(isinstance(row, bool) for row in values):
-        raise InvalidOptionError("rows must be whole numbers, not True or False")
-    try:
-        return [operator.index(row) for row in values]
-    except TypeError as error:
-        raise InvalidOptionError(f"rows must be whole numbers: {error}") from error
 
 
 def _table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +14,7 @@ import asyncpq
 from asyncpq.decoding.expression_engine import to_pyarrow
 from asyncpq.expressions import Constant, Expression
 from tests.predicates import expressions, oracle
+from tests.reads import ask
 from tests.tables import WriterOptions, tables, writer_options
 
 T = TypeVar("T")
@@ -33,21 +32,6 @@ REQUESTS = st.builds(
     late_materialization=st.sampled_from(["auto", "always", "never"]),
     max_requests=st.sampled_from([None, 1, 3]),
 )
-
-
-def ask(data: bytes, question: Callable[[asyncpq.File], Awaitable[T]], **options: Any) -> T:
-    """Put a file into fsspec's memory filesystem and ask it something."""
-    import fsspec
-
-    filesystem = fsspec.filesystem("memory")
-    filesystem.pipe_file("/property/file.parquet", data)
-
-    async def run() -> T:
-        async with asyncpq.Session(**options) as session:
-            file = await session.open_file("memory://property/file.parquet")
-            return await question(file)
-
-    return asyncio.run(run())
 
 
 def expected(data: bytes, expression: Expression | None) -> pa.Table:

@@ -1,0 +1,70 @@
+"""What callers pass to the verbs of files, checked before anything else is done."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from asyncpq.errors import InvalidOptionError
+
+
+def column_names(columns: Any, argument: str = "columns") -> list[str | int] | None:
+    """Names and ordinals of columns; None for all.
+
+    Raises:
+        InvalidOptionError: it is no list of such.
+    """
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise InvalidOptionError(
+            f"{argument}={columns!r}: must be a list of names", hint="Write [...] around the name."
+        )
+    names = list(columns)
+    for name in names:
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            raise InvalidOptionError(f"{argument}: {name!r} is neither a name nor an ordinal")
+    return names
+
+
+def dictionary_names(names: Any) -> tuple[str, ...]:
+    """Names of columns that are to come as dictionary arrays.
+
+    Raises:
+        InvalidOptionError: it is no list of names.
+    """
+    found = column_names(names, "read_dictionary")
+    if found is None or not all(isinstance(name, str) for name in found):
+        raise InvalidOptionError(f"read_dictionary={names!r}: must be a list of names")
+    return tuple(str(name) for name in found)
+
+
+def whole_number(name: str, value: Any, least: int) -> int | None:
+    """The argument ``name``, if it was given.
+
+    Raises:
+        InvalidOptionError: it is no whole number, or less than ``least``.
+    """
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
+    return value
+
+
+def row_numbers(rows: Any) -> list[int]:
+    """Row numbers as ints; Arrow and numpy arrays are taken as lists.
+
+    Raises:
+        InvalidOptionError: it is no list of whole numbers.
+    """
+    if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+        raise InvalidOptionError(f"rows={rows!r}: must be a list of row numbers")
+    values = rows.to_pylist() if isinstance(rows, (pa.Array, pa.ChunkedArray)) else list(rows)
+    if any(isinstance(row, bool) for row in values):
+        raise InvalidOptionError("rows must be whole numbers, not True or False")
+    try:
+        return [operator.index(row) for row in values]
+    except TypeError as error:
+        raise InvalidOptionError(f"rows must be whole numbers: {error}") from error
