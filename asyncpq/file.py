@@ -100,17 +100,13 @@ class File(Unpicklable):
         """
         self._source.resources.check()
         operation = self._source.resources.operation("refresh", self.url)
-        version = self._version
         context = RequestContext(operation.metrics)
         try:
             with operation:
                 async with self._source.resources.deadline(self.url):
                     operation.metrics.wait_begins()
                     try:
-                        await self._source.validate(version, context)
-                    except ObjectChangedError:
-                        await self._source.forget(version)
-                        version = await self._source.version(context)
+                        version = await self._source.present(self._version, context)
                     finally:
                         operation.metrics.wait_ends()
         finally:

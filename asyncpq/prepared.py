@@ -160,7 +160,7 @@ class Preparation:
         Raises:
             ObjectChangedError: it is another one, as far as the store can tell, and the question names rows.
         """
-        found = await self.source.version_anew(version, context)
+        found = await self.source.version(context)
         if self.question.positional and not found.validator.same_version(version.validator):
             raise ObjectChangedError("the object has another size or time now", url=version.url)
         return found

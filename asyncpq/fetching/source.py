@@ -10,7 +10,7 @@ from typing import NamedTuple
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey, version_digest
 from asyncpq.caching.single_flight import Flight
 from asyncpq.caching.tiers import Tiers
-from asyncpq.errors import AsyncpqError, FormatError, ObjectNotFoundError, UnsupportedStoreError
+from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError, ObjectNotFoundError, UnsupportedStoreError
 from asyncpq.fetching.version import Decryption, FileVersion
 from asyncpq.format.footer import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes
 from asyncpq.format.metadata import decode_file_metadata
@@ -91,7 +91,7 @@ class ObjectSource:
         pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
         if pointer is not None:
             version: FileVersion | None = self.resources.memory.get(self._version_key(pointer.validator))
-            if version is not None:
+            if version is not None and not self.is_expired(version):
                 self.handle.learn(version.validator)
                 self.check_guarantee()
                 context.metrics.cache_hits += 1
@@ -247,13 +247,6 @@ class ObjectSource:
             return False
         return time.monotonic() - version.observed_at >= self.policy.max_age_s
 
-    async def version_anew(self, version: FileVersion, context: RequestContext) -> FileVersion:
-        """What replaces ``version``, which has expired."""
-        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
-        if pointer is None or pointer.validated_at <= version.observed_at:  # else another read has replaced it
-            await self.forget(version)
-        return await self.version(context)
-
     def validated_by(self, result: RangeResult, version: FileVersion, sent: float) -> None:
         """A GET sent at ``sent`` was answered: unless age alone counts, this validates the version."""
         if result.validates and self.policy.kind != "ttl":
@@ -298,6 +291,18 @@ class ObjectSource:
         )
         if result.validates:
             self._point_to(version, sent)
+
+    async def present(self, version: FileVersion, context: RequestContext) -> FileVersion:
+        """The version that the object has now, by the store's word: ``version`` itself, or another."""
+        if version.can_validate:
+            try:
+                await self.validate(version, context)
+            except ObjectChangedError:
+                pass
+            else:
+                return version
+        await self.forget(version)
+        return await self.version(context)
 
     def merge(self, ranges: Iterable[tuple[int, int]], *, part_bytes: int) -> list[ByteRange]:
         """The GETs that bring ``ranges``, each of at most ``part_bytes`` (see :func:`coalesce`)."""
