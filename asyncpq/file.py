@@ -5,21 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.arguments import column_names, dictionary_names, row_numbers, whole_number
 from asyncpq.decoding.selection import counted, take_table
-from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.decoding.types import file_schema
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, ObjectChangedError, QueryError, RowIndexError
+from asyncpq.errors import InvalidOptionError, ObjectChangedError, RowIndexError
 from asyncpq.events import OperationName
 from asyncpq.expressions import Expression, parse_filters
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
-from asyncpq.format.schema import ParquetSchema
 from asyncpq.lookup import Keys
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import DEFAULT_BATCH_SIZE
@@ -210,12 +208,10 @@ class File(Unpicklable):
             RowIndexError: a number is negative or not less than ``num_rows``.
             ObjectChangedError: the object is another version now.
         """
-        total = self.num_rows
         rows = row_numbers(rows)
-        for row in rows:
-            if not 0 <= row < total:
-                raise RowIndexError(f"row {row} is not in a file of {total} rows", url=self.url)
         distinct = sorted(set(rows))
+        if distinct and distinct[0] < 0:
+            raise RowIndexError(f"row {distinct[0]} is not in a file of {self.num_rows} rows", url=self.url)
         dictionaries = dictionary_names(read_dictionary)
         question = Question(columns=column_names(columns), rows=distinct, positional=True, read_dictionary=dictionaries)
         _, table = await self._collect("take", question)
@@ -228,7 +224,7 @@ class File(Unpicklable):
 
     async def count(self, where: object = None) -> int:
         """How many rows match; without a predicate, from the footer."""
-        prepared, _ = await self._collect("count", Question(where=self._where(where), rows_only=True))
+        prepared, _ = await self._collect("count", Question(**_predicate(where), rows_only=True))
         return prepared.read.rows_matched
 
     async def plan(
@@ -254,7 +250,7 @@ class File(Unpicklable):
             wanted = Keys(lookup)
             question = Question(columns=names, where=wanted.where, prune=wanted.prune)
         else:
-            question = Question(columns=names, where=self._where(where), limit=whole_number("limit", limit, 0))
+            question = Question(columns=names, **_predicate(where), limit=whole_number("limit", limit, 0))
         self._source.resources.check()
         preparation = self._prepare("plan", question)
         try:
@@ -263,20 +259,7 @@ class File(Unpicklable):
                     prepared = await preparation.prepare(scan=lookup is None)
         finally:
             self.metrics = preparation.metrics
-        return describe(self._source, prepared, preparation.metrics, question, scan=lookup is None)
-
-    def _where(self, where: object) -> Expression | None:
-        """The predicate in whichever form it was given."""
-        if where is None:
-            return None
-        if isinstance(where, pc.Expression):
-            try:
-                return from_pyarrow(where, self.schema)
-            except ColumnNotFoundError as error:
-                if error.hint is None and error.column is not None:
-                    error.hint = _meant(self._version.metadata.schema, error.column)
-                raise error.locate(url=self.url) from error.__cause__
-        return parse_filters(where)
+        return describe(self._source, prepared, preparation.metrics, preparation.question, scan=lookup is None)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -295,7 +278,7 @@ class File(Unpicklable):
     ) -> Scan:
         question = Question(
             columns=column_names(columns),
-            where=self._where(where),
+            **_predicate(where),
             limit=whole_number("limit", limit, 0),
             read_dictionary=dictionary_names(read_dictionary),
         )
@@ -358,13 +341,18 @@ class File(Unpicklable):
         return tables
 
 
-def _meant(schema: ParquetSchema, name: str) -> str | None:
-    """Which column may have been meant by a name that the file lacks."""
-    try:
-        schema.projection(name)
-    except QueryError as error:
-        return error.hint
-    return None
+class _Predicate(TypedDict, total=False):
+    """What a :class:`Question` takes for a predicate."""
+
+    where: Expression
+    unbound: pc.Expression
+
+
+def _predicate(where: object) -> _Predicate:
+    """The predicate in whichever form it was given."""
+    if where is None:
+        return {}
+    return {"unbound": where} if isinstance(where, pc.Expression) else {"where": parse_filters(where)}
 
 
 def _table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

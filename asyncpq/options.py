@@ -147,7 +147,8 @@ class RetryOptions:
         backoff_base_s: before try n+1 a random time up to ``backoff_base_s * 2**n`` is waited.
         backoff_max_s: bound of one such wait.
         connect_timeout_s: time to connect (DNS, TCP and TLS).
-        first_byte_timeout_s: time from sending a request to its response head.
+        first_byte_timeout_s: time from sending a request to its response head; ``connect_timeout_s`` comes on top,
+            since a connection may have to be made first.
         stall_timeout_s: longest silence inside a response body.
         min_throughput_bytes_s: a body slower than this, averaged, is given up after
             ``stall_timeout_s`` and sent again.
@@ -407,11 +408,13 @@ class SessionOptions:
             "must be a str or None",
         )
 
-    def policy(self, url: str) -> CachePolicy:
-        """The policy for the object at ``url``: of the first pattern that it matches, else the default one."""
+    def policy(self, *urls: str) -> CachePolicy:
+        """The policy for an object that has these ``urls``: of the first pattern that one matches, else the default."""
         if isinstance(self.cache_policy, CachePolicy):
             return self.cache_policy
-        found = (policy for pattern, policy in self.cache_policy.items() if fnmatchcase(url, pattern))
+        found = (
+            policy for pattern, policy in self.cache_policy.items() if any(fnmatchcase(url, pattern) for url in urls)
+        )
         return next(found, _DEFAULT_POLICY)
 
 

@@ -40,6 +40,7 @@ class Pipeline:
         self._drained = asyncio.Event()
         self._started = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
+        self._ending: list[asyncio.Task[Any]] = []
         self._closed = False
 
     def start(self) -> None:
@@ -120,20 +121,26 @@ class Pipeline:
             self._drained.set()
 
     async def close(self) -> None:
-        """Cancel what runs, wait until it has ended, give the budget back. Idempotent."""
+        """Cancel what runs, wait until it has ended, give the budget back. Idempotent: a cancelled close can be
+        called again, and what it was to wait for gives its bytes back in any case."""
         self._closed = True
-        tasks: list[asyncio.Task[Any]] = [running.task for running in self._running]
-        if self._pump is not None:
-            tasks.append(self._pump)
-        for task in tasks:
-            task.cancel()
-        try:
-            if tasks:
-                await asyncio.wait(tasks)
-        finally:
-            for running in self._running:
-                self._resources.budget.release(running.size)
-            self._running.clear()
-        for task in tasks:
+        if self._pump is not None and self._pump not in self._ending:
+            self._end(self._pump, 0)
+        while self._running:
+            running = self._running.popleft()
+            self._end(running.task, running.size)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _end(self, task: asyncio.Task[Any], size: int) -> None:
+        def ended(task: asyncio.Task[Any]) -> None:
+            self._resources.budget.release(size)
             if not task.cancelled():
                 task.exception()  # the consumer has left: nobody else will look at it
+
+        self._ending.append(task)
+        if task.done():
+            ended(task)
+        else:
+            task.cancel()
+            task.add_done_callback(ended)

@@ -112,9 +112,9 @@ class Plan:
             lines.append(f"  pages in those row groups: {pruning.pages_kept} of {pruning.pages} {pages_by}")
         if self.requests or self.late:
             asked = f"{self.num_requests} request{'' if self.num_requests == 1 else 's'}, {self.num_bytes} bytes"
-            lines.append(f"  round 1 of {1 + self.late}: {asked}; {self.cached_bytes} bytes from caches")
+            lines.append(f"  round 1 of {1 + self.late}: {asked}; {self.cached_bytes} bytes from memory")
         else:
-            lines.append(f"  no requests: {self.cached_bytes} bytes from caches")
+            lines.append(f"  no requests: {self.cached_bytes} bytes from memory")
         for request in self.requests[:_SHOWN]:
             gap = request.stop - request.start - request.useful_bytes
             lines.append(
@@ -135,7 +135,7 @@ class Plan:
 
 
 def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, question: Question, *, scan: bool) -> Plan:
-    """What ``prepared`` would fetch now, given what the caches hold.
+    """What ``prepared`` would fetch now, given what memory holds; tiers on disk or elsewhere are not asked.
 
     Args:
         scan: it would be read unit by unit, as scans are; else in one round where it is small enough.

@@ -10,15 +10,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from asyncpq.decoding.filter import Filter, compile_filter
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.sources import QueryShape
+from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.decoding.types import dictionary_type, field_types, file_schema
 from asyncpq.errors import (
     AmbiguousColumnError,
     AsyncpqError,
+    ColumnNotFoundError,
+    FormatError,
     ObjectChangedError,
+    QueryError,
+    RowIndexError,
     UnsupportedFeatureError,
 )
 from asyncpq.events import Operation
@@ -28,7 +34,7 @@ from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import ParquetSchema, Projection
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.read import Read
+from asyncpq.read import Read, landed
 from asyncpq.storage.base import RequestContext
 
 if TYPE_CHECKING:
@@ -44,6 +50,7 @@ class Question(NamedTuple):
         columns: names of top-level fields, dotted paths inside them, or ordinals of fields; None for all.
         keys: names or paths of columns to return behind those, whether they are among them or not.
         where: the predicate, or None.
+        unbound: the predicate in pyarrow's terms, which each version's schema gives a meaning; or None.
         prune: a sharper predicate to prune by, implied by ``where``; or None.
         rows: row numbers of the file, sorted and distinct; or None.
         limit: rows wanted in file order, or None.
@@ -55,6 +62,7 @@ class Question(NamedTuple):
     columns: ColumnNames | None = None
     keys: Sequence[str] = ()
     where: Expression | None = None
+    unbound: pc.Expression | None = None
     prune: Expression | None = None
     rows: Sequence[int] | None = None
     limit: int | None = None
@@ -78,6 +86,10 @@ class Prepared:
     plan: ReadPlan
     shape: QueryShape
     read: Read
+
+
+class _OtherColumnsError(ObjectChangedError):
+    """The version that a read starts again with lacks columns that it began with."""
 
 
 class Preparation:
@@ -118,12 +130,14 @@ class Preparation:
         while True:
             try:
                 return await self._prepare(scan=scan)
+            except _OtherColumnsError:
+                raise  # what it has now is known, and current
             except ObjectChangedError as error:
                 await self.changed(error, restartable=True)
 
     async def _prepare(self, *, scan: bool) -> Prepared:
-        source, question, metrics = self.source, self.question, self.metrics
-        context = RequestContext(metrics, scan=scan)
+        source, metrics = self.source, self.metrics
+        context = RequestContext(metrics, scan=scan, guest=scan)
         if self.version is None:
             self.version = await source.version(context)
         elif source.is_expired(self.version):
@@ -131,25 +145,29 @@ class Preparation:
         version = self.version
         metrics.guarantee, metrics.store_path = str(source.handle.guarantee), source.handle.client
         try:
+            self._bind(version)
             resolved = self._resolved(version)
             shape = self._shape(version, resolved)
+            question = self.question
             rows = _row_group_rows(version, question.rows)
             query = Query(resolved.columns, self._where, self._prune, rows, question.limit, question.rows_only)
             plan = await plan_read(source, version, query, context.step("index", metrics.rounds + 1))
         except AsyncpqError as error:
+            if isinstance(error, (QueryError, FormatError)):
+                await self._ensure_current(version)  # the object's present version may well have that column or row
             raise error.locate(url=version.url) from error.__cause__
         self._adopt(version)
         size, memory = plan.num_bytes(), source.resources.memory.max_bytes
         data_context = context.step("data", metrics.rounds + 1)
         if 0 < memory < size * 16:
-            data_context.scan = True  # so large a count or take would push out what lookups use
+            data_context.guest = True  # so large a count or take would push out what lookups use
         read = Read(
             source,
             version,
             plan,
             shape,
             data_context,
-            admit=not data_context.scan or size < memory,
+            admit=not data_context.guest or size < memory,
             rows_only=question.rows_only,
         )
         return Prepared(version, plan, shape, read)
@@ -164,6 +182,33 @@ class Preparation:
         if self.question.positional and not found.validator.same_version(version.validator):
             raise ObjectChangedError("the object has another size or time now", url=version.url)
         return found
+
+    async def _ensure_current(self, version: FileVersion) -> None:
+        """Ask the store if the cache policy wants it asked before ``version`` is spoken of.
+
+        Raises:
+            ObjectChangedError: the object has another version now.
+        """
+        if not self.source.is_fresh(version):
+            context = RequestContext(self.metrics, round=self.metrics.rounds + 1)
+            validation = self.source.start_validation(version, context)
+            validation.join()
+            await landed(validation, self.metrics)
+
+    def _bind(self, version: FileVersion) -> None:
+        """Translate a predicate of pyarrow's: its literals are cast to the types of this version's columns."""
+        unbound, schema = self.question.unbound, version.metadata.schema
+        if unbound is None:
+            return
+        types = file_schema(version, schema.whole_fields, self.source.resources.options.read.extension_types)
+        try:
+            where = from_pyarrow(unbound, types)
+        except ColumnNotFoundError as error:
+            if error.hint is None and error.column is not None:
+                error.hint = _meant(schema, error.column)
+            raise
+        self.question = self.question._replace(where=where)
+        self._where = simplify(where)
 
     def _shape(self, version: FileVersion, resolved: Resolved) -> QueryShape:
         options = self.source.resources.options
@@ -192,8 +237,10 @@ class Preparation:
     def _check_types(self, schema: pa.Schema) -> None:
         """A read that starts again must still give the columns that were asked for."""
         if self._schema is not None and (self._schema.names, self._schema.types) != (schema.names, schema.types):
-            raise ObjectChangedError(
-                "the object was replaced during the read, and its columns have other types now",
+            was, now = ({field.name: field.type for field in some} for some in (self._schema, schema))
+            changed = [f"{name} is {now.get(name, 'gone')} now" for name, kind in was.items() if now.get(name) != kind]
+            raise _OtherColumnsError(
+                f"the object was replaced during the read, and has other columns: {', '.join(changed[:3])}",
                 url=self.source.handle.url,
                 hint="Call await file.refresh() and ask again.",
             )
@@ -308,10 +355,26 @@ def _dictionary_fields(version: FileVersion, names: Sequence[str]) -> frozenset[
     return frozenset(fields)
 
 
+def _meant(schema: ParquetSchema, name: str) -> str | None:
+    """Which column may have been meant by a name that the file lacks."""
+    try:
+        schema.projection(name)
+    except QueryError as error:
+        return error.hint
+    return None
+
+
 def _row_group_rows(version: FileVersion, rows: Sequence[int] | None) -> Mapping[int, RowRanges] | None:
-    """File row numbers (sorted, distinct, in the file), by row group."""
+    """File row numbers (sorted, distinct, not negative), by row group.
+
+    Raises:
+        RowIndexError: the file has fewer rows.
+    """
     if rows is None:
         return None
+    total = version.metadata.num_rows
+    if rows and rows[-1] >= total:
+        raise RowIndexError(f"row {rows[bisect_left(rows, total)]} is not in a file of {total} rows")
     groups = version.metadata.row_groups
     first_rows = version.derived(("first rows",), lambda: [group.first_row for group in groups], 40 * len(groups))
     num_rows = groups[-1].first_row + groups[-1].num_rows if groups else 0

@@ -16,13 +16,25 @@ from asyncpq.decoding.row_group import Allowance, Matched, RowGroupReader
 from asyncpq.decoding.sources import QueryShape
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.fetching.indexes import learn_locations
-from asyncpq.fetching.parts import fetch_parts
+from asyncpq.fetching.parts import Parts, discard_parts, fetch_parts, share_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
+from asyncpq.metrics import ReadMetrics
 from asyncpq.planning.read_plan import Item, Piece, ReadPlan, RowGroupPlan, Unit
 from asyncpq.storage.base import RequestContext
 
 _INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
+
+
+async def landed(validation: Flight[None] | None, metrics: ReadMetrics) -> None:
+    """Wait for a validation that was joined, if there is one."""
+    if validation is not None:
+        metrics.wait_begins()
+        try:
+            await validation.wait()
+        finally:
+            metrics.wait_ends()
+            validation.leave()
 
 
 class Fetched(NamedTuple):
@@ -31,13 +43,15 @@ class Fetched(NamedTuple):
     Attributes:
         keys: of the items.
         values: bytes, or what the cache had decoded already.
+        parts: where they came from.
     """
 
     keys: list[ContentKey]
     values: list[bytes | Dictionary | LeafArray | PackedPage]
+    parts: Parts
 
 
-NOTHING = Fetched([], [])
+NOTHING = Fetched([], [], Parts({}))
 
 
 class Read:
@@ -107,7 +121,7 @@ class Read:
         """Bytes of ``items``, all misses of all caches in one round."""
         context = self.context
         keys = [self.version.key(item.kind, item.start, item.stop) for item in items]
-        data, asked = await fetch_parts(
+        parts = await fetch_parts(
             self._source,
             self.version,
             keys,
@@ -115,10 +129,9 @@ class Read:
             admit=self._admit,
             decoded=self._use_decoded,
         )
-        if asked:
-            self.current = True
-            self._new.update(asked)
-        return Fetched(keys, [data[key] for key in keys])
+        self.current |= parts.validated
+        self._new.update(parts.asked)
+        return Fetched(keys, [parts.data[key] for key in keys], parts)
 
     async def run(self, unit: Unit) -> list[pa.Table]:
         """Fetch and decode one unit; units of one row group in order."""
@@ -139,12 +152,19 @@ class Read:
         try:
             tables = await self._decode(unit, fetched)
         except AsyncpqError as error:
+            self._discard(error, fetched)
             raise error.locate(url=self.version.url) from error.__cause__
         finally:
             self.context.metrics.decode_s += time.perf_counter() - started
-            await self._landed(validation)
+            await landed(validation, self.context.metrics)
         self.current = True
+        share_parts(self._source, self.version, fetched.parts, admit=self._admit)
         return tables
+
+    def _discard(self, error: AsyncpqError, fetched: Fetched) -> None:
+        """The next read shall see for itself whether the object, or what came of it, is damaged."""
+        if isinstance(error, CorruptFileError):
+            discard_parts(self._source, self.version, fetched.keys)
 
     def _start_validation(self) -> Flight[None] | None:
         if self.current or self._source.is_fresh(self.version):
@@ -156,17 +176,8 @@ class Read:
 
     async def ensure_current(self) -> None:
         """For reads that have no unit: ask the store if the cache policy wants it asked."""
-        await self._landed(self._start_validation())
+        await landed(self._start_validation(), self.context.metrics)
         self.current = True
-
-    async def _landed(self, validation: Flight[None] | None) -> None:
-        if validation is not None:
-            self.context.metrics.wait_begins()
-            try:
-                await validation.wait()
-            finally:
-                self.context.metrics.wait_ends()
-                validation.leave()
 
     async def _decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
         resources = self._source.resources
@@ -184,7 +195,13 @@ class Read:
         asked = time.perf_counter()
         rest = await self.fetch(items, self.context.round + 1) if items else NOTHING
         self.context.metrics.decode_s -= time.perf_counter() - asked  # that was no decoding
-        return await resources.in_thread(lambda: self._emit_all(matches, late, rest))
+        try:
+            tables = await resources.in_thread(lambda: self._emit_all(matches, late, rest))
+        except AsyncpqError as error:
+            self._discard(error, rest)
+            raise
+        share_parts(self._source, self.version, rest.parts, admit=self._admit)
+        return tables
 
     def _expected_bytes(self, unit: Unit, fetched: Fetched) -> int:
         """How much a unit decodes to, at most."""
@@ -211,7 +228,7 @@ class Read:
 
     def _match_all(self, unit: Unit, fetched: Fetched) -> list[tuple[Piece, RowGroupReader, Matched]]:
         matches: list[tuple[Piece, RowGroupReader, Matched]] = []
-        arrived = zip(*fetched, strict=True)
+        arrived = zip(fetched.keys, fetched.values, strict=True)
         limit = self._shape.limits.max_decoded_bytes
         allowance = Allowance(limit)
         for piece in unit.pieces:
@@ -229,7 +246,7 @@ class Read:
         self, matches: Sequence[tuple[Piece, RowGroupReader, Matched]], late: Sequence[Sequence[Item]], rest: Fetched
     ) -> list[pa.Table]:
         tables: list[pa.Table] = []
-        arrived = zip(*rest, strict=True)
+        arrived = zip(rest.keys, rest.values, strict=True)
         for (piece, reader, matched), items in zip(matches, late, strict=True):
             self._add(reader, items, arrived)
             self.rows_matched += matched.num_rows
@@ -258,7 +275,7 @@ class Read:
         """Cache a decoded page."""
         key = self._page_keys.get((row_group, leaf, array.first_row))
         if key is not None:
-            self._source.resources.memory.put(key, array, array.weight, scan=self.context.scan)
+            self._source.resources.memory.put(key, array, array.weight, scan=self.context.guest)
 
     def _keep_part(self, start: int, stop: int, part: bytes | Dictionary) -> None:
         """Cache a page, or a decoded dictionary, of a chunk that came whole."""
@@ -277,9 +294,9 @@ class Read:
                 made = reader.add_dictionary(item, value)
                 if made is None:
                     if self._admit:
-                        self._source.resources.memory.put(key, value, len(value), scan=self.context.scan)
+                        self._source.resources.memory.put(key, value, len(value), scan=self.context.guest)
                 elif self._shape.limits.verify_crc and self._use_decoded:
-                    self._source.resources.memory.put(key, made, made.weight, scan=self.context.scan)
+                    self._source.resources.memory.put(key, made, made.weight, scan=self.context.guest)
             elif isinstance(value, (LeafArray, PackedPage)):
                 reader.add_decoded(item, value)
             elif isinstance(value, bytes):

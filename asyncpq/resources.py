@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -12,7 +11,11 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, TypeVar
 
+from cachetools import LRUCache
+
+from asyncpq.caching.keys import PointerKey
 from asyncpq.caching.memory import MemoryCache
+from asyncpq.caching.namespace import storage_namespace
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import CacheTier, Tiers
 from asyncpq.errors import DeadlineExceededError, UsageError
@@ -24,6 +27,8 @@ from asyncpq.storage.registry import open_store
 from asyncpq.storage.urls import options_for, split_url
 
 T = TypeVar("T")
+
+_MAX_OUTDATED = 4096
 
 
 class ByteBudget:
@@ -137,7 +142,10 @@ class Resources:
         self.tail_sizes = TailSizes(options.requests.tail_bytes)
         self.budget = ByteBudget(options.limits.in_flight_bytes)
         self.flights = SingleFlight()
+        # digest of the validator that an object was seen not to have any more
+        self.outdated: LRUCache[PointerKey, bytes] = LRUCache(_MAX_OUTDATED)
         self._stores: dict[str, Store] = {}
+        self._namespaces: dict[str, str] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._closers: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -241,7 +249,8 @@ class Resources:
                 limits=StoreLimits(limits.max_connections, limits.max_connections - limits.lookup_connections),
             )
             self._stores[protocol] = store
-        return store, self.options.cache_namespace or _namespace(protocol, options)
+            self._namespaces[protocol] = self.options.cache_namespace or storage_namespace(protocol, options)
+        return store, self._namespaces[protocol]
 
     def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
         """Read through ``wrap(store)`` whatever has the protocol of ``url`` and is opened from now on."""
@@ -291,9 +300,3 @@ class Deadline:
                 url=self._url,
                 hint="Raise RetryOptions.read_timeout_s if the store is slow.",
             ) from timeout
-
-
-def _namespace(protocol: str, options: Mapping[str, Any]) -> str:
-    """Names who reads: whoever configures other credentials or another endpoint shares nothing."""
-    canonical = repr(sorted((name, repr(value)) for name, value in options.items()))
-    return f"{protocol}:{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"

@@ -13,7 +13,6 @@ from typing import Any, Self
 from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.shared import SharedCache
-from asyncpq.caching.tiers import CacheTier
 from asyncpq.decoding.encrypted import FileDecryption
 from asyncpq.errors import InvalidOptionError, ObjectChangedError
 from asyncpq.events import Event
@@ -55,11 +54,13 @@ class Session(Unpicklable):
             :class:`asyncpq.SharedCacheOptions`. Needs ``pip install 'asyncpq[valkey]'``.
         cache_policy: how long cached bytes may be served unasked: ``asyncpq.etag(max_age_s)``,
             ``asyncpq.ttl(max_age_s)`` or ``asyncpq.immutable()``; or for each url pattern, as in
-            :mod:`fnmatch`, its own: the first that matches counts.
+            :mod:`fnmatch`, its own: the first that matches counts. It may match the url as given, or the
+            path of a local file.
         negative_ttl_s: how long opening an object that was not there fails without asking the store again; kept
             in memory only. 0: it is always asked.
         cache_namespace: sessions share cached bytes only within one namespace; by default it is made
-            from the storage options, credentials included.
+            from the storage options and the identity of the credentials. One that is given is shared by all
+            who give it, whatever their credentials are.
         on_event: called in the session's event loop with each :class:`asyncpq.RequestEnded` and
             :class:`asyncpq.ReadEnded`. It must not block; what it raises is logged, and harms no read.
         requests, retry, limits, read: see :mod:`asyncpq.options`.
@@ -111,9 +112,10 @@ class Session(Unpicklable):
         if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
             raise InvalidOptionError("on_event: must be a function, and not a coroutine's")
         self._disk = None if options.disk_cache is None else DiskCache(options.disk_cache)
-        tiers: list[CacheTier] = [] if self._disk is None else [self._disk]
+        tiers: list[DiskCache | SharedCache] = [] if self._disk is None else [self._disk]
         if options.shared_cache is not None:
             tiers.append(SharedCache(options.shared_cache))
+        self._tiers = tuple(tiers)
         self._resources = Resources(options, storage_options or {}, memory=memory_cache, tiers=tiers, on_event=on_event)
 
     def __repr__(self) -> str:
@@ -153,6 +155,13 @@ class Session(Unpicklable):
         """To look at, to clear, or to share with another session."""
         return self._resources.memory
 
+    def cache_counters(self) -> dict[str, dict[str, int]]:
+        """What ``"disk"`` and ``"shared"``, where the session has them, have counted until now.
+
+        Of each ``hits``, ``misses``, ``errors``, ``skipped`` and ``evictions``; see docs/usage.md, "Caches".
+        """
+        return {tier.name: tier.counters() for tier in self._tiers}
+
     async def open_file(self, url: str | os.PathLike[str], *, decryption_properties: object | None = None) -> File:
         """Open a Parquet object: its footer is fetched, with one GET where the store allows, unless cached.
 
@@ -179,9 +188,12 @@ class Session(Unpicklable):
                 store, namespace = resources.store(text)
                 handle = await store.open_object(text)
                 try:
-                    reader = await store.credential_identity(text)
-                    owner = "" if decryption is None else f":{secrets.token_hex(16)}"  # shares nothing with anyone
-                    source = ObjectSource(resources, handle, f"{namespace}:{reader}{owner}", decryption)
+                    if resources.options.cache_namespace is None:  # else the caller says who shares
+                        namespace = f"{namespace}:{await store.credential_identity(text)}"
+                    if decryption is not None:
+                        namespace = f"{namespace}:{secrets.token_hex(16)}"  # shares nothing with anyone
+                    policy = resources.options.policy(handle.url, shown)
+                    source = ObjectSource(resources, handle, namespace, policy, decryption)
                     version = await _present_version(source, metrics)
                 except BaseException:
                     await handle.close()

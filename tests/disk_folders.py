@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from asyncpq.caching import entry_folder
 from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.eviction import BLOCK_BYTES, blocks
 from asyncpq.caching.keys import ContentKey, PointerKey
@@ -21,11 +28,23 @@ class DiskStorage:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._patch = pytest.MonkeyPatch()
 
     async def open(self) -> CacheTier:
         cache = new_cache(self.folder)
         await cache.open()
         return cache
+
+    async def set_writable(self, writable: bool) -> bool:
+        """As if it were mounted to be read only."""
+        if writable:
+            self._patch.undo()
+        else:
+            writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+            failing(self._patch, "open", errno.EROFS, lambda path, flags, *rest: flags & writes)
+            for name in ("unlink", "rename", "mkdir", "utime"):
+                failing(self._patch, name, errno.EROFS, lambda *arguments: True)
+        return True
 
     async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
         paths = entry_files(self.folder)
@@ -57,3 +76,33 @@ def held_bytes(folder: Path) -> int:
         except FileNotFoundError:
             continue
     return total * BLOCK_BYTES
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, name: str, code: int, when: Callable[..., bool]) -> None:
+    """Have ``os.<name>`` fail with ``code`` where ``when`` says so of its arguments."""
+    real = getattr(os, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if when(*arguments):
+            raise OSError(code, os.strerror(code))
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(os, name, call)
+
+
+class Hung:
+    """Writes to the folder hang, once ``begun`` until ``go_on``; ``after``: what they write is there by then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, after: bool = False) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.writes = 0
+        write_many = entry_folder.EntryFolder.write_many
+
+        def write(folder: entry_folder.EntryFolder, values: Any) -> entry_folder.Outcome:
+            self.writes += 1
+            outcome = write_many(folder, values) if after else None
+            self.begun.set()
+            self.go_on.wait(60)
+            return outcome or write_many(folder, values)
+
+        monkeypatch.setattr(entry_folder.EntryFolder, "write_many", write)

@@ -7,7 +7,6 @@ object by its place, and leads to the validator that was current when it was las
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -54,6 +53,11 @@ class PointerKey(NamedTuple):
     namespace: str
     identity: str
 
+    @property
+    def weight(self) -> int:
+        """Approximate bytes it holds."""
+        return 200 + len(self.namespace) + len(self.identity)
+
     def encode(self) -> bytes:
         """32 bytes for tiers outside this process; no content key has the same."""
         return _digest_texts(b"asyncpq pointer key\0", self.namespace, self.identity).digest()
@@ -66,12 +70,16 @@ class Pointer:
     Attributes:
         validator: what the object had.
         validated_at: when a request was sent whose answer said so; minus infinity if that is not known.
-        told_at: when the tiers outside this process were last told.
     """
 
     validator: Validator
     validated_at: float
-    told_at: float = -math.inf
+
+    @property
+    def weight(self) -> int:
+        """Approximate bytes it holds."""
+        texts = (self.validator.etag, self.validator.last_modified, self.validator.version)
+        return 400 + sum([len(text) for text in texts if text is not None])
 
 
 def version_digest(namespace: str, identity: str, validator: Validator) -> bytes:

@@ -15,7 +15,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from asyncpq.caching.backoff import Backoff
+from asyncpq.caching.backoff import Attempt, Backoff
+from asyncpq.caching.counters import TierCounters
 from asyncpq.caching.entry import HEADER_BYTES, EntryCodec, decode_pointer, encode_pointer
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
 from asyncpq.caching.patience import Patience
@@ -36,13 +37,8 @@ _WRITTEN = struct.Struct("<Q")  # the server's clock when a pointer was written,
 T = TypeVar("T")
 
 
-class SharedCache:
+class SharedCache(TierCounters):
     """A :class:`~asyncpq.caching.tiers.CacheTier` on a Valkey or Redis server. Belongs to one event loop.
-
-    Attributes:
-        hits, misses: entries that were asked for, pointers included.
-        errors: exchanges that broke off (no connection, no reply in time), and commands that the server refused.
-        skipped: calls that were not made, since the server had failed not long before.
 
     Raises:
         InvalidOptionError: the url cannot be used, or valkey-py is not installed.
@@ -51,6 +47,7 @@ class SharedCache:
     name: Final = "shared"
 
     def __init__(self, options: SharedCacheOptions) -> None:
+        super().__init__()
         try:
             from asyncpq.caching.valkey_connections import ValkeyConnections
         except ImportError as error:
@@ -70,17 +67,12 @@ class SharedCache:
         self._prefix = options.prefix.encode()
         self._ttl_ms = max(1, round(options.ttl_s * 1000))
         self._backoff = Backoff(failures=1, first_s=options.retry_after_s, longest_s=options.retry_after_s)
-        self._probing = False  # after a failure one call goes first, and the others if it succeeds
         # Writing must not keep reading waiting
         self._writers = asyncio.Semaphore(max(1, options.max_connections // 2))
         self._running: set[asyncio.Timeout] = set()
         self._none_running = asyncio.Event()
         self._owner: tuple[asyncio.AbstractEventLoop, int] | None = None
         self._closed = False
-        self.hits = 0
-        self.misses = 0
-        self.errors = 0
-        self.skipped = 0
 
     # -- entries ----------------------------------------------------------------------------------
 
@@ -222,11 +214,10 @@ class SharedCache:
         owner = (loop, os.getpid())
         if self._owner is None:
             self._owner = owner
-        probes = self._backoff.failing
-        if self._closed or self._owner != owner or (probes and (self._probing or not self._backoff.ready)):
+        attempt = None if self._closed or self._owner != owner else self._backoff.begin()
+        if attempt is None:
             self.skipped += 1
             return None
-        self._probing |= probes
         allowed_s = self._options.timeout_s + size / self._options.min_throughput_bytes_s
         timeout = asyncio.timeout(None)
         try:
@@ -243,30 +234,28 @@ class SharedCache:
                         self._none_running.set()
         except OSError as error:
             if not self._closed:
-                self._failed(error)
+                self._failed(attempt, error)
             return None
+        else:
+            if attempt.succeeded():
+                _log.info("the shared cache answers again")
+            return result
         finally:
-            if probes:
-                self._probing = False
-        if self._backoff.failing:
-            _log.info("the shared cache answers again")
-        self._backoff.succeeded()
-        return result
+            attempt.withdrawn()
 
     async def _write(self, talk: Callable[[Wire], Awaitable[None]], size: int) -> None:
         async with self._writers:
             await self._exchange(talk, size)
 
-    def _failed(self, error: OSError) -> None:
+    def _failed(self, attempt: Attempt, error: OSError) -> None:
         self.errors += 1
-        if not self._backoff.failing:
+        if attempt.failed():
             # nothing of the error's text: it may name what the url says
             _log.warning(
                 "the shared cache failed (%s) and is left alone for %s s",
                 type(error).__name__,
                 self._options.retry_after_s,
             )
-        self._backoff.failed()
 
     async def close(self) -> None:
         """Break off what is under way, and close all connections. Idempotent."""

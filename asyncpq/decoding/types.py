@@ -85,11 +85,11 @@ def projected_field(version: FileVersion, projection: Projection, allowed_extens
     if len(projection.leaves) == field.leaf_stop - field.first_leaf:
         return whole.arrow
 
-    def make() -> pa.Field:
+    def make() -> _Part:
         file = schema_file(version.metadata, [field], whole.arrow_schema)
         leaves = [leaf - field.first_leaf for leaf in projection.leaves]
         try:
-            return read_schema_of(file, leaves).field(0)
+            return _Part(read_schema_of(file, leaves).field(0), _FIELD_WEIGHT)
         except FormatError as error:  # the whole column was understood
             raise UnsupportedFeatureError(
                 f"pyarrow has no type for this part of the column: {error.message}",
@@ -98,22 +98,32 @@ def projected_field(version: FileVersion, projection: Projection, allowed_extens
                 hint="Ask for the whole column.",
             ) from error.__cause__
 
-    return version.derived(("projected field", projection, allowed_extensions), make, weight=_FIELD_WEIGHT)
+    return version.recent(("projected field", projection, allowed_extensions), make).arrow
+
+
+class _Part(NamedTuple):
+    """A field cut to some of its leaves, and its weight in bytes."""
+
+    arrow: pa.Field
+    weight: int
 
 
 def file_schema(
     version: FileVersion, projections: Sequence[Projection], allowed_extensions: frozenset[str]
 ) -> pa.Schema:
-    """The Arrow schema of a table of these columns, with the file's key-value metadata."""
+    """The Arrow schema of a table of these columns, with the file's key-value metadata.
+
+    That of the whole file is kept with the version; others are as many as questions, and kept with those.
+    """
 
     def make() -> pa.Schema:
         field_types(version, [projection.field for projection in projections], allowed_extensions)  # all at once
         fields = [projected_field(version, projection, allowed_extensions) for projection in projections]
         return pa.schema(fields, metadata=_metadata(version))
 
-    return version.derived(
-        ("schema", tuple(projections), allowed_extensions), make, weight=_FIELD_WEIGHT * len(projections)
-    )
+    if projections is not version.metadata.schema.whole_fields:
+        return make()
+    return version.derived(("schema", allowed_extensions), make, weight=_FIELD_WEIGHT * len(projections))
 
 
 def field_template(

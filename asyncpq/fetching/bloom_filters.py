@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from asyncpq.caching.keys import ContentKey
 from asyncpq.errors import FormatError
 from asyncpq.expressions import Expression
-from asyncpq.fetching.parts import fetch_parts
+from asyncpq.fetching.parts import fetch_parts, share_parts
 from asyncpq.fetching.source import ObjectSource, Tail
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Leaf
@@ -161,8 +161,9 @@ class RowGroupFilters:
         keys = {part: version.key("bloom_filter", *part) for _, _, parts in wanted for part in parts}
         metrics = context.metrics
         step = context.step("bloom", metrics.rounds + 1)
-        data, asked = await fetch_parts(source, version, list(keys.values()), step)
-        sent = set(asked)
+        found = await fetch_parts(source, version, list(keys.values()), step)
+        data, sent = found.data, set(found.asked)
+        good = True
         for filter_, column, parts in wanted:
             fetched = any(keys[part] in sent for part in parts)
             try:
@@ -170,7 +171,10 @@ class RowGroupFilters:
             except FormatError as error:
                 filter_.reason = f"{error.message}; the bloom filter is not used"
                 metrics.fall_back(f"{column}: {filter_.reason}")
+                good = False
             source.resources.memory.put(_kept(version, filter_.start), filter_, filter_.weight)
+        if good:
+            share_parts(source, version, found)
 
     def _tail_start(self) -> int:
         tail: Tail | None = self._source.resources.memory.get(self._version.key("tail", 0, 0))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from asyncpq.caching.keys import ContentKey, PartKind
 from asyncpq.errors import FormatError
-from asyncpq.fetching.parts import fetch_parts
+from asyncpq.fetching.parts import fetch_parts, share_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.metadata import ColumnChunk, Encoding
@@ -196,8 +196,8 @@ async def _fetch(
     context: RequestContext,
 ) -> None:
     keys = list(dict.fromkeys(key for _, key, _ in missing))
-    data, _ = await fetch_parts(source, version, keys, context.step("index", context.round))
-    memory = source.resources.memory
+    parts = await fetch_parts(source, version, keys, context.step("index", context.round))
+    data, memory, good = parts.data, source.resources.memory, True
     # locations come first: bounds are counted against them
     for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):
         place = (request.row_group, request.leaf)
@@ -214,8 +214,11 @@ async def _fetch(
             reason = f"{_name(version, request)}: {error.message}; the index is not used"
             context.metrics.fall_back(reason)
             memory.put(key, Unusable(reason), len(reason))
+            good = False
         else:
             memory.put(key, parsed, parsed.weight)
+    if good:
+        share_parts(source, version, parts)
 
 
 def _offset_index(data: bytes, chunk: ColumnChunk, num_rows: int) -> OffsetIndex:

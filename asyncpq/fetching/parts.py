@@ -4,16 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from asyncpq.caching.keys import ContentKey
 from asyncpq.caching.single_flight import Flight, landing
+from asyncpq.caching.tiers import Tiers
 from asyncpq.fetching.source import ObjectSource, Tail, undated
 from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.coalesce import ByteRange, cut
-from asyncpq.storage.base import RequestContext
+from asyncpq.storage.base import RangeResult, RequestContext
+
+
+class _Group(NamedTuple):
+    """What one GET, or several of its parts, brought."""
+
+    data: dict[ContentKey, bytes]
+    validated: bool
+
+
+class Parts(NamedTuple):
+    """What was found.
+
+    Attributes:
+        data: for each key its bytes, or what memory holds decoded.
+        asked: the keys that the store was asked for.
+        validated: the store said with them that the version is the object's present one.
+        fetched: those of them that this call, no other, had fetched.
+        from_tail: keys whose bytes came with the object's first GET.
+    """
+
+    data: dict[ContentKey, Any]
+    asked: Collection[ContentKey] = ()
+    validated: bool = False
+    fetched: Collection[ContentKey] = ()
+    from_tail: Collection[ContentKey] = ()
 
 
 async def fetch_parts(
@@ -24,75 +50,82 @@ async def fetch_parts(
     *,
     admit: bool = True,
     decoded: bool = False,
-) -> tuple[dict[ContentKey, Any], Collection[ContentKey]]:
+) -> Parts:
     """The bytes of each key: from memory, a running fetch, another tier, or the store.
 
-    Misses of one call are coalesced and sent at once.
+    Misses of one call are coalesced and sent at once. Memory keeps pages at once; whoever finds out whether
+    the parts are good calls :func:`share_parts` or :func:`discard_parts`.
 
     Args:
         keys: distinct parts of ``version``.
         context: whose requests they are.
-        admit: keep pages that the store had to send in memory and tiers. Parts of other kinds are always put
-            into the tiers, and in memory by the caller, once they are parsed.
+        admit: keep pages in memory.
         decoded: what memory holds decoded, or parsed, is given so; else such a part is fetched again.
-
-    Returns:
-        The bytes, and the keys that the store was asked for (which validated the version).
 
     Raises:
         ObjectChangedError: the object has another version now.
         StoreError: the store failed.
     """
-    resources = source.resources
     metrics = context.metrics
     found: dict[ContentKey, Any] = {}
     missing: list[ContentKey] = []
-    for key, value in zip(keys, resources.memory.get_many(keys, scan=context.scan), strict=True):
+    for key, value in zip(keys, source.resources.memory.get_many(keys, scan=context.guest), strict=True):
         if value is None or not (decoded or isinstance(value, bytes)):
             missing.append(key)
         else:
             found[key] = value
-    if missing:
-        missing = await _near(source, version, missing, found, context, admit)
-    metrics.cache_hits += len(found)
     if not missing:
-        return found, ()
-    metrics.cache_misses += len(missing)
-    await _fly(source, version, missing, found, context, admit)
-    return found, missing
-
-
-async def _near(
-    source: ObjectSource,
-    version: FileVersion,
-    missing: list[ContentKey],
-    found: dict[ContentKey, Any],
-    context: RequestContext,
-    admit: bool,
-) -> list[ContentKey]:
-    """What neither the object's tail nor a tier outside this process has; the rest is put into ``found``."""
-    resources = source.resources
-    tiers = source.tiers_of(version)
-    tail: Tail | None = resources.memory.get(version.key("tail", 0, 0), scan=context.scan)
-    if tail is not None:
-        inside = tail.cut_out(missing)
-        if inside:
-            found.update(inside)
-            missing = [key for key in missing if key not in inside]
-            if tiers is not None:
-                tiers.put_many(_lasting(inside, admit))
-                _keep_pages(source, inside, context)  # or they would be put there with every read
-    if missing and tiers is not None:
-        context.metrics.wait_begins()
-        try:
-            lower, hits = await tiers.get_many(missing)
-        finally:
-            context.metrics.wait_ends()
-        context.metrics.count_hits(hits)
+        metrics.cache_hits += len(found)
+        return Parts(found)
+    inside: dict[ContentKey, bytes] = {}
+    lower: dict[ContentKey, bytes] = {}
+    tail: Tail | None = source.resources.memory.get(version.key("tail", 0, 0), scan=context.guest)
+    if tail is not None and (inside := tail.cut_out(missing)):
+        found.update(inside)
+        missing = [key for key in missing if key not in inside]
+        if source.tiers_of(version) is not None:
+            _keep_pages(source, inside, context)  # or the tiers would be told of them with every read
+    if missing and (tiers := source.tiers_of(version)) is not None:
+        lower = await _from_tiers(tiers, missing, context)
         found.update(lower)
         _keep_pages(source, lower, context)
         missing = [key for key in missing if key not in lower]
-    return missing
+    metrics.cache_hits += len(found)
+    metrics.cache_misses += len(missing)
+    fetched, validated = await _fly(source, version, missing, found, context, admit) if missing else ((), False)
+    return Parts(found, missing, validated, fetched, inside)
+
+
+def share_parts(source: ObjectSource, version: FileVersion, parts: Parts, *, admit: bool = True) -> None:
+    """Tell the tiers outside this process of parts that turned out to be good.
+
+    Args:
+        admit: of pages, too.
+    """
+    if parts.fetched or parts.from_tail:
+        tiers = source.tiers_of(version)
+        if tiers is not None:
+            new = [key for some in (parts.fetched, parts.from_tail) for key in some if key.kind != "part"]
+            tiers.put_many({key: parts.data[key] for key in new if admit or key.kind != "page"})
+
+
+def discard_parts(source: ObjectSource, version: FileVersion, keys: Iterable[ContentKey]) -> None:
+    """What memory holds of these parts turned out to be damaged, perhaps on its way here."""
+    memory = source.resources.memory
+    memory.discard(version.key("tail", 0, 0))
+    for key in keys:
+        memory.discard(key)
+
+
+async def _from_tiers(tiers: Tiers, missing: Sequence[ContentKey], context: RequestContext) -> dict[ContentKey, bytes]:
+    context.metrics.wait_begins()
+    try:
+        found, hits = await tiers.get_many(missing)
+    finally:
+        context.metrics.wait_ends()
+    context.metrics.count_hits(hits)
+    # a checksum says that an entry is what was put there, not that it was the right bytes
+    return {key: value for key, value in found.items() if len(value) == key.stop - key.start}
 
 
 async def _fly(
@@ -102,10 +135,15 @@ async def _fly(
     found: dict[ContentKey, Any],
     context: RequestContext,
     admit: bool,
-) -> None:
-    """Join running flights, start the others, wait for all; fills ``found``."""
+) -> tuple[list[ContentKey], bool]:
+    """Join running flights, start the others, wait for all; fills ``found``.
+
+    Returns:
+        The keys of those it started, and whether any of all validated the version.
+    """
+    validated = False
     flights = source.resources.flights
-    joined: dict[int, tuple[Flight[dict[ContentKey, bytes]], list[ContentKey]]] = {}
+    joined: dict[int, tuple[Flight[_Group], list[ContentKey]]] = {}
     rest: list[ContentKey] = []
     for key in missing:
         flight = flights.get(key)
@@ -126,13 +164,15 @@ async def _fly(
         await landing([flight for flight, _ in joined.values()])
         for flight, members in joined.values():
             if flight.task.done():  # all are, unless one has failed, which raises here
-                data = await flight.wait()
+                group = await flight.wait()
+                validated |= group.validated
                 for key in members:
-                    found[key] = data[key]
+                    found[key] = group.data[key]
     finally:
         context.metrics.wait_ends()
         for flight, _ in joined.values():
             flight.leave()
+    return rest, validated
 
 
 def _groups(source: ObjectSource, keys: list[ContentKey]) -> list[list[ContentKey]]:
@@ -159,43 +199,41 @@ def _start(key: ContentKey) -> int:
 
 async def _fetch_group(
     source: ObjectSource, version: FileVersion, members: Sequence[ContentKey], context: RequestContext, admit: bool
-) -> dict[ContentKey, bytes]:
+) -> _Group:
     start = members[0].start
     stop = members[0].stop if len(members) == 1 else max([key.stop for key in members])
     if stop - start <= source.resources.options.requests.part_bytes:
         sent = time.monotonic()
         result = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
         source.validated_by(result, version, sent)
-        data = result.data
+        data, validated = result.data, result.validates
     else:
-        data = await _get_in_parts(source, version, start, stop, context)
+        data, validated = await _get_in_parts(source, version, start, stop, context)
     if len(members) == 1:
         parts = {members[0]: data}
     else:
         parts = {key: data[key.start - start : key.stop - start] for key in members}
     if admit:
         _keep_pages(source, parts, context)
-    tiers = source.tiers_of(version)
-    if tiers is not None:
-        tiers.put_many(_lasting(parts, admit))
-    return parts
+    return _Group(parts, validated)
 
 
 async def _get_in_parts(
     source: ObjectSource, version: FileVersion, start: int, stop: int, context: RequestContext
-) -> bytes:
-    """Many bytes of ``version`` from the store, in parts side by side."""
+) -> tuple[bytes, bool]:
+    """Many bytes of ``version`` from the store, in parts side by side; and whether that validated the version."""
 
-    async def get(part: ByteRange) -> bytes:
+    async def get(part: ByteRange) -> RangeResult:
         sent = time.monotonic()
         result = await source.handle.fetch_range(*part, context=context, pin=version.validator)
         source.validated_by(result, version, sent)
-        return result.data
+        return result
 
     parts = cut(ByteRange(start, stop), source.resources.options.requests.part_bytes)
     tasks = [asyncio.ensure_future(get(part)) for part in parts]
     try:
-        return b"".join(await asyncio.gather(*tasks))
+        results = await asyncio.gather(*tasks)
+        return b"".join([result.data for result in results]), any(result.validates for result in results)
     finally:
         for task in tasks:
             task.cancel()
@@ -207,9 +245,4 @@ def _keep_pages(source: ObjectSource, parts: dict[ContentKey, bytes], context: R
     put = source.resources.memory.put
     for key, value in parts.items():
         if key.kind == "page":
-            put(key, value, len(value), scan=context.scan)
-
-
-def _lasting(parts: dict[ContentKey, bytes], admit: bool) -> dict[ContentKey, bytes]:
-    """What tiers outside this process are to keep."""
-    return {key: value for key, value in parts.items() if key.kind != "part" and (admit or key.kind != "page")}
+            put(key, value, len(value), scan=context.guest)

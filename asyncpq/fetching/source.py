@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey, version_digest
 from asyncpq.caching.single_flight import Flight
@@ -14,6 +15,7 @@ from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError, Object
 from asyncpq.fetching.version import Decryption, FileVersion
 from asyncpq.format.footer import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes
 from asyncpq.format.metadata import decode_file_metadata
+from asyncpq.options import CachePolicy
 from asyncpq.planning.coalesce import ByteRange, coalesce
 from asyncpq.resources import Resources, TailSizes
 from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator
@@ -48,14 +50,17 @@ class ObjectSource:
         resources: of the session.
         handle: the store's handle on the object.
         namespace: who reads, for cache keys.
-        decryption: keys of the file, where the caller gave some.
-
-    Attributes:
         policy: how long what is cached of it may be served unasked.
+        decryption: keys of the file, where the caller gave some.
     """
 
     def __init__(
-        self, resources: Resources, handle: StoredObject, namespace: str, decryption: Decryption | None = None
+        self,
+        resources: Resources,
+        handle: StoredObject,
+        namespace: str,
+        policy: CachePolicy,
+        decryption: Decryption | None = None,
     ) -> None:
         self.resources = resources
         self.handle = handle
@@ -63,9 +68,11 @@ class ObjectSource:
         self._decryption = decryption
         # what is read with a user's own keys is nobody else's
         self._tiers = resources.tiers if resources.tiers and decryption is None else None
-        self.policy = resources.options.policy(handle.url)
+        self.policy = policy
         self._pointer_key = PointerKey(namespace, handle.identity)
         self._missing_key = ("missing", self._pointer_key)
+        self._own_pointer: Pointer | None = None
+        self._told_at = -math.inf  # when the tiers outside this process were last told of it
 
     # -- versions ---------------------------------------------------------------------------------
 
@@ -88,7 +95,7 @@ class ObjectSource:
 
         A footer found through a pointer is used at once: the read's first GET validates it.
         """
-        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
+        pointer = self._pointer()
         if pointer is not None:
             version: FileVersion | None = self.resources.memory.get(self._version_key(pointer.validator))
             if version is not None and not self.is_expired(version):
@@ -96,11 +103,15 @@ class ObjectSource:
                 self.check_guarantee()
                 context.metrics.cache_hits += 1
                 return version
+        return await self._shared("version", self._load_version, context)
+
+    async def _shared(
+        self, name: str, load: Callable[[RequestContext], Coroutine[Any, Any, FileVersion]], context: RequestContext
+    ) -> FileVersion:
+        """What ``load`` gives, once for all reads that want it now."""
         context.metrics.wait_begins()
         try:
-            return await self.resources.flights.run(
-                ("version", self._pointer_key), lambda: self._load_version(undated(context))
-            )
+            return await self.resources.flights.run((name, self._pointer_key), lambda: load(undated(context)))
         finally:
             context.metrics.wait_ends()
 
@@ -114,24 +125,37 @@ class ObjectSource:
         if version is not None:
             context.metrics.cache_hits += 1
             return version
+        return await self._load_from_store(context)
+
+    async def _load_from_store(self, context: RequestContext) -> FileVersion:
+        memory, negative_ttl_s = self.resources.memory, self.resources.options.negative_ttl_s
         context.metrics.cache_misses += 1
         sent = time.monotonic()
         try:
             version = await self._fetch_version(context)
         except ObjectNotFoundError as error:
             if negative_ttl_s:
-                memory.put(self._missing_key, Missing(type(error), error.message, error.hint, sent), 300)
+                missing = Missing(type(error), error.message, error.hint, sent)
+                memory.put(self._missing_key, missing, self._pointer_key.weight + 300)
             raise
         memory.discard(self._missing_key)
         return version
 
     async def _version_from_tiers(self, context: RequestContext) -> FileVersion | None:
-        """What the pointer of a tier outside this process leads to, if its footer is there as well."""
-        if self._tiers is None or (pointer := await self._tiers.get_pointer(self._pointer_key)) is None:
+        """What the pointer, if need be that of a tier outside this process, leads to, if its footer is there as well.
+
+        What this session has seen to be gone is not brought back by a tier that was not told.
+        """
+        tiers, asked = self._tiers, time.monotonic()
+        known = self._pointer()
+        pointer = known if known is not None or tiers is None else await tiers.get_pointer(self._pointer_key)
+        if tiers is None or pointer is None:
             return None
         validator = pointer.validator
+        if self._is_outdated(validator):
+            return None
         key = ContentKey(version_digest(self._namespace, self.handle.identity, validator), "footer", 0, 0)
-        entries, hits = await self._tiers.get_many([key])
+        entries, hits = await tiers.get_many([key])
         if key not in entries:
             return None
         data = entries[key]
@@ -141,12 +165,13 @@ class ObjectSource:
             found = self._decoder().next(data, validator.size - len(data), validator.size)
             if isinstance(found, NeedBytes):
                 return None
-            version = await self._decode_version(found, data, validator, pointer.validated_at)
+            version = await self._decode_version(found, data, validator, asked)
         except AsyncpqError:
             return None  # the store has the last word on what is wrong with the file
         context.metrics.count_hits(hits)
         self.keep(version)
-        self.resources.memory.put(self._pointer_key, pointer, 300)
+        if known is None:
+            self._keep_pointer(pointer)
         return version
 
     def _version_key(self, validator: Validator) -> tuple[str, PointerKey, bytes]:
@@ -221,9 +246,12 @@ class ObjectSource:
 
     async def forget(self, version: FileVersion) -> None:
         """The object is not ``version`` any more: drop the pointers that say so, in every tier."""
-        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
+        pointer = self._pointer()
+        if version.can_validate:
+            self.resources.outdated[self._pointer_key] = version.validator.digest()
         if pointer is not None and not pointer.validator.same_version(version.validator):
             return  # another read has seen the new version already
+        self._own_pointer = None
         self.resources.memory.discard(self._pointer_key)
         self.resources.memory.discard(self._missing_key)  # older than what this read was told
         if self._tiers is not None:
@@ -235,7 +263,7 @@ class ObjectSource:
         """Whether the cache policy lets ``version`` be served without asking the store."""
         if self.policy.kind == "immutable" or not version.can_validate:
             return True  # what cannot be validated expires instead
-        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
+        pointer = self._pointer()
         if pointer is None or not pointer.validator.same_version(version.validator):
             return False
         return time.monotonic() - pointer.validated_at < self.policy.max_age_s
@@ -254,19 +282,37 @@ class ObjectSource:
 
     def _point_to(self, version: FileVersion, sent: float) -> None:
         """``version`` was the object's at ``sent``."""
-        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
+        pointer = self._pointer()
         if pointer is None or not pointer.validator.same_version(version.validator):
             if pointer is not None and sent <= pointer.validated_at:
                 return  # what is known is newer
             pointer = Pointer(version.validator, sent)
-            self.resources.memory.put(self._pointer_key, pointer, 300)
+            self._keep_pointer(pointer)
+            if self._is_outdated(version.validator):
+                del self.resources.outdated[self._pointer_key]  # it is back
         elif sent > pointer.validated_at:
             pointer.validated_at = sent
         tiers = self.tiers_of(version)
         # not with every GET: half the age that others allow it is soon enough for them
-        if tiers is not None and sent - pointer.told_at >= max(1.0, self.policy.max_age_s / 2):
-            pointer.told_at = sent
+        if tiers is not None and sent - self._told_at >= max(1.0, self.policy.max_age_s / 2):
+            self._told_at = sent
             tiers.put_pointer(self._pointer_key, pointer)
+
+    def _pointer(self) -> Pointer | None:
+        """What was last seen: by all handles together, or by this one where memory does not keep it."""
+        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
+        own = self._own_pointer
+        if pointer is None and own is not None and not self._is_outdated(own.validator):
+            return own
+        return pointer
+
+    def _is_outdated(self, validator: Validator) -> bool:
+        """Whether this session has seen that the object has it no more."""
+        return bool(self.resources.outdated.get(self._pointer_key) == validator.digest())
+
+    def _keep_pointer(self, pointer: Pointer) -> None:
+        self._own_pointer = pointer
+        self.resources.memory.put(self._pointer_key, pointer, self._pointer_key.weight + pointer.weight)
 
     def tiers_of(self, version: FileVersion) -> Tiers | None:
         """The tiers that may hold parts of ``version``: others must be able to tell it from the next one."""
@@ -302,7 +348,7 @@ class ObjectSource:
             else:
                 return version
         await self.forget(version)
-        return await self.version(context)
+        return await self._load_from_store(context)  # not shared: what was asked before is no answer
 
     def merge(self, ranges: Iterable[tuple[int, int]], *, part_bytes: int) -> list[ByteRange]:
         """The GETs that bring ``ranges``, each of at most ``part_bytes`` (see :func:`coalesce`)."""
@@ -318,7 +364,7 @@ class ObjectSource:
 
 def undated(context: RequestContext) -> RequestContext:
     """For flights: they serve several reads, and carry the deadline of none."""
-    return RequestContext(context.metrics, None, context.scan, context.round, context.purpose)
+    return RequestContext(context.metrics, None, context.scan, context.round, context.purpose, context.guest)
 
 
 def _needed_tail(version: FileVersion) -> int:

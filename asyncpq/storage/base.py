@@ -96,6 +96,7 @@ class RequestContext:
         scan: True for scans, which leave some connections to lookups.
         round: dependency step, for the request log.
         purpose: what the request is for.
+        guest: what it brings must not push out of memory what lookups use.
     """
 
     metrics: ReadMetrics
@@ -103,10 +104,11 @@ class RequestContext:
     scan: bool = False
     round: int = 1
     purpose: Purpose = "data"
+    guest: bool = False
 
     def step(self, purpose: Purpose, round_: int) -> RequestContext:
         """The same read, another purpose and round."""
-        return RequestContext(self.metrics, self.deadline, self.scan, round_, purpose)
+        return RequestContext(self.metrics, self.deadline, self.scan, round_, purpose, self.guest)
 
 
 class StoredObject(Protocol):

@@ -114,7 +114,8 @@ class _Opened:
 class LocalObject(Unpicklable):
     """One open file. See :class:`asyncpq.storage.base.StoredObject`.
 
-    A scan stays with the file it began with, even if its name means another one by now or nothing.
+    A scan stays with the file it began with, even if its name means another one by now or nothing; what it
+    gets then validates nothing, so a scan that has yet to give out rows is told by its validation.
     Other reads notice that, as they would with an object store: with a pin they raise
     ObjectChangedError; a tail without one opens the file anew.
     """

@@ -292,6 +292,8 @@ class _Reception(Watch):
 
 def _wrong_length(data: bytes, length: int, request: RangeRequest) -> Exception:
     what = f"the response body has {len(data)} bytes instead of {length}"
+    if len(data) == length:
+        what = f"the response body of {length} bytes is not ended"
     if len(data) <= length:
         return RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))
     return InvalidResponseError(f"{what} or more", url=request.url, byte_range=request.byte_range)

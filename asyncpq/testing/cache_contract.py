@@ -38,6 +38,9 @@ class TierStorage(Protocol):
     async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
         """Replace each stored entry by ``change(entry)``; returns how many there were."""
 
+    async def set_writable(self, writable: bool) -> bool:
+        """Have it refuse every change from now on, and still be read; or take them again. False: it cannot do so."""
+
 
 async def check_round_trip(storage: TierStorage) -> None:
     """What was put is found, in another process too."""
@@ -148,6 +151,20 @@ async def check_newer_pointer(storage: TierStorage) -> None:
         assert found.validated_at >= now - _OLDER_S
 
 
+async def check_older_pointer(storage: TierStorage) -> None:
+    """An earlier validation does not replace a later one, whoever made it."""
+    now = time.monotonic()
+    async with _opened(storage) as tier, _opened(storage) as other:
+        await tier.put_pointer(_POINTER_KEY, Pointer(Validator(2, '"new"'), now))
+        for writer in (tier, other):
+            for validated_at in (now - 50, -math.inf):
+                await writer.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"old"'), validated_at))
+                found = await tier.get_pointer(_POINTER_KEY)
+                assert found is not None
+                assert found.validator == Validator(2, '"new"')
+                assert found.validated_at >= now - _OLDER_S
+
+
 async def check_drop_pointer(storage: TierStorage) -> None:
     """A dropped pointer is gone for all; contents stay; dropping what is not there is nothing."""
     (key,) = _keys(1)
@@ -199,6 +216,34 @@ async def check_cancellation(storage: TierStorage) -> None:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             assert await tier.get_many(keys) == [b"value"] * len(keys)
+
+
+async def check_unwritable(storage: TierStorage) -> None:
+    """What cannot be changed still reads, for whoever was there and whoever comes, and nothing raises."""
+    kept, other_key = _keys(2)
+    pointer_key = _POINTER_KEY._replace(identity="another")
+    async with _opened(storage) as tier:
+        await tier.put_many({kept: b"value"})
+        await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"a"'), time.monotonic()))
+        if not await storage.set_writable(False):
+            return
+        try:
+            async with _opened(storage) as later:
+                for reader in (tier, later):
+                    for _ in range(6):  # until it is left alone, and then
+                        await reader.put_many({other_key: b"other", kept: b"value"})
+                        await reader.put_pointer(pointer_key, Pointer(Validator(2, '"b"'), time.monotonic()))
+                        await reader.drop_pointer(pointer_key)
+                        assert await reader.get_many([kept, other_key]) == [b"value", None]
+                        assert await reader.get_pointer(pointer_key) is None
+                        found = await reader.get_pointer(_POINTER_KEY)
+                        assert found is not None
+                        assert found.validator == Validator(1, '"a"')
+        finally:
+            await storage.set_writable(True)
+    async with _opened(storage) as afterwards:
+        await afterwards.put_many({other_key: b"other"})
+        assert await afterwards.get_many([kept, other_key]) == [b"value", b"other"]
 
 
 async def check_closing(storage: TierStorage) -> None:
@@ -265,9 +310,11 @@ CACHE_TIER_CHECKS: tuple[Callable[[TierStorage], Awaitable[None]], ...] = (
     check_put_again,
     check_pointers,
     check_newer_pointer,
+    check_older_pointer,
     check_drop_pointer,
     check_concurrent_use,
     check_cancellation,
+    check_unwritable,
     check_closing,
     check_damage,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from asyncpq.errors import InvalidOptionError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
@@ -12,6 +14,8 @@ class Fault:
     A fault applies to the requests that match ``method``, ``path`` and ``ranged``; the first
     ``after`` of them are answered well, the next ``times`` badly, the rest well again. The first
     fault of a server's list that applies to a request is the only one.
+
+    Raises InvalidOptionError where a field goes without the one that it needs.
 
     Attributes:
         method: "GET" or "HEAD"; None for any.
@@ -91,6 +95,22 @@ class Fault:
     keep_modified: bool = False
     delete: bool = False
     delete_after: bool = False
+
+    def __post_init__(self) -> None:
+        """
+        Raises:
+            InvalidOptionError: it would do nothing of what it says.
+        """
+        if self.etag not in (None, "none", "weak", "other"):
+            raise InvalidOptionError(f'etag={self.etag!r}: must be "none", "weak" or "other"')
+        if self.status is not None and self.status not in range(100, 600):
+            raise InvalidOptionError(f"status={self.status!r}: must be an HTTP status")
+        if self.truncate is not None and self.truncate < 0:
+            raise InvalidOptionError(f"truncate={self.truncate!r}: must be a number of bytes")
+        if self.status is None and (self.retry_after_s is not None or self.code != "InternalError"):
+            raise InvalidOptionError("code and retry_after_s go with a status")
+        if self.reset and self.truncate is None:
+            raise InvalidOptionError("reset goes with truncate", hint="Fault(truncate=0, reset=True) resets at once.")
 
     def matches(self, method: str, path: str, ranged: bool) -> bool:
         """Whether it concerns requests that look like this."""

@@ -145,6 +145,22 @@ async def test_namespaces_share_nothing(server: ObjectServer, tmp_path: Path) ->
     assert other == cold
 
 
+async def test_a_namespace_is_shared_by_all_credentials(server: ObjectServer, tmp_path: Path) -> None:
+    """Who gives one says who shares; without it, whoever has other credentials shares nothing."""
+    for namespace, expected in (("team", True), (None, False)):
+        requests = []
+        for key in ("one", "two"):
+            session = asyncpq.Session(
+                {**server.storage_options, "key": key}, disk_cache=tmp_path / "cache", cache_namespace=namespace
+            )
+            before = len(server.log)
+            async with session, await session.open_file("s3://bucket/a.parquet") as file:
+                assert (await file.lookup({"id": 7}, COLUMNS)).num_rows == 1
+            requests.append(len(server.log) - before)
+        assert requests[0] > 0
+        assert (requests[1] == 0) == expected
+
+
 async def test_an_object_without_a_validator_is_not_kept_there(server: ObjectServer, tmp_path: Path) -> None:
     """Of the next version nobody could tell it."""
     server.faults = lambda request: asyncpq.testing.Fault(headers={"ETag": None, "Last-Modified": None})
@@ -228,3 +244,100 @@ async def test_age_alone_counts_with_ttl(server: ObjectServer, monkeypatch: pyte
             before = len(server.log)
             await file.lookup({"id": 39_000}, COLUMNS)
             assert len(server.log) - before == expected
+
+
+async def test_a_page_damaged_on_its_way_is_not_kept(server: ObjectServer, tmp_path: Path) -> None:
+    """The read that meets it fails; the next one asks the store, in this process and in others."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table(), sink, write_page_index=True, write_page_checksum=True, compression="none")
+    data = bytes(sink.getvalue())
+    damaged = bytearray(data)
+    damaged[data.index(b"user 999") if b"user 999" in data else 5000] ^= 1
+    for at in range(2000, 60_000, 500):
+        damaged[at] ^= 0xFF
+    good = server.put("bucket/a.parquet", data)
+    for small in (asyncpq.RequestOptions(tail_bytes=16 * 1024), asyncpq.RequestOptions()):
+        folder = tmp_path / f"{small.tail_bytes}"
+        asked = Asked(server, folder, cache_policy=asyncpq.immutable(), requests=small)
+        server.put("bucket/a.parquet", bytes(damaged), etag=good.etag)
+        options = asked.options
+        async with asyncpq.Session(server.storage_options, **options) as session:
+            file = await session.open_file("s3://bucket/a.parquet")
+            with pytest.raises(asyncpq.CorruptFileError):
+                await file.read(COLUMNS, where=col("id") < 5000)
+            server.put("bucket/a.parquet", data, etag=good.etag)
+            expected = table().slice(0, 5000).select(COLUMNS)
+            assert await file.read(COLUMNS, where=col("id") < 5000) == expected
+        async with asyncpq.Session(server.storage_options, **options) as session:
+            file = await session.open_file("s3://bucket/a.parquet")
+            assert await file.read(COLUMNS, where=col("id") < 5000) == expected
+
+
+async def test_a_tier_that_cannot_be_written_brings_nothing_back(
+    server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pointer to a version that is gone stays; this session knows better."""
+    asked = Asked(server, tmp_path / "cache", cache_policy=asyncpq.etag(0))
+    await asked.lookup(23_456)
+    server.put("bucket/a.parquet", parquet(table(5)))
+
+    async def nothing(*_: object) -> None: ...
+
+    for name in ("drop_pointer", "put_pointer", "put_many"):
+        monkeypatch.setattr(f"asyncpq.caching.disk.DiskCache.{name}", nothing)
+    for _ in range(2):
+        found, _ = await asked.lookup(23_456)
+        assert found == table(5).slice(23_456, 1).select(COLUMNS)
+
+
+async def test_refresh_has_the_stores_word(server: ObjectServer) -> None:
+    """Also where another handle has seen a newer version, and the policy would not ask."""
+    async with asyncpq.Session(server.storage_options, cache_policy=asyncpq.immutable()) as session:
+        one, two = [await session.open_file("s3://bucket/a.parquet") for _ in range(2)]
+        server.put("bucket/a.parquet", parquet(table(5)))
+        await two.refresh()
+        server.put("bucket/a.parquet", parquet(table(6)))
+        version = await one.refresh()
+        assert version.etag == server.objects["bucket/a.parquet"].etag
+        assert await one.take([23_456]) == table(6).take([23_456])
+
+
+async def test_without_memory_a_young_version_is_not_asked_about(server: ObjectServer, tmp_path: Path) -> None:
+    """The handle itself knows when the object was last seen."""
+    asked = Asked(server, tmp_path / "cache", memory_cache_bytes=0)
+    await asked.lookup(7)  # closing waits until the disk has it
+    before = len(server.log)
+    async with asyncpq.Session(server.storage_options, **asked.options) as session:
+        file = await session.open_file("s3://bucket/a.parquet")
+        for _ in range(3):
+            assert await file.lookup({"id": 7}, COLUMNS) == table().slice(7, 1).select(COLUMNS)
+    assert len(server.log) == before
+
+
+async def test_counters_by_tier(server: ObjectServer, tmp_path: Path) -> None:
+    asked = Asked(server, tmp_path / "cache", cache_policy=asyncpq.immutable())
+    await asked.lookup(23_456)
+    async with asyncpq.Session(server.storage_options, **asked.options) as session:
+        assert session.cache_counters() == {"disk": {"hits": 0, "misses": 0, "errors": 0, "skipped": 0, "evictions": 0}}
+        file = await session.open_file("s3://bucket/a.parquet")
+        await file.lookup({"id": 23_456}, COLUMNS)
+        counters = session.cache_counters()["disk"]
+        assert counters["hits"] == session.metrics.disk_hits + 1, "and the pointer"
+        assert counters["errors"] == counters["skipped"] == 0
+    async with asyncpq.Session() as session:
+        assert session.cache_counters() == {}
+
+
+async def test_other_columns_in_its_place_are_found_once(server: ObjectServer) -> None:
+    """The read ends with one look at what is there now, which stays known."""
+    async with asyncpq.Session(server.storage_options, cache_policy=asyncpq.etag(0)) as session:
+        file = await session.open_file("s3://bucket/a.parquet")
+        await file.lookup({"id": 7})
+        server.put("bucket/a.parquet", parquet(table().rename_columns(["id", "user", "cost"])))
+        before = len(server.log)
+        with pytest.raises(asyncpq.ObjectChangedError, match="price is gone now"):
+            await file.lookup({"id": 7})
+        assert [request.status for request in server.log[before:]] == [412, 206]
+        assert (await (await session.open_file("s3://bucket/a.parquet")).lookup({"id": 7})).column_names[2] == "cost"
+        await file.refresh()
+        assert (await file.lookup({"id": 7})).column_names == ["id", "user", "cost"]

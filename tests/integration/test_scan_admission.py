@@ -15,7 +15,7 @@ from asyncpq import col
 from asyncpq.testing import ObjectServer, RecordingCache
 
 ROWS = 40_000
-BUDGET_BYTES = 1 << 20
+BUDGET_BYTES = 3 << 19
 KEYS = range(0, ROWS, 700)  # of 58 pages
 
 

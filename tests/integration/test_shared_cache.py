@@ -71,6 +71,11 @@ class Storage:
             self._server.admin.mset({key: change(value) for key, value in stored.items()})
         return len(stored)
 
+    async def set_writable(self, writable: bool) -> bool:
+        """A server that asks for replicas, and has none, refuses every command that writes."""
+        self._server.admin.config_set("min-replicas-to-write", 0 if writable else 1)
+        return True
+
 
 @pytest.mark.parametrize("secret", [None, b"secret"], ids=["checksum", "hmac"])
 @pytest.mark.parametrize("check", CACHE_TIER_CHECKS, ids=lambda check: check.__name__)
@@ -91,7 +96,8 @@ async def test_urls(form: str, server: ValkeyServer, options: SharedCacheOptions
     cache = SharedCache(replace(options, url=url))
     await cache.put_many({KEY: b"value"})
     assert await cache.get_many([KEY, OTHER]) == [b"value", None]
-    assert (cache.hits, cache.misses, cache.errors, cache.skipped) == (1, 1, 0, 0)
+    assert await cache.get_pointer(POINTER_KEY) is None
+    assert cache.counters() == {"hits": 1, "misses": 2, "errors": 0, "skipped": 0, "evictions": 0}
     await cache.close()
 
 

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.registry import _registry
 
+import asyncpq
 from asyncpq.errors import ObjectChangedError, ObjectNotFoundError, StoreError, ThrottledError
 from asyncpq.storage.base import Guarantee, Store, Validator
 from asyncpq.storage.fsspec import FsspecStore
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
 DATA = random.Random(4).randbytes(10_000)
+
+
+def parquet(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="none", use_dictionary=False)
+    return sink.getvalue()
 
 
 class Bucket:
@@ -135,6 +145,19 @@ async def test_a_replaced_object(store: Store, bucket: Bucket, versioned: bool) 
     with pytest.raises(ObjectChangedError, match="generation"):
         await stored.fetch_range(0, 9, context=new_context().step("validate", 1), pin=pin)
     assert (await stored.fetch_tail(9, context=new_context())).data == DATA[::-1][-9:]
+
+
+async def test_a_session_does_not_stay_with_an_old_generation(bucket: Bucket) -> None:
+    """It is there to be read, but that says nothing of the object's present version."""
+    bucket.versioned = True
+    old, new = (pa.table({"id": range(10_000), "tag": [tag] * 10_000}) for tag in (1, 2))
+    bucket.put(parquet(old))
+    requests = asyncpq.RequestOptions(tail_bytes=4096)
+    async with asyncpq.Session({"version_aware": True}, cache_policy=asyncpq.etag(0), requests=requests) as session:
+        file = await session.open_file("gs://bucket/key")
+        bucket.put(parquet(new))
+        assert await file.lookup({"id": 7}) == new.slice(7, 1)
+        assert await file.read() == new
 
 
 async def test_replaced_between_info_and_read(store: Store, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,15 @@ async def test_records_what_the_metrics_count(path: str, operation: str) -> None
         assert {call.url for call in recorded.calls} == {path}
 
 
+@pytest.mark.parametrize("operation", ["lookup", "scan", "take", "count"])
+async def test_large_lookups_are_no_scans(path: str, operation: str) -> None:
+    """To the memory cache their pages are like a scan's; to stores, their connections and files, they are not."""
+    async with asyncpq.Session(requests=REQUESTS, memory_cache_bytes=1) as session:
+        recorded = wrap_store(session, path, RecordingStore)
+        await ask(session, path, operation)
+        assert {call.scan for call in recorded.calls if call.purpose == "data"} == {operation == "scan"}
+
+
 async def test_delays_each_call(path: str) -> None:
     slept: list[float] = []
 

@@ -45,7 +45,8 @@ SCHEMA = pa.schema(
 def test_same_results(kind: str, data: st.DataObject) -> None:
     expr = data.draw(expressions({"c0": kind}, foreign=False))
     assume("null or nan" not in str(expr))  # which has no Substrait form
-    assume(" in []" not in str(expr))  # pyarrow gives an empty list the type null, and takes it for few columns
+    # pyarrow gives an empty list, and one of nulls, the type null, and takes it for few columns
+    assume(" in []" not in str(expr) and " in [null]" not in str(expr))
     values = data.draw(arrays(kind))
     translated = from_pyarrow(oracle(expr), pa.schema([("c0", COLUMNS[kind][0])]))
     for value in values:

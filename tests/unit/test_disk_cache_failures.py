@@ -1,35 +1,25 @@
-"""The disk tier where the disk fails or does not answer, or the clock goes back: misses, no error, no wrong age."""
+"""The disk tier where the disk fails or does not answer: misses, no error, and nobody waits for ever."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import math
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from asyncpq.caching import disk, entry_folder
+import asyncpq
+from asyncpq.caching import entry_folder
 from asyncpq.caching.backoff import Backoff
 from asyncpq.caching.keys import Pointer
+from asyncpq.options import DiskCacheOptions
 from asyncpq.storage.base import Validator
-from tests.disk_folders import KEY, KEYS, POINTER_KEY, entry_files, new_cache, path_of
-
-
-def failing(monkeypatch: pytest.MonkeyPatch, name: str, code: int, when: Callable[..., bool]) -> None:
-    real = getattr(os, name)
-
-    def call(*arguments: Any, **options: Any) -> Any:
-        if when(*arguments):
-            raise OSError(code, os.strerror(code))
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(os, name, call)
+from tests.disk_folders import KEY, KEYS, POINTER_KEY, Hung, entry_files, failing, new_cache, path_of
+from tests.faults.operations import parquet
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EMFILE, errno.EIO, errno.EDQUOT])
@@ -162,92 +152,59 @@ async def test_closing_gives_up_what_has_not_begun(tmp_path: Path, monkeypatch: 
     await later.close()
 
 
-def test_pauses_grow_and_end() -> None:
-    now = 100.0
-    backoff = Backoff(failures=2, first_s=1.0, longest_s=5.0, clock=lambda: now)
-    backoff.failed()
-    assert backoff.ready
-    for pause in (1.0, 2.0, 4.0, 5.0, 5.0):
-        backoff.failed()
-        now += pause - 0.01
-        assert not backoff.ready
-        now += 0.02
-        assert backoff.ready
-    backoff.succeeded()
-    backoff.failed()
-    assert backoff.ready
+async def test_a_session_closes_though_a_write_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hung = Hung(monkeypatch)
+    path = tmp_path / "file.parquet"
+    path.write_bytes(parquet())
+    options = DiskCacheOptions(path=str(tmp_path / "cache"), timeout_s=0.05)
+    try:
+        async with asyncio.timeout(20):  # it hangs for longer
+            async with asyncpq.Session(disk_cache=options) as session:
+                file = await session.open_file(f"file://{path}")
+                assert (await file.lookup({"id": 5}, ["id"])).num_rows == 1
+                session._resources.tiers.put_many({KEY: b"value"})
+                await asyncio.to_thread(hung.begun.wait, 20)
+    finally:
+        hung.go_on.set()
 
 
-# -- pointers -------------------------------------------------------------------------------------
-
-
-async def test_the_age_of_a_pointer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = new_cache(tmp_path / "cache")
-    validated_at = time.monotonic() - 7.0
-    await cache.put_pointer(POINTER_KEY, Pointer(Validator(1, '"a"'), validated_at))
-
-    async def found() -> float:
-        pointer = await cache.get_pointer(POINTER_KEY)
-        assert pointer is not None
-        assert pointer.validator == Validator(1, '"a"')
-        return pointer.validated_at
-
-    wall = time.time
-    assert validated_at - 5.0 <= await found() <= validated_at + 0.001
-    monkeypatch.setattr(time, "time", lambda: wall() + 3600.0)
-    assert validated_at - 3605.0 <= await found() <= validated_at - 3599.999
-    monkeypatch.setattr(time, "time", lambda: wall() - 3600.0)
-    assert await found() == -math.inf, "the clock went back: it must be validated"
-    await cache.close()
-
-
-@pytest.mark.parametrize("passes", ["encoding", "decoding"])
-def test_time_that_passes_between_two_clocks(monkeypatch: pytest.MonkeyPatch, passes: str) -> None:
-    now, step_s = 1000.0, 0.0
-
-    def clock() -> float:
-        nonlocal now
-        now += step_s
-        return now
-
-    monkeypatch.setattr(time, "time", clock)
-    monkeypatch.setattr(time, "monotonic", clock)
-    validated_at = clock()
-    step_s = 1.0 if passes == "encoding" else 0.0
-    value = disk._encode_pointer(Pointer(Validator(1), validated_at))
-    step_s = 1.0 - step_s
-    found = disk._decode_pointer(value)
-    assert found is not None
-    assert validated_at - 5.0 <= found.validated_at <= validated_at
-
-
-async def test_the_pointer_that_was_validated_last_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = new_cache(tmp_path / "cache")
-    now = time.monotonic()
-
-    async def put(etag: str, validated_at: float) -> str | None:
-        await cache.put_pointer(POINTER_KEY, Pointer(Validator(1, etag), validated_at))
-        pointer = await cache.get_pointer(POINTER_KEY)
-        return None if pointer is None else pointer.validator.etag
-
-    assert await put('"a"', now - 10) == '"a"'
-    assert await put('"b"', now - 20) == '"a"'
-    assert await put('"c"', -math.inf) == '"a"'
-    assert await put('"d"', now) == '"d"'
-    wall = time.time
-    monkeypatch.setattr(time, "time", lambda: wall() - 3600.0)
-    assert await put('"e"', now - 30) == '"e"', "of the one from the future, nobody knows the age"
-    await cache.put_pointer(POINTER_KEY, Pointer(Validator(-1), now + 1))
-    await cache.put_pointer(POINTER_KEY, Pointer(Validator(1 << 64), now + 1))
-    assert cache.errors == 0
-    await cache.close()
-
-
-async def test_pointers_are_dropped_while_writes_are_left_alone(tmp_path: Path) -> None:
+async def test_a_failing_folder_is_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     cache = new_cache(tmp_path / "cache")
     await cache.put_pointer(POINTER_KEY, Pointer(Validator(1), time.monotonic()))
-    for _ in range(5):
-        cache._writing.failed()
-    await cache.drop_pointer(POINTER_KEY)
-    assert await cache.get_pointer(POINTER_KEY) is None
+    clock = 0.0
+    cache._writing = Backoff(clock=lambda: clock)
+    with monkeypatch.context() as patch:
+        failing(patch, "unlink", errno.EROFS, lambda path, *rest: True)
+        failing(patch, "open", errno.EROFS, lambda path, *rest: path.endswith(".tmp"))
+        for _ in range(50):
+            await cache.drop_pointer(POINTER_KEY)
+            await cache.put_many({KEY: b"value"})
+            clock += 10.0
+    assert [record.levelname for record in caplog.records] == ["WARNING"], "many attempts have failed since"
+    assert str(tmp_path) in caplog.text
+    clock += 100.0
+    for _ in range(2):
+        await cache.put_many({KEY: b"value"})
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    await cache.close()
+
+
+async def test_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = new_cache(tmp_path / "cache")
+    zero = {"hits": 0, "misses": 0, "errors": 0, "skipped": 0, "evictions": 0}
+    assert cache.counters() == zero
+    await cache.put_many({KEY: b"value"})
+    await cache.get_many(KEYS[:3])
+    await cache.get_pointer(POINTER_KEY)
+    await cache.put_pointer(POINTER_KEY, Pointer(Validator(1), 0.0))
+    await cache.get_pointer(POINTER_KEY)
+    assert cache.counters() == zero | {"hits": 2, "misses": 3}
+    with monkeypatch.context() as patch:
+        failing(patch, "open", errno.EIO, lambda path, *rest: True)
+        for _ in range(5):
+            await cache.get_many(KEYS[:3])
+    assert cache.counters() == zero | {"hits": 2, "misses": 3, "errors": 3, "skipped": 2}, "what failed is no miss"
     await cache.close()

@@ -1,8 +1,10 @@
-"""A store's threads: they end with it, and closing waits without stopping the event loop."""
+"""A store's threads: they end with it, closing waits without stopping the event loop, and nobody waits for ever."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 
@@ -43,3 +45,98 @@ async def test_an_error_that_nobody_waits_for_is_no_noise(caplog: pytest.LogCapt
     await asyncio.gather(waiting, return_exceptions=True)
     await threads.close()
     assert not caplog.records
+
+
+def running(name: str) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(name)]
+
+
+async def until_none_run(name: str) -> None:
+    async with asyncio.timeout(20):
+        while running(name):  # noqa: ASYNC110  # threads set no event when they end
+            await asyncio.sleep(0.005)
+
+
+async def test_a_call_that_does_not_end_is_left_to_its_thread() -> None:
+    threads = Threads(1, "asyncpq-hung")
+    begun, release = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        release.wait(60)
+
+    hung, queued = threads.start(hang), threads.start(divmod, 7, 3)
+    await asyncio.to_thread(begun.wait, 20)
+    try:
+        async with asyncio.timeout(20):
+            await threads.close(timeout_s=0.01)
+            await asyncio.wait((hung, queued))
+        assert hung.cancelled()
+        assert queued.cancelled()
+        assert running("asyncpq-hung")
+        with pytest.raises(RuntimeError):
+            threads.start(divmod, 7, 3)
+    finally:
+        release.set()
+    await until_none_run("asyncpq-hung")
+
+
+async def test_whoever_gives_up_keeps_no_other_waiting() -> None:
+    """Nor does closing forget the call that nobody waits for."""
+    threads = Threads(2, "asyncpq-given-up")
+    begun, release, done = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        release.wait(60)
+        done.set()
+
+    given_up = threads.start(work)
+    await asyncio.to_thread(begun.wait, 20)
+    given_up.cancel()
+    async with asyncio.timeout(20):
+        assert await threads.start(divmod, 7, 3) == (2, 1)
+    closing = asyncio.create_task(threads.close())
+    await asyncio.sleep(0.01)
+    assert not closing.done()
+    release.set()
+    await closing
+    assert done.is_set()
+    assert not running("asyncpq-given-up")
+
+
+async def test_no_more_threads_than_are_needed() -> None:
+    threads = Threads(3, "asyncpq-few")
+    for _ in range(20):
+        await threads.start(divmod, 7, 3)
+        await asyncio.sleep(0.001)
+    assert len(running("asyncpq-few")) <= 2
+    await asyncio.gather(*(threads.start(time.sleep, 0.001) for _ in range(20)))
+    assert len(running("asyncpq-few")) <= 3
+    await threads.close()
+
+
+async def test_threads_that_nobody_has_end() -> None:
+    threads = Threads(2, "asyncpq-dropped")
+    await threads.start(divmod, 7, 3)
+    del threads
+    await until_none_run("asyncpq-dropped")
+
+
+def test_a_process_ends_though_a_call_does_not() -> None:
+    program = """
+import asyncio, threading
+from asyncpq.storage.threads import Threads
+
+async def main():
+    threads = Threads(1, "asyncpq-hung")
+    begun = threading.Event()
+    threads.start(lambda: (begun.set(), threading.Event().wait()))
+    await asyncio.to_thread(begun.wait)
+    await threads.close(timeout_s=0.01)
+
+asyncio.run(main())
+print("ended")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ended\n", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
@@ -120,3 +121,18 @@ def test_fallbacks_of_a_session_are_bounded() -> None:
         assert read.fallbacks == [f"column {number}"]
         session.add(read)
     assert session.fallbacks == [f"column {number}" for number in range(MAX_FALLBACKS)]
+
+
+async def test_what_a_version_keeps_does_not_grow_with_the_questions(tmp_path: Path) -> None:
+    """Each asks for other columns; what was resolved for the last ones is kept, and weighed."""
+    names = [f"c{number}" for number in range(24)]
+    struct = pa.array([{"a": 1, "b": 2, "c": 3}] * 50)
+    pq.write_table(pa.table(dict.fromkeys(names, struct)), tmp_path / "wide.parquet")
+    draw = random.Random(1)
+    async with asyncpq.Session() as session, await session.open_file(str(tmp_path / "wide.parquet")) as file:
+        weights = []
+        for _ in range(600):
+            paths = [f"{name}.{leaf}" for name in draw.sample(names, 8) for leaf in draw.sample("abc", 2)]
+            await file.take([7], paths)
+            weights.append(file._version.weight)
+    assert max(weights[300:]) <= max(weights[:300]) * 1.1

@@ -1,0 +1,57 @@
+"""A pipeline that is closed leaves nothing, also when closing is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from types import SimpleNamespace
+from typing import Any, cast
+
+from asyncpq.errors import ObjectChangedError
+from asyncpq.pipeline import Pipeline
+from asyncpq.resources import ByteBudget
+
+
+class SlowToEnd:
+    """A read whose first units fail, and whose last one takes a moment to be cancelled."""
+
+    context = SimpleNamespace(round=1)
+
+    async def fetch(self, items: list[int], round_: int) -> None:
+        if items[0] < 2:
+            await asyncio.sleep(0.01)
+            raise ObjectChangedError("changed")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_cancelled_close_can_be_called_again() -> None:
+    """As a scan does that is cancelled while it begins again."""
+    unseen: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context["message"]))
+    budget = ByteBudget(1000)
+    source = SimpleNamespace(resources=SimpleNamespace(budget=budget))
+    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number])]) for number in range(3)]
+    pipeline = Pipeline(cast("Any", SlowToEnd()), cast("Any", units), cast("Any", source))
+    pipeline.start()
+
+    async def consumer() -> None:
+        try:
+            try:
+                await pipeline.next()
+            except ObjectChangedError:
+                await pipeline.close()
+        finally:
+            await pipeline.close()
+
+    reading = asyncio.ensure_future(consumer())
+    await asyncio.sleep(0.03)
+    reading.cancel()
+    await asyncio.wait([reading])
+    assert reading.cancelled()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert budget.used == 0
+    gc.collect()  # exceptions that nobody looks at are told of when their tasks go
+    assert unseen == []
