@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import secrets
@@ -162,8 +163,12 @@ class LocalObject(Unpicklable):
     async def _fetch(self, request: RangeRequest, start: int, stop: int, context: RequestContext) -> RangeResult:
         if self._closed:
             raise UsageError("the file is closed", url=self.url)
-        opened = self._opened
         replaced = self._replaced()
+        if replaced and request.pin is not None and not request.pin.same_version(self._opened.validator):
+            with contextlib.suppress(StoreError):  # gone: it has changed, too
+                self._reopen()  # it may be the version that another handle has met
+                replaced = False
+        opened = self._opened
         if request.pin is not None and (
             not request.pin.same_version(opened.validator) or (not context.scan and replaced)
         ):
@@ -269,5 +274,6 @@ def _store_error(error: OSError, path: str) -> StoreError:
 
 
 def _validator(info: os.stat_result) -> Validator:
-    version = f"{info.st_dev}-{info.st_ino}-{info.st_mtime_ns}-{info.st_size}"
+    # the change time, too: who writes a file in place can set its modification time back, but not that one
+    version = f"{info.st_dev}-{info.st_ino}-{info.st_mtime_ns}-{info.st_ctime_ns}-{info.st_size}"
     return Validator(size=info.st_size, version=version)

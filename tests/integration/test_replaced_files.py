@@ -113,3 +113,36 @@ async def test_policies_by_the_url_that_was_given_or_by_the_path(tmp_path: Path,
         write(path, 2)
         is_frozen = given.startswith("file:") or pattern.startswith("/")
         assert await lookup_one(file) == ({1} if is_frozen else {2})
+
+
+async def test_a_handle_follows_another_to_the_new_file(tmp_path: Path) -> None:
+    """It answers from memory what the other one read, and then must not stay with its own descriptor."""
+    path = tmp_path / "file.parquet"
+    write(path, 1)
+    async with session(BUDGETS[0], asyncpq.etag(60)) as open_session:
+        one = await open_session.open_file(str(path))
+        write(path, 2)
+        two = await open_session.open_file(str(path))
+        await two.refresh()
+        assert await lookup_one(two) == {2}
+        assert await lookup_one(one) in ({1}, {2})  # at most a minute old
+        await one.refresh()
+        assert await lookup_one(one) == {2}
+        assert await take(one) == {2}
+        assert await take(two) == {2}
+
+
+async def test_a_file_rewritten_in_place_under_its_old_time(tmp_path: Path) -> None:
+    path = tmp_path / "file.parquet"
+    write(path, 1)
+    before = path.stat()
+    write(tmp_path / "other.parquet", 2)
+    async with session(BUDGETS[0], asyncpq.etag(0)) as open_session:
+        file = await open_session.open_file(str(path))
+        assert await lookup_one(file) == {1}
+        with path.open("r+b") as target:
+            target.write((tmp_path / "other.parquet").read_bytes())
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert path.stat().st_size == before.st_size
+        assert await lookup_one(file) == {2}
+        assert await read(file) == {2}
