@@ -97,10 +97,18 @@ class _Opened:
         self.descriptor = descriptor
         info = os.fstat(descriptor)
         self.seen = self.validator = _validator(info)
+        self._info = info
         if may_change_unseen(info.st_mtime_ns / 1e9, time.time()):
             self.validator = replace(self.seen, version=f"{self.seen.version}-{secrets.token_hex(8)}")
         self.readers = 0
         self.retired = False
+
+    def written_to(self) -> bool:
+        """Whether the file is not what it was; that its name was taken from it, or another given, does not count."""
+        info = os.fstat(self.descriptor)
+        if info.st_nlink == self._info.st_nlink:
+            return _validator(info) != self.seen
+        return (info.st_mtime_ns, info.st_size) != (self._info.st_mtime_ns, self._info.st_size)
 
     def retire(self) -> None:
         self.retired = True
@@ -217,10 +225,10 @@ class LocalObject(Unpicklable):
                     break
                 parts.append(part)
                 start += len(part)
-            found = _validator(os.fstat(opened.descriptor))
+            changed_since = opened.written_to()
         except OSError as error:
             raise _store_error(error, self.url) from error
-        if found != opened.seen or start < stop:
+        if changed_since or start < stop:
             raise ObjectChangedError(
                 "the file was written to while it was read", url=self.url, hint="Open it again to read the new version."
             )
