@@ -77,15 +77,15 @@ async def fetch_parts(
     if not missing:
         metrics.cache_hits += len(found)
         return Parts(found)
+    tiers = source.tiers_of(version)
     inside: dict[ContentKey, bytes] = {}
-    lower: dict[ContentKey, bytes] = {}
     tail: Tail | None = source.resources.memory.get(version.key("tail", 0, 0), scan=context.guest)
     if tail is not None and (inside := tail.cut_out(missing)):
         found.update(inside)
         missing = [key for key in missing if key not in inside]
-        if source.tiers_of(version) is not None:
+        if tiers is not None:
             _keep_pages(source, inside, context)  # or the tiers would be told of them with every read
-    if missing and (tiers := source.tiers_of(version)) is not None:
+    if missing and tiers is not None:
         lower = await _from_tiers(tiers, missing, context)
         found.update(lower)
         _keep_pages(source, lower, context)

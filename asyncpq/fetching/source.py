@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey, version_digest
 from asyncpq.caching.single_flight import Flight
@@ -103,15 +103,11 @@ class ObjectSource:
                 self.check_guarantee()
                 context.metrics.cache_hits += 1
                 return version
-        return await self._shared("version", self._load_version, context)
-
-    async def _shared(
-        self, name: str, load: Callable[[RequestContext], Coroutine[Any, Any, FileVersion]], context: RequestContext
-    ) -> FileVersion:
-        """What ``load`` gives, once for all reads that want it now."""
         context.metrics.wait_begins()
         try:
-            return await self.resources.flights.run((name, self._pointer_key), lambda: load(undated(context)))
+            return await self.resources.flights.run(
+                ("version", self._pointer_key), lambda: self._load_version(undated(context))
+            )
         finally:
             context.metrics.wait_ends()
 
@@ -121,7 +117,7 @@ class ObjectSource:
         if missing is not None and time.monotonic() < missing.seen_at + negative_ttl_s:
             context.metrics.cache_hits += 1
             raise missing.kind(missing.message, url=self.handle.url, hint=missing.hint)
-        version = await self._version_from_tiers(context) if self._tiers is not None else None
+        version = await self._version_from_tiers(context)
         if version is not None:
             context.metrics.cache_hits += 1
             return version
@@ -147,9 +143,11 @@ class ObjectSource:
         What this session has seen to be gone is not brought back by a tier that was not told.
         """
         tiers, asked = self._tiers, time.monotonic()
+        if tiers is None:
+            return None
         known = self._pointer()
-        pointer = known if known is not None or tiers is None else await tiers.get_pointer(self._pointer_key)
-        if tiers is None or pointer is None:
+        pointer = known if known is not None else await tiers.get_pointer(self._pointer_key)
+        if pointer is None:
             return None
         validator = pointer.validator
         if self._is_outdated(validator):
