@@ -20,10 +20,12 @@ from asyncpq.errors import (
     NotParquetError,
     ObjectChangedError,
     ObjectNotFoundError,
+    PartitionError,
     PredicateTypeError,
     QueryError,
     ResourceLimitError,
     RowIndexError,
+    SchemaMismatchError,
     StoreError,
     ThrottledError,
     TransportError,
@@ -48,6 +50,8 @@ from asyncpq.options import (
     ttl,
 )
 from asyncpq.plan import Plan
+from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.scalars import now
 from asyncpq.scan import Scan
 from asyncpq.session import Session, open_file
 from asyncpq.storage.base import Validator
@@ -56,6 +60,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDeniedError",
+    "AccessPlan",
     "AmbiguousColumnError",
     "AsyncpqError",
     "BucketNotFoundError",
@@ -87,8 +92,10 @@ __all__ = [
     "RequestRecord",
     "ResourceLimitError",
     "RetryOptions",
+    "PartitionError",
     "RowIndexError",
     "Scan",
+    "SchemaMismatchError",
     "Session",
     "SharedCacheOptions",
     "StoreError",
@@ -102,6 +109,7 @@ __all__ = [
     "col",
     "etag",
     "immutable",
+    "now",
     "ttl",
     "open_file",
 ]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from asyncpq.errors import InvalidOptionError
+from asyncpq.expressions import Expression, parse_filters
+from asyncpq.planning.access_plan import AccessPlan
 
 
 def column_names(columns: Any, argument: str = "columns") -> list[str | int] | None:
@@ -40,6 +43,37 @@ def dictionary_names(names: Any) -> tuple[str, ...]:
     if found is None or not all(isinstance(name, str) for name in found):
         raise InvalidOptionError(f"read_dictionary={names!r}: must be a list of names")
     return tuple(str(name) for name in found)
+
+
+class Predicate(TypedDict, total=False):
+    """What a :class:`asyncpq.prepared.Question` takes for a predicate."""
+
+    where: Expression
+    unbound: pc.Expression
+
+
+def predicate(where: object) -> Predicate:
+    """The predicate in whichever form it was given; nothing for None.
+
+    Raises:
+        ExpressionError: it is none.
+    """
+    if where is None:
+        return {}
+    return {"unbound": where} if isinstance(where, pc.Expression) else {"where": parse_filters(where)}
+
+
+def access_plan(access: Any) -> AccessPlan | None:
+    """Which of a file's rows may be read; None for all.
+
+    Raises:
+        InvalidOptionError: it is no :class:`AccessPlan`.
+    """
+    if access is not None and not isinstance(access, AccessPlan):
+        raise InvalidOptionError(
+            f"access={access!r}: must be an AccessPlan", hint="Make one with asyncpq.AccessPlan.rows([...]), say."
+        )
+    return access
 
 
 def whole_number(name: str, value: Any, least: int) -> int | None:

@@ -100,6 +100,10 @@ class PredicateTypeError(ExpressionError):
     """A literal whose type cannot be compared with its column's type."""
 
 
+class PartitionError(QueryError):
+    """A file's path has a partition value that is none of its column's type."""
+
+
 class RowIndexError(QueryError, IndexError):
     """A row number outside the file."""
 
@@ -182,6 +186,10 @@ class CorruptIndexError(CorruptFileError):
 
 class UnsupportedFeatureError(FormatError, NotImplementedError):
     """A valid file with a feature that asyncpq does not read."""
+
+
+class SchemaMismatchError(FormatError):
+    """Files of a dataset, or a file and its dataset, that have a column of types which do not go together."""
 
 
 class ResourceLimitError(FormatError, MemoryError):

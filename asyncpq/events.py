@@ -17,7 +17,7 @@ from asyncpq.errors import AsyncpqError, printable
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.tracing import ReadSpan, start_span
 
-OperationName = Literal["open", "lookup", "scan", "read", "take", "count", "plan", "refresh"]
+OperationName = Literal["open", "lookup", "scan", "read", "take", "count", "plan", "refresh", "files"]
 
 logger = logging.getLogger(__name__)
 _reads = logging.getLogger("asyncpq.reads")
@@ -42,7 +42,7 @@ class ReadEnded:
     """One call of a session or file has ended, or one scan was left.
 
     Attributes:
-        operation: "open", "lookup", "scan", "read", "take", "count", "plan" or "refresh".
+        operation: "open", "lookup", "scan", "read", "take", "count", "plan", "refresh" or "files".
         url: of the object, without user info, query and secrets.
         metrics: what it cost.
         seconds: from its beginning; of a scan, the time that its consumer took is part of it.
@@ -56,7 +56,27 @@ class ReadEnded:
     error: BaseException | None
 
 
-Event = RequestEnded | ReadEnded
+@dataclass(frozen=True, slots=True)
+class FileEnded:
+    """One file of a dataset's read is done with: its rows were delivered, it was ruled out by its footer, or skipped.
+
+    Attributes:
+        operation: of the read.
+        url: of the file, without user info, query and secrets.
+        metrics: what the file cost. error: why it was skipped; None if it was not.
+        files_done: files of the read that are done with, this one and those that were not opened included.
+        files_total: all that the read is about.
+    """
+
+    operation: OperationName
+    url: str
+    metrics: ReadMetrics
+    error: BaseException | None
+    files_done: int
+    files_total: int
+
+
+Event = RequestEnded | ReadEnded | FileEnded
 
 
 class Operation:
@@ -73,11 +93,16 @@ class Operation:
     __slots__ = ("_began", "_on_event", "_running", "_span", "_total", "metrics", "name", "url")
 
     def __init__(
-        self, name: OperationName, url: str, total: ReadMetrics, on_event: Callable[[Event], None] | None
+        self,
+        name: OperationName,
+        url: str,
+        total: ReadMetrics,
+        on_event: Callable[[Event], None] | None,
+        metrics: ReadMetrics | None = None,
     ) -> None:
         self.name = name
         self.url = url
-        self.metrics = ReadMetrics()
+        self.metrics = ReadMetrics() if metrics is None else metrics
         self._total = total
         self._on_event = on_event
         self._running = False
@@ -91,6 +116,25 @@ class Operation:
             self.metrics.observe(self._request_ended)
         self._span = start_span(self.name, self.url)
         self._began = time.perf_counter()
+
+    def inner(self, name: OperationName, url: str) -> Operation:
+        """A call that this one makes for itself; what it costs counts in this one's metrics."""
+        return Operation(name, url, self.metrics, self._on_event)
+
+    def part(self, url: str, rounds: int) -> Operation:
+        """The share of one file, at ``url``, of a dataset's read, after ``rounds`` of it: its requests are told as that
+        file's. It is not begun, and ended by :meth:`part_ended`."""
+        part = Operation(self.name, url, self.metrics, self._on_event, self.metrics.part(rounds))
+        if self._on_event is not None or _requests.isEnabledFor(logging.DEBUG):
+            part.metrics.observe(part._request_ended)
+        return part
+
+    def part_ended(self, part: Operation, error: BaseException | None, files_done: int) -> None:
+        """Add the metrics of ``part``, a file that is done with, and tell of it. ``error`` is why it was skipped."""
+        self.metrics.add_part(part.metrics)
+        if self._on_event is not None:
+            ended = FileEnded(self.name, part.url, part.metrics, error, files_done, self.metrics.files_total)
+            self._tell(self._on_event, ended)
 
     def end(self, error: BaseException | None) -> None:
         """Add its metrics to the session's, and tell of it. Only the first call counts."""

@@ -5,25 +5,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from asyncpq.arguments import column_names, dictionary_names, row_numbers, whole_number
+from asyncpq.arguments import access_plan, column_names, dictionary_names, predicate, row_numbers, whole_number
+from asyncpq.collect import collect, one_table
 from asyncpq.decoding.selection import counted, take_table
 from asyncpq.decoding.types import file_schema
-from asyncpq.errors import InvalidOptionError, ObjectChangedError, RowIndexError
+from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import OperationName
-from asyncpq.expressions import Expression, parse_filters
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.lookup import Keys
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import DEFAULT_BATCH_SIZE
-from asyncpq.pipeline import Pipeline
 from asyncpq.plan import Plan, describe
+from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.prepared import Preparation, Prepared, Question
+from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan import Scan
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 
@@ -35,7 +35,8 @@ class File(Unpicklable):
     paths of parts of nested ones (``"a.b"``), or ordinals of top-level columns where names occur twice;
     None means all. ``where`` is an expression of
     :func:`asyncpq.col`, a list as in pyarrow's ``filters=``, or a ``pyarrow.compute`` expression; what it
-    means is in docs/filter.md. ``read_dictionary`` names string and binary columns that come as dictionary
+    means is in docs/filter.md. ``access`` says which row groups and rows may be read at all; None means all.
+    ``read_dictionary`` names string and binary columns that come as dictionary
     arrays, with the pages' own indices, as by pyarrow's option of that name; it leaves other types as they are.
 
     Attributes:
@@ -119,6 +120,7 @@ class File(Unpicklable):
         columns: Sequence[str | int] | None = None,
         where: object = None,
         *,
+        access: AccessPlan | None = None,
         limit: int | None = None,
         batch_size: int = DEFAULT_BATCH_SIZE,
         read_dictionary: Sequence[str] = (),
@@ -126,7 +128,7 @@ class File(Unpicklable):
         """Stream matching rows in file order.
 
         Args:
-            columns, where: see the class.
+            columns, where, access: see the class.
             limit: at most this many rows.
             batch_size: at most this many rows in a batch.
             read_dictionary: see the class.
@@ -137,31 +139,33 @@ class File(Unpicklable):
         Raises:
             ColumnNotFoundError, PredicateTypeError, ...: when the scan is entered.
         """
-        return self._scan("scan", columns, where, limit, batch_size, read_dictionary)
+        return self._scan("scan", columns, where, access, limit, batch_size, read_dictionary)
 
     async def read(
         self,
         columns: Sequence[str | int] | None = None,
         where: object = None,
         *,
+        access: AccessPlan | None = None,
         limit: int | None = None,
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
         """All matching rows in one table, in file order."""
         whole = 1 << 62  # rows: nothing is gained by cutting what is put together again
-        scan = self._scan("read", columns, where, limit, whole, read_dictionary)
+        scan = self._scan("read", columns, where, access, limit, whole, read_dictionary)
         try:
             async with scan:
                 batches = [batch async for batch in scan]
         finally:
             self.metrics = scan.metrics
-        return _table(batches, scan.schema)
+        return one_table(batches, scan.schema)
 
     async def lookup(
         self,
         keys: Mapping[str, Any],
         columns: Sequence[str | int] | None = None,
         *,
+        access: AccessPlan | None = None,
         with_keys: bool = False,
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
@@ -170,7 +174,7 @@ class File(Unpicklable):
         Args:
             keys: for each key column its value, or a list of values. Several columns with lists pair
                 up by position. Null and NaN match nothing.
-            columns: see the class.
+            columns, access: see the class.
             with_keys: add the int64 column ``key_position``: the position of the key that a row
                 matches, one row for each pair of row and key.
             read_dictionary: see the class.
@@ -188,6 +192,7 @@ class File(Unpicklable):
             keys=wanted.columns(with_keys),
             where=wanted.where,
             prune=wanted.prune,
+            access=access_plan(access),
             read_dictionary=dictionaries,
         )
         _, table = await self._collect("lookup", question)
@@ -213,7 +218,8 @@ class File(Unpicklable):
         if distinct and distinct[0] < 0:
             raise RowIndexError(f"row {distinct[0]} is not in a file of {self.num_rows} rows", url=self.url)
         dictionaries = dictionary_names(read_dictionary)
-        question = Question(columns=column_names(columns), rows=distinct, positional=True, read_dictionary=dictionaries)
+        access = AccessPlan.row_ranges(RowRanges.from_rows(distinct))
+        question = Question(columns=column_names(columns), access=access, read_dictionary=dictionaries)
         _, table = await self._collect("take", question)
         if len(distinct) == len(rows) and all(left < right for left, right in itertools.pairwise(rows)):
             return table
@@ -222,9 +228,10 @@ class File(Unpicklable):
         position = {row: at for at, row in enumerate(distinct)}
         return take_table(table, pa.array([position[row] for row in rows], pa.int64()))
 
-    async def count(self, where: object = None) -> int:
+    async def count(self, where: object = None, *, access: AccessPlan | None = None) -> int:
         """How many rows match; without a predicate, from the footer."""
-        prepared, _ = await self._collect("count", Question(**_predicate(where), rows_only=True))
+        question = Question(**predicate(where), access=access_plan(access), rows_only=True)
+        prepared, _ = await self._collect("count", question)
         return prepared.read.rows_matched
 
     async def plan(
@@ -233,6 +240,7 @@ class File(Unpicklable):
         where: object = None,
         *,
         lookup: Mapping[str, Any] | None = None,
+        access: AccessPlan | None = None,
         limit: int | None = None,
     ) -> Plan:
         """What a read would fetch, without fetching data.
@@ -240,7 +248,7 @@ class File(Unpicklable):
         Footer and page indexes are fetched where a read would fetch them.
 
         Args:
-            columns, where, limit: as in :meth:`scan`.
+            columns, where, access, limit: as in :meth:`scan`.
             lookup: as ``keys`` of :meth:`lookup`, instead of ``where``.
         """
         names = column_names(columns)
@@ -250,7 +258,8 @@ class File(Unpicklable):
             wanted = Keys(lookup)
             question = Question(columns=names, where=wanted.where, prune=wanted.prune)
         else:
-            question = Question(columns=names, **_predicate(where), limit=whole_number("limit", limit, 0))
+            question = Question(columns=names, **predicate(where), limit=whole_number("limit", limit, 0))
+        question = question._replace(access=access_plan(access))
         self._source.resources.check()
         preparation = self._prepare("plan", question)
         try:
@@ -272,13 +281,15 @@ class File(Unpicklable):
         name: OperationName,
         columns: Sequence[str | int] | None,
         where: object,
+        access: AccessPlan | None,
         limit: int | None,
         batch_size: int,
         read_dictionary: Sequence[str],
     ) -> Scan:
         question = Question(
             columns=column_names(columns),
-            **_predicate(where),
+            **predicate(where),
+            access=access_plan(access),
             limit=whole_number("limit", limit, 0),
             read_dictionary=dictionary_names(read_dictionary),
         )
@@ -291,72 +302,9 @@ class File(Unpicklable):
             self._version = version
 
     async def _collect(self, name: OperationName, question: Question) -> tuple[Prepared, pa.Table]:
-        """Run a read to its end; over again while the object changes, where that is allowed."""
         self._source.resources.check()
         preparation = self._prepare(name, question)
         try:
-            with preparation.operation:
-                async with preparation.deadline():
-                    prepared, tables = await self._attempts(preparation)
-                preparation.metrics.rows_returned = prepared.read.rows_matched
+            return await collect(preparation)
         finally:
             self.metrics = preparation.metrics
-        if len(tables) == 1:
-            return prepared, tables[0]
-        return prepared, _table([batch for table in tables for batch in table.to_batches()], prepared.shape.schema)
-
-    async def _attempts(self, preparation: Preparation) -> tuple[Prepared, list[pa.Table]]:
-        while True:
-            prepared = await preparation.prepare(scan=False)
-            try:
-                tables = await self._run(prepared)
-                await prepared.read.ensure_current()
-            except ObjectChangedError as error:
-                await preparation.changed(error, restartable=True)
-            else:
-                return prepared, tables
-
-    async def _run(self, prepared: Prepared) -> list[pa.Table]:
-        read, resources = prepared.read, self._source.resources
-        size = prepared.plan.num_bytes()
-        if size <= resources.options.limits.round_bytes:
-            units = read.units(None)
-            resources.budget.take(size)  # it waits for nobody, and others wait for it
-            try:
-                tables = await read.run(units[0]) if units else []
-            finally:
-                resources.budget.release(size)
-            read.check_complete()
-            return tables
-        pipeline = Pipeline(read, read.units(resources.options.limits.unit_bytes), self._source)
-        tables = []
-        try:
-            pipeline.start()
-            while (some := await pipeline.next()) is not None:
-                tables.extend(some)
-                pipeline.done_with_head()
-        finally:
-            await pipeline.close()
-        read.check_complete()
-        return tables
-
-
-class _Predicate(TypedDict, total=False):
-    """What a :class:`Question` takes for a predicate."""
-
-    where: Expression
-    unbound: pc.Expression
-
-
-def _predicate(where: object) -> _Predicate:
-    """The predicate in whichever form it was given."""
-    if where is None:
-        return {}
-    return {"unbound": where} if isinstance(where, pc.Expression) else {"where": parse_filters(where)}
-
-
-def _table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """One table; a table without columns keeps its number of rows, which needs a schema of its own."""
-    if len(schema) or not batches:
-        return pa.Table.from_batches(batches, schema=schema)
-    return counted(sum(batch.num_rows for batch in batches))

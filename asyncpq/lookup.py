@@ -12,7 +12,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.selection import take_table
 from asyncpq.errors import AmbiguousColumnError, QueryError
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or
-from asyncpq.scalars import as_scalar
+from asyncpq.scalars import RelativeTime, as_scalar
 
 KEY_POSITION = "key_position"
 _MAX_PAIRS_PRUNED = 256  # composite keys that prune one by one; more prune column by column
@@ -44,6 +44,13 @@ class Keys:
                 "lists of keys pair up by position and must have equal lengths, not "
                 + ", ".join(f"{name}: {len(values)}" for name, values in lists.items())
             )
+        for name, values in lists.items():
+            if any(type(value) is RelativeTime for value in values):
+                raise QueryError(
+                    "the keys of a lookup are values, not times relative to now",
+                    column=name,
+                    hint="Ask with where= of scan, read or count.",
+                )
         (self._count,) = lengths
         self._tuples = list(zip(*lists.values(), strict=True))
         self.prune: Expression | None = None

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
 
 MAX_FALLBACKS: Final = 100  # distinct ones that are kept, of a read and of a session
+MAX_LOGGED: Final = 10_000  # requests whose records are kept, of a read
 
-Purpose = Literal["tail", "footer", "index", "bloom", "data", "validate", "stat"]
+Purpose = Literal["list", "table", "tail", "footer", "index", "bloom", "data", "validate", "stat"]
 
 
 @dataclass(slots=True)
@@ -64,7 +65,10 @@ class ReadMetrics:
         rounds: longest chain of requests that had to wait for one another.
         cache_hits, cache_misses: footers, indexes, bloom filters, dictionaries and pages looked up in caches.
         disk_hits, shared_hits: hits of the tiers on disk and shared between hosts; they are among ``cache_hits``.
-        row_groups_total, row_groups_read: of the file; after pruning.
+        files_total: files of a dataset. files_ruled_out: without being opened. files_opened: whose footers were
+            looked at, in a cache or fetched. files_read: of which data was read. files_skipped: bad ones, where
+            that is allowed.
+        row_groups_total, row_groups_read: of the file, of those opened of a dataset; after pruning.
         row_groups_by_bloom: ruled out by bloom filters, where statistics had left them over.
         row_groups_proven: statistics prove that all their rows match: they are not filtered.
         pages_total: data pages, known by OffsetIndex, of the touched columns in the row groups read.
@@ -77,7 +81,7 @@ class ReadMetrics:
         fallbacks: what could not be done the best way, and why; the first 100 distinct ones.
         guarantee: how the store pins the version ("pinned", "compared", "bracketed", "none").
         store_path: which client served it, e.g. "direct" or "s3fs".
-        log: every request, in the order they ended.
+        log: every request, in the order they ended; the first 10,000.
         total: the session's counts, once this read was added to them: a fetch that outlives the read
             which began it, since others wait for it, is counted there.
     """
@@ -94,6 +98,11 @@ class ReadMetrics:
     cache_misses: int = 0
     disk_hits: int = 0
     shared_hits: int = 0
+    files_total: int = 0
+    files_ruled_out: int = 0
+    files_opened: int = 0
+    files_read: int = 0
+    files_skipped: int = 0
     row_groups_total: int = 0
     row_groups_read: int = 0
     row_groups_by_bloom: int = 0
@@ -111,6 +120,7 @@ class ReadMetrics:
     log: list[RequestRecord] = field(default_factory=list)
     total: ReadMetrics | None = field(default=None, repr=False)
     _observer: Callable[[RequestRecord], None] | None = field(default=None, init=False, repr=False, compare=False)
+    _whole: ReadMetrics | None = field(default=None, init=False, repr=False, compare=False)
     _waits: int = field(default=0, init=False, repr=False, compare=False)
     _waits_since: float = field(default=0.0, init=False, repr=False, compare=False)
 
@@ -133,9 +143,15 @@ class ReadMetrics:
             if self.pages_total >= max(self.pages_read, 1)
             else f"{self.pages_read}"
         )
+        files = (
+            f"files {self.files_read} read, {self.files_opened} opened, {self.files_ruled_out} ruled out "
+            f"of {self.files_total}{f', {self.files_skipped} skipped' if self.files_skipped else ''}; "
+            if self.files_total
+            else ""
+        )
         text = (
             f"{self.requests} requests in {self.rounds} rounds, {self.bytes_fetched} bytes; "
-            f"row groups {self.row_groups_read} of {self.row_groups_total}{proven}{bloom}, pages {pages}, "
+            f"{files}row groups {self.row_groups_read} of {self.row_groups_total}{proven}{bloom}, pages {pages}, "
             f"rows {self.rows_scanned} seen and {self.rows_returned} returned; "
             f"cache hits {self.cache_hits}, misses {self.cache_misses}"
         )
@@ -148,9 +164,12 @@ class ReadMetrics:
     def record(self, request: RequestRecord) -> None:
         """Count one request that has ended."""
         self._count(request)
-        self.log.append(request)
-        if self.total is not None:
-            self.total._count(request)
+        if len(self.log) < MAX_LOGGED:
+            self.log.append(request)
+        total = self.total
+        while total is not None:  # this read has ended, and was added there
+            total._count(request)
+            total = total.total
         if self._observer is not None:
             self._observer(request)
 
@@ -172,11 +191,15 @@ class ReadMetrics:
 
     def wait_begins(self) -> None:
         """Bytes are on their way from now on; pair with :meth:`wait_ends`."""
+        if self._whole is not None:
+            self._whole.wait_begins()
         if self._waits == 0:
             self._waits_since = time.perf_counter()
         self._waits += 1
 
     def wait_ends(self) -> None:
+        if self._whole is not None:
+            self._whole.wait_ends()
         self._waits -= 1
         if self._waits == 0:
             self.wait_s += time.perf_counter() - self._waits_since
@@ -191,8 +214,27 @@ class ReadMetrics:
         if len(self.fallbacks) < MAX_FALLBACKS and reason not in self.fallbacks:
             self.fallbacks.append(reason)
 
+    def part(self, rounds: int) -> ReadMetrics:
+        """Metrics of one file of a dataset's read, which begins after ``rounds`` of it. Parts run side by side. Give it
+        back with :meth:`add_part`."""
+        part = ReadMetrics(rounds=rounds)
+        part._whole = self
+        return part
+
+    def add_part(self, part: ReadMetrics) -> None:
+        """Add what a :meth:`part` has cost, once it has ended."""
+        rounds = max(self.rounds, part.rounds)
+        self._add(part)
+        self.rounds = rounds
+        self.log.extend(part.log[: MAX_LOGGED - len(self.log)])
+
     def add(self, other: ReadMetrics) -> None:
         """Add the counts of a read that has ended, without its log."""
+        self._add(other)
+        self.rounds += other.rounds
+        self.wait_s += other.wait_s
+
+    def _add(self, other: ReadMetrics) -> None:
         other.total = self
         # field by field: a loop over their names takes longer than all else that ends a lookup
         self.requests += other.requests
@@ -207,11 +249,16 @@ class ReadMetrics:
             else:
                 self.requests_by_purpose[purpose] = other.requests_by_purpose[purpose]
                 self.bytes_by_purpose[purpose] = other.bytes_by_purpose[purpose]
-        self.rounds += other.rounds
         self.cache_hits += other.cache_hits
         self.cache_misses += other.cache_misses
         self.disk_hits += other.disk_hits
         self.shared_hits += other.shared_hits
+        if other.files_total:
+            self.files_total += other.files_total
+            self.files_ruled_out += other.files_ruled_out
+            self.files_opened += other.files_opened
+            self.files_read += other.files_read
+            self.files_skipped += other.files_skipped
         self.row_groups_total += other.row_groups_total
         self.row_groups_read += other.row_groups_read
         self.row_groups_by_bloom += other.row_groups_by_bloom
@@ -221,7 +268,6 @@ class ReadMetrics:
         self.rows_scanned += other.rows_scanned
         self.rows_returned += other.rows_returned
         self.restarts += other.restarts
-        self.wait_s += other.wait_s
         self.decode_s += other.decode_s
         self.guarantee = other.guarantee or self.guarantee
         self.store_path = other.store_path or self.store_path

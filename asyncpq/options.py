@@ -206,6 +206,7 @@ class LimitOptions:
         max_decoded_bytes: decoded bytes of one unit of a scan, or of one row group of a read, all columns
             together; more is a ResourceLimitError.
         max_restarts: how often a read starts again on a changed object before it gives up.
+        files_ahead: files of a dataset whose footers one read has open or under way, ahead of their rows.
     """
 
     max_connections: int = 64
@@ -221,6 +222,7 @@ class LimitOptions:
     max_page_bytes: int = 256 * MIB
     max_decoded_bytes: int = 2048 * MIB
     max_restarts: int = 2
+    files_ahead: int = 64
 
     def __post_init__(self) -> None:
         _require_numbers(
@@ -228,6 +230,7 @@ class LimitOptions:
             1,
             "max_connections",
             "in_flight_bytes",
+            "files_ahead",
             "unit_bytes",
             "max_footer_bytes",
             "max_footer_elements",
@@ -322,6 +325,7 @@ class SharedCacheOptions:
         retry_after_s: how long a server that failed, or was too slow, is left alone.
         max_connections: connections to the server; half of them write.
         max_entry_bytes: larger parts are not kept.
+        max_read_bytes: of reads that take more than this no pages are kept.
     """
 
     url: str = field(repr=False)
@@ -334,6 +338,7 @@ class SharedCacheOptions:
     retry_after_s: float = 5.0
     max_connections: int = 8
     max_entry_bytes: int = 8 * MIB
+    max_read_bytes: int = 256 * MIB
 
     def __post_init__(self) -> None:
         schemes = ("valkey://", "valkeys://", "redis://", "rediss://", "unix://")
@@ -347,6 +352,7 @@ class SharedCacheOptions:
         _require(isinstance(self.prefix, str), "prefix", self.prefix, "must be a str")
         _require_positive(self, "ttl_s", "timeout_s", "min_throughput_bytes_s", "connect_timeout_s", "retry_after_s")
         _require_numbers(self, 1, "max_connections", "max_entry_bytes")
+        _require_numbers(self, 0, "max_read_bytes")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("SharedCacheOptions cannot be pickled: it may hold a password and a secret")

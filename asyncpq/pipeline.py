@@ -1,41 +1,75 @@
-"""Read-ahead: the units of a read, fetched ahead and decoded in order, within the session's budget."""
+"""Read-ahead: units of one file or of many, fetched ahead and decoded in order, within the session's budget."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from asyncpq.errors import UsageError
-from asyncpq.fetching.source import ObjectSource
 from asyncpq.planning.read_plan import Unit
 from asyncpq.read import Read
+from asyncpq.resources import Resources
 
 DECODED_AHEAD = 2  # units that may lie decoded before their consumer comes
 
 
-class _Running(NamedTuple):
-    """A unit on its way: what it holds of the budget, and its task."""
+class Job(NamedTuple):
+    """A unit to fetch and decode.
 
-    size: int
+    Attributes:
+        read: whose it is. All units of one follow one another.
+        last: it is the last one of them.
+    """
+
+    read: Read
+    unit: Unit
+    last: bool
+
+
+class Landed(NamedTuple):
+    """A job that was done, and what came of it: one table for each row group with matching rows."""
+
+    job: Job
+    tables: list[pa.Table]
+
+
+class _Running(NamedTuple):
+    """A unit on its way, and its task."""
+
+    job: Job
     task: asyncio.Task[list[pa.Table]]
 
 
+async def jobs_of(read: Read, units: Iterable[Unit]) -> AsyncGenerator[Job]:
+    """The units of one read."""
+    todo = list(units)
+    for unit in todo:
+        yield Job(read, unit, unit is todo[-1])
+
+
 class Pipeline:
-    """Runs units in order with read-ahead.
+    """Does jobs with read-ahead; gives them in order, or as they become ready.
 
     Bytes are granted in delivery order. The unit that the consumer waits for is always granted, over
     budget if need be; further ones wait for the session's budget. Close it, or it leaves tasks.
+
+    Args:
+        jobs: asked for the next one once the one before was granted; what it raises is raised after all that
+            it gave was delivered. It is closed with the pipeline.
+        ordered: jobs are delivered in order; else those of different reads as they become ready.
     """
 
-    def __init__(self, read: Read, units: Sequence[Unit], source: ObjectSource) -> None:
-        self._read = read
-        self._units = units
-        self._resources = source.resources
+    def __init__(self, jobs: AsyncGenerator[Job], resources: Resources, *, ordered: bool = True) -> None:
+        self._jobs = jobs
+        self._resources = resources
+        self._ordered = ordered
         self._running: deque[_Running] = deque()
+        self._head: _Running | None = None
         self._decode_slots = asyncio.Semaphore(DECODED_AHEAD)
         self._drained = asyncio.Event()
         self._started = asyncio.Event()
@@ -51,13 +85,16 @@ class Pipeline:
         self._pump = asyncio.get_running_loop().create_task(self._fetch_ahead())
 
     async def _fetch_ahead(self) -> None:
-        previous: asyncio.Task[list[pa.Table]] | None = None
-        for unit in self._units:
-            await self._grant(unit.num_bytes)
-            previous = asyncio.get_running_loop().create_task(self._run(unit, previous))
-            self._running.append(_Running(unit.num_bytes, previous))
-            self._drained.clear()
-            self._started.set()
+        previous: _Running | None = None
+        async with aclosing(self._jobs) as jobs:
+            async for job in jobs:
+                await self._grant(job.unit.num_bytes)
+                after = previous if previous is not None and (self._ordered or previous.job.read is job.read) else None
+                work = self._run(job, None if after is None else after.task)
+                previous = _Running(job, asyncio.get_running_loop().create_task(work))
+                self._running.append(previous)
+                self._drained.clear()
+                self._started.set()
 
     async def _grant(self, size: int) -> None:
         """Wait until the budget has room, or nothing of this read is under way any more."""
@@ -78,18 +115,19 @@ class Pipeline:
         finally:
             drained.cancel()
 
-    async def _run(self, unit: Unit, previous: asyncio.Task[list[pa.Table]] | None) -> list[pa.Table]:
+    async def _run(self, job: Job, previous: asyncio.Task[list[pa.Table]] | None) -> list[pa.Table]:
+        read, unit = job.read, job.unit
         items = [item for piece in unit.pieces for item in piece.items]
-        fetched = await self._read.fetch(items, self._read.context.round)
+        fetched = await read.fetch(items, read.context.round)
         if previous is not None:
             await asyncio.wait((previous,))
             if previous.cancelled() or previous.exception() is not None:
                 return []  # the consumer meets that one first
         await self._decode_slots.acquire()
-        return await self._read.decode(unit, fetched)
+        return await read.decode(unit, fetched)
 
-    async def next(self) -> list[pa.Table] | None:
-        """The next unit's tables, or None at the end. Raises what fetching or decoding raised."""
+    async def next(self) -> Landed | None:
+        """The next unit, or None at the end. Raises what finding, fetching or decoding it raised."""
         while not self._running:
             pump = self._pump
             if pump is None or self._closed:
@@ -105,17 +143,42 @@ class Pipeline:
                 await asyncio.wait((waiting, pump), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 waiting.cancel()
-        running = self._running[0]
-        task = running.task
-        await asyncio.wait((task,))
-        if task.cancelled():  # not by the consumer, who would not be here
+        running = await self._next_running()
+        self._head = running
+        if running.task.cancelled():  # not by the consumer, who would not be here
             raise UsageError("the session was closed while this read was under way")
-        return task.result()
+        return Landed(running.job, running.task.result())
+
+    @property
+    def head(self) -> Job | None:
+        """What :meth:`next` gave last, or raised for, until it is done with."""
+        return None if self._head is None else self._head.job
+
+    async def _next_running(self) -> _Running:
+        """The unit that is delivered next, once it is done."""
+        if self._ordered:
+            await asyncio.wait((self._running[0].task,))
+            return self._running[0]
+        while True:
+            for running in self._running:
+                if running.task.done():
+                    return running
+            self._started.clear()  # one that begins meanwhile may be done first
+            begun = asyncio.ensure_future(self._started.wait())
+            try:
+                await asyncio.wait(
+                    (begun, *[running.task for running in self._running]), return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                begun.cancel()
 
     def done_with_head(self) -> None:
         """The tables of the last :meth:`next` were consumed: their bytes are free for read-ahead."""
-        running = self._running.popleft()
-        self._resources.budget.release(running.size)
+        running, self._head = self._head, None
+        if running is None:
+            raise UsageError("nothing of the pipeline is being consumed")
+        self._running.remove(running)
+        self._resources.budget.release(running.job.unit.num_bytes)
         self._decode_slots.release()
         if not self._running:
             self._drained.set()
@@ -128,7 +191,7 @@ class Pipeline:
             self._end(self._pump, 0)
         while self._running:
             running = self._running.popleft()
-            self._end(running.task, running.size)
+            self._end(running.task, running.job.unit.num_bytes)
         if self._ending:
             await asyncio.wait(self._ending)
 

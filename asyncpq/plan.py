@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from asyncpq.decoding.sources import QueryShape
 from asyncpq.errors import printable
 from asyncpq.fetching.source import ObjectSource, Tail
 from asyncpq.format.schema import ParquetSchema, Projection
 from asyncpq.metrics import ReadMetrics
+from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.planning.coalesce import ByteRange
 from asyncpq.planning.read_plan import BloomReport, Item, PruningReport
 from asyncpq.prepared import Prepared, Question
@@ -43,6 +45,7 @@ class Plan:
         columns: names that would be returned, or dotted paths of the leaves where parts of a column would be.
         where: the predicate, as text; None without one.
         limit: rows wanted, or None.
+        access: which of the file's rows may be read; None for all.
         pruning: what row groups and pages were ruled out.
         by_statistics: for each condition, how many row groups its statistics alone rule out.
         bloom: whose bloom filters were asked, what they ruled out and cost; None if none were asked.
@@ -61,6 +64,7 @@ class Plan:
     columns: tuple[str, ...]
     where: str | None
     limit: int | None
+    access: AccessPlan | None
     pruning: PruningReport
     by_statistics: tuple[tuple[str, int], ...]
     bloom: str | None
@@ -88,11 +92,12 @@ class Plan:
             f"  version {printable(self.version)} ({self.guarantee})",
             f"  columns: {_listed(self.columns) or '(none: rows are counted)'}",
             f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
+            *([f"  access plan: {_accessed(pruning)}"] if self.access is not None else []),
             f"  row groups: {pruning.row_groups_kept} of {pruning.row_groups} "
             + (
                 "(the first rows are enough)"
                 if self.where is None and self.limit is not None
-                else f"({pruning.row_groups - pruning.row_groups_after_statistics} ruled out by statistics, "
+                else f"({pruning.row_groups_accessed - pruning.row_groups_after_statistics} ruled out by statistics, "
                 f"{pruning.row_groups_after_statistics - pruning.row_groups_by_bloom - pruning.row_groups_kept} "
                 "by page indexes"
                 f"{f', {pruning.row_groups_by_bloom} by bloom filters' if self.bloom is not None else ''})"
@@ -171,9 +176,10 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
         url=version.url,
         version=validator.etag or validator.version or f"{validator.size} bytes",
         guarantee=str(source.handle.guarantee),
-        columns=tuple(path for projection in prepared.shape.output for path in _paths(schema, projection)),
-        where=None if question.where is None else str(question.where),
+        columns=_columns(prepared.shape, schema),
+        where=_where(question),
         limit=question.limit,
+        access=question.access,
         pruning=plan.report,
         by_statistics=tuple(plan.statistics.dropped_by.items()) if plan.statistics is not None else (),
         bloom=None if plan.bloom is None or not plan.bloom.asked else _bloom(plan.bloom, metrics),
@@ -185,6 +191,13 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
         fallbacks=tuple(metrics.fallbacks),
         metadata_requests=metrics.requests,
     )
+
+
+def _columns(shape: QueryShape, schema: ParquetSchema) -> tuple[str, ...]:
+    """What would be returned: of a dataset its columns, which the file may have under other names."""
+    if shape.view is not None:
+        return tuple(shape.schema.names)
+    return tuple(path for projection in shape.output for path in _paths(schema, projection))
 
 
 def _paths(schema: ParquetSchema, projection: Projection) -> tuple[str, ...]:
@@ -206,6 +219,16 @@ def _labels(schema: ParquetSchema, leaves: Iterable[int]) -> dict[int, str]:
         names = _paths(schema, Projection(field, tuple(found)))
         labels.update(zip(found, names if len(names) == len(found) else names * len(found), strict=True))
     return labels
+
+
+def _where(question: Question) -> str | None:
+    if question.where is None:
+        return None
+    return f"{question.where}" + (f" (that is {question.relative})" if question.relative is not None else "")
+
+
+def _accessed(pruning: PruningReport) -> str:
+    return f"{pruning.row_groups_accessed} of {pruning.row_groups} row groups, {pruning.rows_accessed:,} rows"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -3,44 +3,53 @@ object changes underneath."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+import datetime as dt
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.file_view import FileView
 from asyncpq.decoding.filter import Filter, compile_filter
+from asyncpq.decoding.fold import fold
 from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.relative_times import resolve_typed_times
+from asyncpq.decoding.resolution import ColumnNames, Resolved, meant, resolve, resolve_view
 from asyncpq.decoding.sources import QueryShape
 from asyncpq.decoding.substrait import from_pyarrow
-from asyncpq.decoding.types import dictionary_type, field_types, file_schema
+from asyncpq.decoding.types import file_schema
 from asyncpq.errors import (
-    AmbiguousColumnError,
     AsyncpqError,
     ColumnNotFoundError,
     FormatError,
     ObjectChangedError,
     QueryError,
-    RowIndexError,
-    UnsupportedFeatureError,
 )
 from asyncpq.events import Operation
-from asyncpq.expressions import Constant, Expression, columns, simplify
-from asyncpq.fetching.planner import Query, ReadColumns, plan_read
+from asyncpq.expressions import (
+    Constant,
+    Expression,
+    columns,
+    has_relative_times,
+    simplify,
+    without_contradictions,
+)
+from asyncpq.fetching.planner import Query, plan_read
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
-from asyncpq.format.schema import ParquetSchema, Projection
-from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.planning.resolved_access import RowGroupLayout
 from asyncpq.read import Read, landed
 from asyncpq.storage.base import RequestContext
 
 if TYPE_CHECKING:
     from asyncpq.planning.read_plan import ReadPlan
 
-ColumnNames = Sequence[str | int]
+_WEIGHT: Final = attrgetter("weight")
 
 
 class Question(NamedTuple):
@@ -51,24 +60,29 @@ class Question(NamedTuple):
         keys: names or paths of columns to return behind those, whether they are among them or not.
         where: the predicate, or None.
         unbound: the predicate in pyarrow's terms, which each version's schema gives a meaning; or None.
+        relative: the predicate as it was asked, with times relative to now; None if it has none.
         prune: a sharper predicate to prune by, implied by ``where``; or None.
-        rows: row numbers of the file, sorted and distinct; or None.
+        access: which of the file's rows may be read; None for all.
         limit: rows wanted in file order, or None.
         rows_only: matching rows are counted, no column is returned.
-        positional: the question names row numbers, which mean something in one version only.
+        positional: a changed object does not make it start again, as if ``access`` named rows.
         read_dictionary: names of string and binary columns that come as dictionary arrays.
+        view: the columns of a dataset, which all names mean and the rows come in; None for the file's own. It
+            is made for one version: no other is read.
     """
 
     columns: ColumnNames | None = None
     keys: Sequence[str] = ()
     where: Expression | None = None
     unbound: pc.Expression | None = None
+    relative: Expression | None = None
     prune: Expression | None = None
-    rows: Sequence[int] | None = None
+    access: AccessPlan | None = None
     limit: int | None = None
     rows_only: bool = False
     positional: bool = False
     read_dictionary: Sequence[str] = ()
+    view: FileView | None = None
 
 
 @dataclass(slots=True)
@@ -117,7 +131,11 @@ class Preparation:
         self._adopt = adopt
         self.operation = operation
         self.metrics = operation.metrics
-        self._where = None if question.where is None else simplify(question.where)
+        self._simplified = None if question.where is None else simplify(question.where)
+        self._where = self._simplified
+        self._now = dt.datetime.now(dt.UTC)
+        if question.where is not None and has_relative_times(question.where):
+            self.question = question._replace(relative=question.where)
         self._prune = None if question.prune is None else simplify(question.prune)
         self._schema: pa.Schema | None = None
 
@@ -145,16 +163,21 @@ class Preparation:
         version = self.version
         metrics.guarantee, metrics.store_path = str(source.handle.guarantee), source.handle.client
         try:
+            view = self.question.view
+            if view is not None and view.digest != version.digest:
+                raise ObjectChangedError("it has another version than the one whose columns were matched")
             self._bind(version)
-            resolved = self._resolved(version)
-            shape = self._shape(version, resolved)
+            resolved, filter_ = self._compiled(version) if view is None else self._compiled_view(version, view)
+            shape = self._shape(resolved, filter_)
             question = self.question
-            rows = _row_group_rows(version, question.rows)
-            query = Query(resolved.columns, self._where, self._prune, rows, question.limit, question.rows_only)
+            access = AccessPlan.all() if question.access is None else question.access
+            rows = access.resolve(_layout(version))
+            query = Query(resolved.columns, rows, self._where, self._prune, question.limit, question.rows_only)
             plan = await plan_read(source, version, query, context.step("index", metrics.rounds + 1))
         except AsyncpqError as error:
             if isinstance(error, (QueryError, FormatError)):
-                await self._ensure_current(version)  # the object's present version may well have that column or row
+                # the object's present version may well have that column or row
+                await self._ensure_current(version, context)
             raise error.locate(url=version.url) from error.__cause__
         self._adopt(version)
         size, memory = plan.num_bytes(), source.resources.memory.max_bytes
@@ -172,6 +195,16 @@ class Preparation:
         )
         return Prepared(version, plan, shape, read)
 
+    @property
+    def _is_positional(self) -> bool:
+        """Whether the question means one version only."""
+        question = self.question
+        return (
+            question.positional
+            or question.view is not None
+            or (question.access is not None and question.access.is_positional)
+        )
+
     async def _anew(self, version: FileVersion, context: RequestContext) -> FileVersion:
         """What stands in the place of a version that has expired.
 
@@ -179,18 +212,18 @@ class Preparation:
             ObjectChangedError: it is another one, as far as the store can tell, and the question names rows.
         """
         found = await self.source.version(context)
-        if self.question.positional and not found.validator.same_version(version.validator):
+        if self._is_positional and not found.validator.same_version(version.validator):
             raise ObjectChangedError("the object has another size or time now", url=version.url)
         return found
 
-    async def _ensure_current(self, version: FileVersion) -> None:
+    async def _ensure_current(self, version: FileVersion, context: RequestContext) -> None:
         """Ask the store if the cache policy wants it asked before ``version`` is spoken of.
 
         Raises:
             ObjectChangedError: the object has another version now.
         """
         if not self.source.is_fresh(version):
-            context = RequestContext(self.metrics, round=self.metrics.rounds + 1)
+            context = context.step("validate", self.metrics.rounds + 1)
             validation = self.source.start_validation(version, context)
             validation.join()
             await landed(validation, self.metrics)
@@ -200,28 +233,62 @@ class Preparation:
         unbound, schema = self.question.unbound, version.metadata.schema
         if unbound is None:
             return
-        types = file_schema(version, schema.whole_fields, self.source.resources.options.read.extension_types)
+        view, extensions = self.question.view, self.source.resources.options.read.extension_types
+        types = file_schema(version, schema.whole_fields, extensions) if view is None else view.schema
         try:
             where = from_pyarrow(unbound, types)
         except ColumnNotFoundError as error:
-            if error.hint is None and error.column is not None:
-                error.hint = _meant(schema, error.column)
+            if error.hint is None and error.column is not None and view is None:
+                error.hint = meant(schema, error.column)
             raise
-        self.question = self.question._replace(where=where)
-        self._where = simplify(where)
+        self._replace_where(where)
 
-    def _shape(self, version: FileVersion, resolved: Resolved) -> QueryShape:
+    def _replace_where(self, where: Expression) -> None:
+        self.question = self.question._replace(where=where)
+        self._simplified = simplify(where)
+
+    def _compiled(self, version: FileVersion) -> tuple[Resolved, Filter | None]:
+        """Columns and filter of the question; the predicate is made to fit the columns' types."""
+        self._where = self._simplified
+        resolved = self._resolved(version)
+        relative, types = self.question.relative, resolved.types
+        if relative is not None:
+            self._replace_where(resolve_typed_times(relative, self._now, types))
+        if self.question.where is None or self._simplified is None:
+            return resolved, None
+        filter_ = compile_filter(self.question.where, types)
+        self._where = without_contradictions(self._simplified, filter_.engine_atoms)
+        if self._where not in (self._simplified, self.question.where):
+            resolved = self._resolved(version)
+        if self._where != self.question.where and not isinstance(self._where, Constant):
+            # rows are judged by what the plan fetches columns for; the whole was compiled for its errors
+            filter_ = compile_filter(self._where, types)
+        return resolved, filter_
+
+    def _compiled_view(self, version: FileVersion, view: FileView) -> tuple[Resolved, Filter | None]:
+        """The same for a dataset's columns, of which some may be constant in this file."""
+        where, relative = self.question.where, self.question.relative
+        types = {} if where is None else view.types(columns(where))
+        if relative is not None:
+            self._replace_where(where := resolve_typed_times(relative, self._now, types))
+        filter_ = None if where is None else compile_filter(where, types)
+        self._where = self._simplified
+        if filter_ is not None and self._simplified is not None:
+            left = without_contradictions(self._simplified, filter_.engine_atoms)
+            self._where = fold(left, lambda name: view.constant(version, name))
+            if self._where != where and not isinstance(self._where, Constant):
+                filter_ = compile_filter(self._where, types)
+        if self._prune is not None:
+            self._prune = fold(self._prune, lambda name: view.constant(version, name))
+        return self._resolved(version), filter_
+
+    def _shape(self, resolved: Resolved, filter_: Filter | None) -> QueryShape:
         options = self.source.resources.options
-        filter_: Filter | None = None
-        if self.question.where is not None:
-            filter_ = compile_filter(self.question.where, resolved.types)
-            if self._where not in (None, self.question.where) and not isinstance(self._where, Constant):
-                # rows are judged by what the plan fetches columns for; the whole was compiled for its errors
-                filter_ = compile_filter(self._where, resolved.types)
         self._check_types(resolved.schema)
         limits = DecodeLimits(options.read.verify_crc, options.limits.max_page_bytes, options.limits.max_decoded_bytes)
         extensions = options.read.extension_types
-        return QueryShape(resolved.schema, resolved.columns.output, filter_, limits, extensions, resolved.dictionaries)
+        dictionaries, view = resolved.dictionaries, resolved.view
+        return QueryShape(resolved.schema, resolved.columns.output, filter_, limits, extensions, dictionaries, view)
 
     def _resolved(self, version: FileVersion) -> Resolved:
         """Names resolved to columns: once for all questions that differ in their literals only."""
@@ -232,7 +299,11 @@ class Preparation:
         extensions = self.source.resources.options.read.extension_types
         names = None if asked is None else tuple(asked)
         key = (names, tuple(question.keys), named, pruning, tuple(question.read_dictionary), extensions)
-        return version.recent(key, lambda: resolve(version, *key))
+        view = question.view
+        if view is None:
+            return version.recent(key, lambda: resolve(version, *key))
+        resolved = version.recent((view, *key), lambda: resolve_view(version, view, *key))
+        return resolved.for_literals(self._where, self._prune)
 
     def _check_types(self, schema: pa.Schema) -> None:
         """A read that starts again must still give the columns that were asked for."""
@@ -252,137 +323,16 @@ class Preparation:
             await self.source.forget(self.version)
         self.version = None
         limit = self.source.resources.options.limits.max_restarts
-        if self.question.positional or not restartable or self.metrics.restarts >= limit:
+        if self._is_positional or not restartable or self.metrics.restarts >= limit:
             error.hint = "Call await file.refresh() to read the new version."
             raise error
         self.operation.restarts()
 
 
-class Resolved(NamedTuple):
-    """The columns of a question, in one version.
-
-    Attributes:
-        columns: what is read.
-        schema: Arrow schema of the output.
-        dictionaries: ordinals of the fields that come as dictionary arrays.
-        types: of the columns that the predicate names, by the name of the top-level field.
-        weight: approximate bytes held in memory.
-    """
-
-    columns: ReadColumns
-    schema: pa.Schema
-    dictionaries: frozenset[int]
-    types: Mapping[str, pa.DataType]
-    weight: int
-
-
-def resolve(
-    version: FileVersion,
-    names: ColumnNames | None,
-    keys: Sequence[str],
-    named: Sequence[str],
-    pruning: Sequence[str],
-    read_dictionary: Sequence[str],
-    extensions: frozenset[str],
-) -> Resolved:
-    """Resolve names.
-
-    Args:
-        names, keys: columns to return (see :class:`Question`).
-        named: columns that the predicate names.
-        pruning: those that it still names once it is simplified.
-
-    Raises:
-        ColumnNotFoundError, AmbiguousColumnError: no such column, several of that name, or one asked for twice.
-        UnsupportedFeatureError: a column of ``read_dictionary`` cannot come as dictionary arrays.
-    """
-    schema = version.metadata.schema
-    output = (*resolve_output(schema, names), *[schema.projection(name) for name in keys])
-    fields = list(dict.fromkeys([schema.projection(name).field for name in named]))
-    kinds = field_types(version, fields, extensions) if fields else []
-    types = {schema.fields[field].name: kind.arrow.type for field, kind in zip(fields, kinds, strict=True)}
-    arrow = file_schema(version, output, extensions)
-    dictionaries = _dictionary_fields(version, read_dictionary)
-    for at, projection in enumerate(output):
-        if projection.field in dictionaries:
-            arrow = arrow.set(at, arrow.field(at).with_type(dictionary_type(arrow.field(at).type)))
-    read = ReadColumns(schema, output, pruning)
-    weight = 1000 + 400 * (len(output) + len(read.leaves) + len(read.unfiltered) + len(types))
-    return Resolved(read, arrow, dictionaries, types, weight)
-
-
-def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Projection, ...]:
-    """The top-level fields asked for, or parts of them, in the order asked.
-
-    Several paths into one field give it once, where the first of them stands.
-
-    Raises:
-        ColumnNotFoundError, AmbiguousColumnError: no such column, several of that name, or one asked for twice.
-    """
-    if names is None:
-        return schema.whole_fields
-    asked: dict[int, list[int]] = {}
-    for name in names:
-        projection = schema.projection(name)
-        leaves = asked.setdefault(projection.field, [])
-        if not set(leaves).isdisjoint(projection.leaves):
-            raise AmbiguousColumnError(
-                "the column, or a part of it, is asked for twice", column=str(name), hint="Name each part once."
-            )
-        leaves += projection.leaves
-    return tuple([Projection(field, tuple(sorted(leaves))) for field, leaves in asked.items()])
-
-
-def _dictionary_fields(version: FileVersion, names: Sequence[str]) -> frozenset[int]:
-    """Ordinals of the fields that are to come as dictionary arrays.
-
-    Raises:
-        ColumnNotFoundError, AmbiguousColumnError: no such column, or several of that name.
-        UnsupportedFeatureError: a nested column, or an encrypted file.
-    """
-    schema = version.metadata.schema
-    fields: set[int] = set()
-    for name in names:
-        projection = schema.projection(name)
-        flat = [schema.leaves[leaf].is_flat for leaf in projection.leaves] == [True]
-        if not flat or version.decryption is not None:
-            raise UnsupportedFeatureError(
-                "read_dictionary is for columns that are neither nested nor encrypted",
-                column=name,
-                hint="Leave the column out of read_dictionary.",
-            )
-        fields.add(projection.field)
-    return frozenset(fields)
-
-
-def _meant(schema: ParquetSchema, name: str) -> str | None:
-    """Which column may have been meant by a name that the file lacks."""
-    try:
-        schema.projection(name)
-    except QueryError as error:
-        return error.hint
-    return None
-
-
-def _row_group_rows(version: FileVersion, rows: Sequence[int] | None) -> Mapping[int, RowRanges] | None:
-    """File row numbers (sorted, distinct, not negative), by row group.
-
-    Raises:
-        RowIndexError: the file has fewer rows.
-    """
-    if rows is None:
-        return None
-    total = version.metadata.num_rows
-    if rows and rows[-1] >= total:
-        raise RowIndexError(f"row {rows[bisect_left(rows, total)]} is not in a file of {total} rows")
+def _layout(version: FileVersion) -> RowGroupLayout:
+    """Which rows the file's row groups hold."""
     groups = version.metadata.row_groups
-    first_rows = version.derived(("first rows",), lambda: [group.first_row for group in groups], 40 * len(groups))
-    num_rows = groups[-1].first_row + groups[-1].num_rows if groups else 0
-    found: dict[int, RowRanges] = {}
-    at = 0
-    while at < len(rows) and rows[at] < num_rows:
-        group = groups[bisect_right(first_rows, rows[at]) - 1]  # of empty ones at the same row, the last is not
-        begin = at
-        at = bisect_left(rows, group.first_row + group.num_rows, begin)
-        found[group.ordinal] = RowRanges.from_rows([row - group.first_row for row in rows[begin:at]])
-    return found
+    layout: RowGroupLayout = version.derived(
+        ("row group layout",), lambda: RowGroupLayout([group.num_rows for group in groups]), _WEIGHT
+    )
+    return layout

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from asyncpq.caching.keys import ContentKey
 from asyncpq.caching.single_flight import Flight
-from asyncpq.decoding.page import Dictionary, LeafArray
+from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray
 from asyncpq.decoding.row_access import PackedPage
 from asyncpq.decoding.row_group import Allowance, Matched, RowGroupReader
 from asyncpq.decoding.sources import QueryShape
 from asyncpq.errors import AsyncpqError, CorruptFileError
-from asyncpq.fetching.indexes import learn_locations
-from asyncpq.fetching.parts import Parts, discard_parts, fetch_parts, share_parts
+from asyncpq.fetching.indexes import indexed_chunk, learn_locations
+from asyncpq.fetching.parts import Parts, discard_parts, fetch_parts, share_pages, share_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.metrics import ReadMetrics
@@ -54,6 +54,20 @@ class Fetched(NamedTuple):
 NOTHING = Fetched([], [], Parts({}))
 
 
+class _Unproven(NamedTuple):
+    """A page that came with its whole column chunk, and may be damaged.
+
+    Attributes:
+        key: of the page, or dictionary.
+        stop_row: once the row group's rows before this one were decoded, it is not.
+        data: its bytes, if all rows of the row group are decoded, and others find it by the chunk's own OffsetIndex.
+    """
+
+    key: ContentKey
+    stop_row: int
+    data: bytes | None
+
+
 class Read:
     """Fetches and decodes the units of a plan.
 
@@ -62,7 +76,7 @@ class Read:
         plan: what to read of it.
         shape: the output's schema, the filter and the limits.
         context: requests are counted there; its round is that of the first data request.
-        admit: keep fetched pages in the caches.
+        admit: keep fetched pages in memory; tiers outside this process decide by themselves.
         rows_only: count matching rows, decode no output.
 
     Attributes:
@@ -91,6 +105,7 @@ class Read:
         self._shape = shape
         self._admit = admit
         self._rows_only = rows_only
+        self._read_bytes = plan.num_bytes()
         # Decoded pages are shared with sessions that check CRCs and that allow no extension types; and
         # they are several times larger: reads of many of them would push out all others.
         self._use_decoded = not shape.extensions
@@ -98,14 +113,18 @@ class Read:
             admit
             and shape.limits.verify_crc
             and not shape.extensions
-            and plan.num_bytes() * 64 < source.resources.memory.max_bytes
+            and self._read_bytes * 64 < source.resources.memory.max_bytes
         )
+        tiers = source.tiers_of(version)
+        self._shares = tiers is not None and tiers.take(self._read_bytes)
         memory = source.resources.memory
         self._has_room = self._keep_decoded and memory.current_bytes * 2 < memory.max_bytes
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
         self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
         self._new: set[ContentKey] = set()  # parts that no cache had
+        self._unproven: dict[int, list[_Unproven]] = {}  # pages of chunks that come whole, by row group
+        self._good: dict[ContentKey, bytes] = {}  # such pages, for the tiers
         self._whole = False
 
     def units(self, unit_bytes: int | None) -> list[Unit]:
@@ -128,6 +147,7 @@ class Read:
             context if round_ == context.round else context.step("data", round_),
             admit=self._admit,
             decoded=self._use_decoded,
+            read_bytes=self._read_bytes,
         )
         self.current |= parts.validated
         self._new.update(parts.asked)
@@ -158,19 +178,21 @@ class Read:
             self.context.metrics.decode_s += time.perf_counter() - started
             await landed(validation, self.context.metrics)
         self.current = True
-        share_parts(self._source, self.version, fetched.parts, admit=self._admit)
+        share_parts(self._source, self.version, fetched.parts, read_bytes=self._read_bytes, scan=self.context.scan)
+        good, self._good = self._good, {}
+        share_pages(self._source, self.version, good, read_bytes=self._read_bytes, scan=self.context.scan)
         return tables
 
     def _discard(self, error: AsyncpqError, fetched: Fetched) -> None:
         """The next read shall see for itself whether the object, or what came of it, is damaged."""
         if isinstance(error, CorruptFileError):
             discard_parts(self._source, self.version, fetched.keys)
+            discard_parts(self._source, self.version, [page.key for some in self._unproven.values() for page in some])
 
     def _start_validation(self) -> Flight[None] | None:
         if self.current or self._source.is_fresh(self.version):
             return None
-        context = RequestContext(self.context.metrics, round=self.context.round)
-        flight = self._source.start_validation(self.version, context)
+        flight = self._source.start_validation(self.version, self.context)
         flight.join()
         return flight
 
@@ -200,7 +222,7 @@ class Read:
         except AsyncpqError as error:
             self._discard(error, rest)
             raise
-        share_parts(self._source, self.version, rest.parts, admit=self._admit)
+        share_parts(self._source, self.version, rest.parts, read_bytes=self._read_bytes, scan=self.context.scan)
         return tables
 
     def _expected_bytes(self, unit: Unit, fetched: Fetched) -> int:
@@ -255,6 +277,7 @@ class Read:
             else:
                 reader.skip(matched)
             self.context.metrics.pages_read += reader.take_pages_decoded()
+            self._prove(piece.row_group, matched.stop_row)
             if piece.last:
                 for leaf, index in reader.locations():
                     learn_locations(self._source, self.version, piece.row_group.ordinal, leaf, index)
@@ -265,7 +288,8 @@ class Read:
         reader = self._readers.get(plan.ordinal)
         if reader is None:
             keep = self._keep if self._keep_decoded else None
-            keep_part = self._keep_part if self._admit and self._shape.limits.verify_crc and self._use_decoded else None
+            kept = (self._admit or self._shares) and self._shape.limits.verify_crc and self._use_decoded
+            keep_part = self._keep_part if kept else None
             reader = RowGroupReader(self.version, plan, self._shape, keep=keep, keep_part=keep_part)
             self._readers[plan.ordinal] = reader
             reader.expect(self._future_items.pop(plan.ordinal, ()))
@@ -277,13 +301,35 @@ class Read:
         if key is not None:
             self._source.resources.memory.put(key, array, array.weight, scan=self.context.guest)
 
-    def _keep_part(self, start: int, stop: int, part: bytes | Dictionary) -> None:
+    def _keep_part(self, row_group: int, leaf: int, page: ChunkPage) -> None:
         """Cache a page, or a decoded dictionary, of a chunk that came whole."""
+        made = page.dictionary
+        key = self.version.key("page" if made is None else "dictionary", page.start, page.stop)
         memory = self._source.resources.memory
-        if isinstance(part, Dictionary):
-            memory.offer(self.version.key("dictionary", start, stop), part, part.weight)
-        else:
-            memory.offer(self.version.key("page", start, stop), part, len(part))
+        told = memory.get(key, scan=True) is not None  # by whoever put it there
+        if self._admit and not told:
+            if made is None:
+                memory.offer(key, page.data, len(page.data))
+            else:
+                memory.offer(key, made, made.weight)
+        plan = self._readers[row_group].plan
+        found_again = (
+            self._shares
+            and not told
+            and not (plan.filtered or self._rows_only)
+            and plan.rows.num_rows == plan.num_rows
+            and indexed_chunk(self.version, row_group, leaf).offsets is not None
+        )
+        unproven = _Unproven(key, page.stop_row, page.data if found_again else None)
+        self._unproven.setdefault(row_group, []).append(unproven)
+
+    def _prove(self, group: RowGroupPlan, stop_row: int) -> None:
+        """The wanted rows before ``stop_row`` were decoded: pages that hold no others are good."""
+        pages = self._unproven.pop(group.ordinal, ())
+        self._good.update({page.key: page.data for page in pages if page.data and page.stop_row <= stop_row})
+        left = [page for page in pages if page.stop_row > stop_row]
+        if left:
+            self._unproven[group.ordinal] = left
 
     def _add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterator[tuple[ContentKey, object]]) -> None:
         """Hand the next fetched values to the reader whose items they are."""

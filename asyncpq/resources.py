@@ -93,24 +93,20 @@ class TailSizes:
         self._default = default
         self._seen: OrderedDict[str, deque[int]] = OrderedDict()
 
-    def guess(self, url: str) -> int:
-        seen = self._seen.get(_folder(url))
+    def guess(self, neighbours: str) -> int:
+        """Bytes to ask for, of an object among those that ``neighbours`` names."""
+        seen = self._seen.get(neighbours)
         if not seen:
             return self._default
         return min(-(-max(seen) * 5 // 4 // 4096) * 4096, max(self._default, self.MAX_LEARNT_BYTES))
 
-    def learn(self, url: str, needed: int) -> None:
-        """``needed`` bytes from the end of the object at ``url`` would have been enough."""
-        folder = _folder(url)
-        seen = self._seen.setdefault(folder, deque(maxlen=self._RECENT))
+    def learn(self, neighbours: str, needed: int) -> None:
+        """``needed`` bytes from the end of one of them would have been enough."""
+        seen = self._seen.setdefault(neighbours, deque(maxlen=self._RECENT))
         seen.append(needed)
-        self._seen.move_to_end(folder)
+        self._seen.move_to_end(neighbours)
         while len(self._seen) > self._MAX_FOLDERS:
             self._seen.popitem(last=False)
-
-
-def _folder(url: str) -> str:
-    return url.rpartition("/")[0]
 
 
 class Resources:

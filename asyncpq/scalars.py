@@ -37,6 +37,42 @@ class Timestamp:
     timezone: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RelativeTime:
+    """A time relative to when a read begins; made by :func:`now`. Adding a ``timedelta`` moves it.
+
+    Attributes:
+        offset: from then on; negative before it.
+    """
+
+    offset: dt.timedelta
+
+    def __add__(self, other: object) -> RelativeTime:
+        if not isinstance(other, dt.timedelta):
+            return NotImplemented
+        moved = as_scalar(self.offset + other)  # pandas' timedelta is finer than the plain one
+        return RelativeTime(moved) if isinstance(moved, dt.timedelta) else NotImplemented
+
+    __radd__ = __add__
+
+    def __sub__(self, other: object) -> RelativeTime:
+        return self + -other if isinstance(other, dt.timedelta) else NotImplemented
+
+    def __str__(self) -> str:
+        if not self.offset:
+            return "now"
+        text = str(abs(self.offset)).removesuffix(", 0:00:00")
+        return f"now {'-' if self.offset < dt.timedelta(0) else '+'} {text}"
+
+
+def now() -> RelativeTime:
+    """The time when a read begins, one for all of it: ``col("ts") >= now() - timedelta(days=7)``.
+
+    Timestamps with a zone are compared with that instant, those without with UTC's clock at it.
+    """
+    return RelativeTime(dt.timedelta())
+
+
 Scalar: TypeAlias = (
     bool
     | int
@@ -50,6 +86,7 @@ Scalar: TypeAlias = (
     | dt.timedelta
     | uuid.UUID
     | Timestamp
+    | RelativeTime
     | None
 )
 _PLAIN: frozenset[type] = frozenset(
@@ -67,6 +104,7 @@ _PLAIN: frozenset[type] = frozenset(
         dt.timedelta,
         uuid.UUID,
         Timestamp,
+        RelativeTime,
     }
 )
 
@@ -195,7 +233,7 @@ def show(value: Scalar) -> str:
     """A literal for messages and ``explain()``."""
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
-    if isinstance(value, (Decimal, uuid.UUID, dt.timedelta)):
+    if isinstance(value, (Decimal, uuid.UUID, dt.timedelta, RelativeTime)):
         return str(value)
     return "null" if value is None else repr(value)
 

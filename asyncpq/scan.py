@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from asyncpq.errors import ObjectChangedError, UsageError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.pipeline import Pipeline
+from asyncpq.pipeline import Pipeline, jobs_of
 
 if TYPE_CHECKING:
     from asyncpq.prepared import Preparation, Prepared
@@ -74,7 +74,8 @@ class Scan:
         """Plan and start fetching, over again while the object changes in between."""
         self._prepared = await self._preparation.prepare(scan=True)
         read = self._prepared.read
-        self._pipeline = Pipeline(read, read.units(self._resources.options.limits.unit_bytes), self._preparation.source)
+        units = read.units(self._resources.options.limits.unit_bytes)
+        self._pipeline = Pipeline(jobs_of(read, units), self._resources)
         self._pipeline.start()
 
     async def __aexit__(
@@ -134,8 +135,8 @@ class Scan:
                 pipeline.done_with_head()
                 self._holds_unit = False
             try:
-                tables = await pipeline.next()
-                if tables is None:
+                landed = await pipeline.next()
+                if landed is None:
                     if self._prepared is not None:
                         self._prepared.read.check_complete()
                         await self._prepared.read.ensure_current()
@@ -146,7 +147,7 @@ class Scan:
                 await self._begin()
                 continue
             self._holds_unit = True
-            for table in tables:
+            for table in landed.tables:
                 self._batches.extend(batch for batch in table.to_batches() if batch.num_rows)
 
     async def close(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -14,10 +13,9 @@ from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.shared import SharedCache
 from asyncpq.decoding.encrypted import FileDecryption
-from asyncpq.errors import InvalidOptionError, ObjectChangedError
+from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Event
-from asyncpq.fetching.source import ObjectSource
-from asyncpq.fetching.version import FileVersion
+from asyncpq.fetching.opening import load_version, open_source
 from asyncpq.file import File
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import (
@@ -185,16 +183,10 @@ class Session(Unpicklable):
         metrics = operation.metrics
         with operation:
             async with resources.deadline(shown):
-                store, namespace = resources.store(text)
-                handle = await store.open_object(text)
+                source = await open_source(resources, text, decryption)
+                handle = source.handle
                 try:
-                    if resources.options.cache_namespace is None:  # else the caller says who shares
-                        namespace = f"{namespace}:{await store.credential_identity(text)}"
-                    if decryption is not None:
-                        namespace = f"{namespace}:{secrets.token_hex(16)}"  # shares nothing with anyone
-                    policy = resources.options.policy(handle.url, shown)
-                    source = ObjectSource(resources, handle, namespace, policy, decryption)
-                    version = await _present_version(source, metrics)
+                    version = await load_version(source, RequestContext(metrics))
                 except BaseException:
                     await handle.close()
                     raise
@@ -202,17 +194,6 @@ class Session(Unpicklable):
         file = File(source, version)
         file.metrics = metrics
         return file
-
-
-async def _present_version(source: ObjectSource, metrics: ReadMetrics) -> FileVersion:
-    """The object's version; over again where it was replaced between two requests for its footer."""
-    while True:
-        try:
-            return await source.version(RequestContext(metrics))
-        except ObjectChangedError:
-            if metrics.restarts >= source.resources.options.limits.max_restarts:
-                raise
-            metrics.restarts += 1
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ from asyncpq.storage.threads import Threads
 
 _READERS = 2
 _WRITERS = 1  # what a folder can take; readers do not wait for it
+_LARGEST_READ = 16  # what a read of more than 1/16 of the budget brings is not kept
 _MAX_DROPPED = 1024  # so many pointers are remembered that a disk did not let go of
 _WRITTEN_AT = struct.Struct("<d")  # before a pointer: time.time() when it was written
 
@@ -43,6 +44,7 @@ class DiskCache(TierCounters):
     def __init__(self, options: DiskCacheOptions) -> None:
         super().__init__()
         self._path = os.path.abspath(os.path.expanduser(options.path))
+        self._max_read_bytes = options.max_bytes // _LARGEST_READ
         self._timeout_s = options.timeout_s
         # without a secret: whoever could change an entry in a folder of mode 0700 is this user
         self._folder = EntryFolder(self._path, options.max_bytes, EntryCodec(None))
@@ -87,11 +89,15 @@ class DiskCache(TierCounters):
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
         return await self._read([key.encode() for key in keys]) if keys else []
 
-    async def put_many(self, entries: Mapping[ContentKey, bytes]) -> None:
+    @property
+    def max_read_bytes(self) -> int:
+        return self._max_read_bytes
+
+    async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
         attempt = self._begin(self._writing) if entries else None
         if attempt is not None:
             values = {key.encode(): value for key, value in entries.items()}
-            await self._written(attempt, self._start_threads().writing.start(self._folder.write_many, values))
+            await self._written(attempt, self._start_threads().writing.start(self._folder.write_many, values, scan))
 
     async def get_pointer(self, key: PointerKey) -> Pointer | None:
         name = key.encode()

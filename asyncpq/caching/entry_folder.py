@@ -30,6 +30,8 @@ LARGEST_PART = 8
 CHECK_PART = 256
 #: Reading an entry makes it young again at most this often.
 TOUCH_INTERVAL_S = 30.0
+#: An entry that a scan brought begins as old as one that was not used for so long.
+SCAN_AGE_S = 86_400.0
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -105,15 +107,23 @@ class EntryFolder:
             outcome.error = error
         return outcome
 
-    def write_many(self, values: Mapping[bytes, bytes]) -> Outcome:
-        """Keep the values, each under its key, within the budget. Never raises OSError."""
+    def write_many(self, values: Mapping[bytes, bytes], scan: bool = False) -> Outcome:
+        """Keep the values, each under its key, within the budget. Never raises OSError.
+
+        Args:
+            values: by key.
+            scan: they go before whatever was used within ``SCAN_AGE_S``, unless they are used themselves; what
+                is there already stays as it is.
+        """
         outcome = Outcome([])
         try:
             with self._opened(create=True) as folder:
                 for key, value in values.items():
+                    if scan and self._holds(folder, key):
+                        continue
                     size = HEADER_BYTES + len(value)
                     if size <= self._largest_bytes and self._make_room(folder, size, outcome):
-                        self._write(folder, key, self._codec.encode(key, value))
+                        self._write(folder, key, self._codec.encode(key, value), scan)
         except OSError as error:
             outcome.error = error
             if error.errno in _FULL:
@@ -135,6 +145,16 @@ class EntryFolder:
         return outcome
 
     # -- one entry ------------------------------------------------------------------------------
+
+    def _holds(self, folder: int, key: bytes) -> bool:
+        """Whether something is there under ``key``; it is not read."""
+        name = key.hex()
+        try:
+            with eviction.entered(folder, name[:2]) as inner:
+                os.stat(name, dir_fd=inner, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _read(self, folder: int, key: bytes) -> bytes | None:
         name = key.hex()
@@ -179,7 +199,7 @@ class EntryFolder:
                 os.utime(descriptor)
         return value
 
-    def _write(self, folder: int, key: bytes, entry: bytes) -> None:
+    def _write(self, folder: int, key: bytes, entry: bytes, scan: bool) -> None:
         name = key.hex()
         with eviction.entered(folder, name[:2], create=True) as inner:
             # counted first: the file of a writer that dies half-way is in the sum
@@ -194,6 +214,10 @@ class EntryFolder:
                 finally:
                     os.close(descriptor)
                 os.rename(temporary, name, src_dir_fd=inner, dst_dir_fd=inner)
+                if scan:  # only now: a temporary file that is old has no writer any more
+                    old = time.time() - SCAN_AGE_S
+                    with contextlib.suppress(OSError):  # it was removed already
+                        os.utime(name, (old, old), dir_fd=inner, follow_symlinks=False)
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary, dir_fd=inner)

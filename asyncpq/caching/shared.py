@@ -97,8 +97,15 @@ class SharedCache(TierCounters):
             self.misses += len(found) - hits if answered else 0
         return found
 
-    async def put_many(self, entries: Mapping[ContentKey, bytes]) -> None:
-        """Keep the entries for ``ttl_s``, those above ``max_entry_bytes`` excepted."""
+    @property
+    def max_read_bytes(self) -> int:
+        return self._options.max_read_bytes
+
+    async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
+        """Keep the entries for ``ttl_s``, those above ``max_entry_bytes`` excepted.
+
+        Those of scans like others: the server keeps what is used often (cache/valkey/valkey.conf).
+        """
         kept = [(key, value) for key, value in entries.items() if len(value) <= self._options.max_entry_bytes]
         sizes = [len(value) for _, value in kept]
 

@@ -8,6 +8,8 @@ cancelled. Failures go to the waiters of that flight and are not kept.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -17,12 +19,18 @@ T = TypeVar("T")
 
 
 class Flight(Generic[T]):
-    """One running fetch and the number of reads that wait for it."""
+    """One running fetch and the number of reads that wait for it.
 
-    __slots__ = ("_gates", "_waiters", "task")
+    Attributes:
+        task: what runs.
+        began: ``time.monotonic()`` when it did; infinite until then.
+    """
+
+    __slots__ = ("_gates", "_waiters", "began", "task")
 
     def __init__(self, task: asyncio.Task[T]) -> None:
         self.task = task
+        self.began = math.inf
         self._waiters = 0
         self._gates: list[_Gate] = []
 
@@ -95,7 +103,12 @@ class SingleFlight:
 
     def start(self, keys: Iterable[Hashable], fetch: Callable[[], Coroutine[Any, Any, T]]) -> Flight[T]:
         """Start ``fetch`` as a flight under all of ``keys``. The caller joins it before awaiting."""
-        task = asyncio.get_running_loop().create_task(fetch())
+
+        async def begin() -> T:
+            flight.began = time.monotonic()
+            return await fetch()
+
+        task = asyncio.get_running_loop().create_task(begin())
         flight = Flight(task)
         names = tuple(keys)
         for key in names:

@@ -31,7 +31,12 @@ class CacheTier(Protocol):
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
         """One multi-get: the bytes of each key, or None."""
 
-    async def put_many(self, entries: Mapping[ContentKey, bytes]) -> None: ...
+    @property
+    def max_read_bytes(self) -> int:
+        """What a read that takes more than this brings is not put here: it would push out too much."""
+
+    async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
+        """Keep entries; those that a ``scan`` brought must not push out what lookups use."""
 
     async def get_pointer(self, key: PointerKey) -> Pointer | None: ...
 
@@ -53,8 +58,18 @@ class Tiers:
     def __bool__(self) -> bool:
         return bool(self._tiers)
 
-    async def get_many(self, keys: Sequence[ContentKey]) -> tuple[dict[ContentKey, bytes], dict[str, int]]:
+    def take(self, read_bytes: int) -> bool:
+        """Whether any tier keeps what a read of so many bytes brings."""
+        return any(read_bytes <= tier.max_read_bytes for tier in self._tiers)
+
+    async def get_many(
+        self, keys: Sequence[ContentKey], *, read_bytes: int = 0, scan: bool = False
+    ) -> tuple[dict[ContentKey, bytes], dict[str, int]]:
         """Ask each tier for what the tiers above it did not have; what a lower tier had is put above it.
+
+        Args:
+            keys: distinct.
+            read_bytes, scan: as in :meth:`put_many`.
 
         Returns:
             The bytes that were found, and how many entries of them by the name of the tier.
@@ -69,25 +84,35 @@ class Tiers:
             hits = {key: value for key, value in zip(missing, values, strict=True) if value is not None}
             if hits:
                 hits_by_tier[tier.name] = len(hits)
-                self._put(self._tiers[:depth], hits)
+                self._put(self._tiers[:depth], hits, read_bytes, scan)
                 found.update(hits)
                 missing = [key for key in missing if key not in hits]
         return found, hits_by_tier
 
-    def put_many(self, entries: Mapping[ContentKey, bytes]) -> None:
-        """Have ``entries`` kept in every tier, some time after this call."""
-        self._put(self._tiers, entries)
+    def put_many(self, entries: Mapping[ContentKey, bytes], *, read_bytes: int = 0, scan: bool = False) -> None:
+        """Have ``entries`` kept in every tier, some time after this call.
 
-    def _put(self, tiers: Sequence[CacheTier], entries: Mapping[ContentKey, bytes]) -> None:
+        Args:
+            read_bytes: what the read that they are of takes in all; a tier that this is too much for does not get them.
+            scan: that read is a scan.
+        """
+        self._put(self._tiers, entries, read_bytes, scan)
+
+    def _put(
+        self, tiers: Sequence[CacheTier], entries: Mapping[ContentKey, bytes], read_bytes: int, scan: bool
+    ) -> None:
+        tiers = [tier for tier in tiers if read_bytes <= tier.max_read_bytes]
         size = sum([len(value) for value in entries.values()])
         if tiers and entries and len(self._tasks) < PENDING_PUTS and self._pending_bytes + size <= PENDING_BYTES:
             self._pending_bytes += size
-            self._soon(self._put_all(tiers, entries, size))
+            self._soon(self._put_all(tiers, entries, scan, size))
 
-    async def _put_all(self, tiers: Sequence[CacheTier], entries: Mapping[ContentKey, bytes], size: int) -> None:
+    async def _put_all(
+        self, tiers: Sequence[CacheTier], entries: Mapping[ContentKey, bytes], scan: bool, size: int
+    ) -> None:
         try:
             for tier in tiers:
-                await tier.put_many(entries)
+                await tier.put_many(entries, scan=scan)
         finally:
             self._pending_bytes -= size
 

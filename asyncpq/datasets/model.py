@@ -93,6 +93,9 @@ class DataFile:
             the dataset's column types (for strings that a path gave: before they are typed).
         bounds: what is known of other columns, by name or dotted path of a struct's leaf.
         deletes: which rows are deleted; None for none.
+        immutable: whatever is at ``url`` never changes, as tables promise of their files.
+        fields: how this file has the table's columns, where that is not how its other files do.
+        content: the file itself, where it is in no store; ``url`` then only names it.
     """
 
     url: str
@@ -102,6 +105,9 @@ class DataFile:
     partition: Mapping[str, Any] = field(default_factory=dict)
     bounds: Mapping[str, ColumnBounds] = field(default_factory=dict)
     deletes: Deletes | None = None
+    immutable: bool = False
+    fields: tuple[TableField, ...] | None = None
+    content: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from asyncpq.decoding.arrow import typed_error
 from asyncpq.decoding.decoded_size import held_bytes, refuse
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
-from asyncpq.decoding.page import Dictionary, LeafArray, Page
+from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, Page
 from asyncpq.decoding.page_queue import PageQueue
 from asyncpq.decoding.row_access import PackedPage
 from asyncpq.decoding.selection import FEW_ROWS, few_copied, join, take_rows
@@ -178,8 +178,7 @@ class PagedSource(PageQueue["Page | LeafArray | PackedPage"]):
 class StreamedSource:
     """A leaf that is not repeated, without known page locations: page headers are walked as the chunk's bytes come.
 
-    ``keep`` is called with (start, stop, page or decoded dictionary), bytes of the object, for the reads
-    that will know the locations.
+    ``keep`` is called with each page, for the reads that will know the locations.
 
     Attributes:
         locations: where the pages are, as an OffsetIndex would say it, once the chunk has come and is whole.
@@ -193,7 +192,7 @@ class StreamedSource:
         limits: DecodeLimits,
         *,
         padded: bool = False,
-        keep: Callable[[int, int, bytes | Dictionary], None] | None = None,
+        keep: Callable[[ChunkPage], None] | None = None,
     ) -> None:
         self._pages = PagedSource(decoder, chunk, num_rows)
         self._keep = keep
@@ -235,7 +234,7 @@ class StreamedSource:
                 dictionary = self._pages.add_dictionary(page.data, self._limits)
                 self._first_page = page.offset + len(page.data)
                 if self._keep is not None:
-                    self._keep(page.offset, self._first_page, dictionary)
+                    self._keep(ChunkPage(page.offset, page.data, 0, dictionary))
             elif page.header.type != PageType.INDEX_PAGE:
                 rows = page.header.num_values if page.header.num_rows is None else page.header.num_rows
                 if rows == 0:
@@ -246,7 +245,7 @@ class StreamedSource:
                     )
                 self._pages.add(Page(page.data, self._next_row, rows))
                 if self._keep is not None:
-                    self._keep(page.offset, page.offset + len(page.data), page.data)
+                    self._keep(ChunkPage(page.offset, page.data, self._next_row + rows, None))
                 self._offsets.append(page.offset)
                 self._sizes.append(len(page.data))
                 self._first_rows.append(self._next_row)

@@ -174,7 +174,7 @@ def _hint(expr: Expression, kinds: Sequence[pa.DataType]) -> str:
     if len(kinds) > 1:
         return "Compare columns of the same type."
     if isinstance(kinds[0], pa.TimestampType) and any(
-        isinstance(value, (dt.datetime, Timestamp)) for value in _literals(expr)
+        isinstance(value, (dt.datetime, Timestamp)) for value in literals(expr)
     ):
         if kinds[0].tz is not None:
             return "Give the datetime a tzinfo: the column's values are instants."
@@ -182,7 +182,8 @@ def _hint(expr: Expression, kinds: Sequence[pa.DataType]) -> str:
     return "Give the literal the column's type."
 
 
-def _literals(expr: Expression) -> tuple[Scalar, ...]:
+def literals(expr: Expression) -> tuple[Scalar, ...]:
+    """What an atom compares its column with."""
     if isinstance(expr, Comparison):
         return (expr.value,)
     return expr.values if isinstance(expr, (In, KeyIn)) else ()

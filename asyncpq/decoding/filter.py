@@ -102,10 +102,18 @@ def compile_filter(expr: Expression, schema: pa.Schema | Mapping[str, pa.DataTyp
         ColumnNotFoundError: the expression names a column that is not in ``schema``.
         PredicateTypeError: a column cannot be compared with a literal, or is inside a list or map.
     """
-    types = {field.name: field.type for field in schema} if isinstance(schema, pa.Schema) else schema
-    compiler = _Compiler(types)
+    compiler = _Compiler(_types(schema))
     evaluate = compiler.compile(expr)
     return Filter(expr, evaluate, tuple(compiler.keys), tuple(compiler.engine_atoms))
+
+
+def column_type(name: str, schema: pa.Schema | Mapping[str, pa.DataType]) -> pa.DataType:
+    """The type of the column, or leaf of a struct, that ``name`` is to :func:`compile_filter`; raises as that does."""
+    return _Column(name, _types(schema)).type
+
+
+def _types(schema: pa.Schema | Mapping[str, pa.DataType]) -> Mapping[str, pa.DataType]:
+    return {field.name: field.type for field in schema} if isinstance(schema, pa.Schema) else schema
 
 
 class _Column:

@@ -91,6 +91,26 @@ class LeafArray(NamedTuple):
         return self._replace(dictionary=dictionary.values, lacks_dictionary=False)
 
 
+class ChunkPage(NamedTuple):
+    """A page that came with its whole column chunk.
+
+    Attributes:
+        start: where it begins in the object.
+        data: its bytes.
+        stop_row: once the row group's rows before this one were decoded, the page is known to be good.
+        dictionary: what is in it, if it is the dictionary page.
+    """
+
+    start: int
+    data: bytes
+    stop_row: int
+    dictionary: Dictionary | None
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.data)
+
+
 def page_header(
     page: bytes, chunk: ColumnChunk, leaf: Leaf, max_page_bytes: int, known: PageHeader | None = None
 ) -> PageHeader:

@@ -62,6 +62,8 @@ class PageQueue(Generic[P]):
     def holding(self, rows: RowRanges) -> list[P]:
         """The pages that hold any of ``rows``."""
         pages, first_rows = self._pages, self._first_rows
+        if rows.num_ranges > len(pages):
+            return [page for page in pages if rows.overlaps(page.first_row, page.stop_row)]
         found: list[P] = []
         following = 0
         for start, stop in rows:

@@ -10,8 +10,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.decoded_size import held_bytes
+from asyncpq.decoding.conform import constant_bytes
+from asyncpq.decoding.decoded_size import held_bytes, refuse
 from asyncpq.decoding.expected_size import ExpectedSize
+from asyncpq.decoding.file_view import ColumnView
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.page import Dictionary, LeafArray, Page
@@ -69,8 +71,7 @@ class RowGroupReader:
     """Takes what was fetched of a row group and gives its matching rows, piece by piece.
 
     ``keep`` is called with (row group, leaf, decoded page) for every page that is decoded alone, ``keep_part``
-    with (start, stop, page or decoded dictionary) for those of chunks that come whole.
-    ``allowance`` is set anew for each unit.
+    with (row group, leaf, page) for those of chunks that come whole. ``allowance`` is set anew for each unit.
 
     Synchronous, and not safe for two threads at once; pieces of a row group follow one another.
     """
@@ -194,6 +195,14 @@ class RowGroupReader:
 
     def _mask(self, where: Filter, arrays: Mapping[Projection, pa.Array], rows: RowRanges) -> pa.BooleanArray:
         """Which of ``rows`` the filter lets through."""
+        view = self._shape.view
+        if view is not None:
+            read = {projection.field: array for projection, array in arrays.items()}
+            names = {
+                name: self._viewed(column, column.projection and read[column.projection.field], rows.num_rows)
+                for name, column in view.predicate.items()
+            }
+            return where.mask(names, rows.num_rows)
         fields = self._version.metadata.schema.fields
         names = {fields[projection.field].name: array for projection, array in arrays.items()}
         return where.mask(names, rows.num_rows)
@@ -232,20 +241,38 @@ class RowGroupReader:
     def _emit(self, matched: Matched) -> pa.Table:
         shape = self._shape
         columns: list[pa.Array] = []
-        for projection, kind in zip(shape.output, shape.schema, strict=True):
-            array = matched.arrays.get(projection)
-            if array is None:
-                if not matched.num_rows:
-                    array = pa.nulls(0, kind.type)
-                else:
-                    array = self._select(projection, matched.rows)
-                    if matched.mask is not None:
-                        array = keep(array, matched.mask)
-            columns.append(array)
+        if not matched.num_rows:
+            columns = [pa.nulls(0, field.type) for field in shape.schema]
+        elif shape.view is None:
+            columns = [self._output(projection, matched) for projection in shape.output]
+        else:
+            for column in shape.view.output:
+                source = None if column.projection is None else self._output(column.projection, matched)
+                columns.append(self._viewed(column, source, matched.num_rows))
         self.skip(matched)
         if not columns:
             return counted(matched.num_rows)
         return pa.Table.from_arrays(columns, schema=shape.schema)
+
+    def _output(self, projection: Projection, matched: Matched) -> pa.Array:
+        """A field, or a part of one, for the matched rows."""
+        array = matched.arrays.get(projection)
+        if array is None:
+            array = self._select(projection, matched.rows)
+            if matched.mask is not None:
+                array = keep(array, matched.mask)
+        return array
+
+    def _viewed(self, column: ColumnView, source: pa.Array | None, num_rows: int) -> pa.Array:
+        """A column of the dataset; constants are counted as if they had been decoded."""
+        if source is None:
+            size = num_rows * constant_bytes(column.constant)
+            if size > self.allowance.left:
+                raise refuse("constant values", size, self.allowance.left, column.field.name)
+        array = column.array(source, num_rows)
+        if array is not source:
+            self.allowance.spend(array)
+        return array
 
     def skip(self, matched: Matched) -> None:
         """Let go of what was decoded and passed; after the last rows, the reader itself is let go of."""

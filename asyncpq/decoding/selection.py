@@ -51,7 +51,17 @@ def take_rows(values: pa.Array, rows: RowRanges, first_row: int) -> pa.Array:
         return values.slice(start - first_row, stop - start)
     if rows.num_ranges <= _TAKE_RANGES:
         return join([values.slice(start - first_row, stop - start) for start, stop in rows], values.type)
+    if rows.num_rows * 4 > len(values):
+        return keep(values, _mask(rows, first_row, len(values)))
     return take(values, pa.array([row - first_row for row in rows.rows()], pa.int64()))
+
+
+def _mask(rows: RowRanges, first_row: int, length: int) -> pa.BooleanArray:
+    """Which of ``length`` rows from ``first_row`` on are in ``rows``."""
+    chosen = bytearray(length)
+    for start, stop in rows:
+        chosen[start - first_row : stop - first_row] = b"\1" * (stop - start)
+    return pa.Array.from_buffers(pa.uint8(), length, [None, pa.py_buffer(chosen)]).cast(pa.bool_())
 
 
 def few_copied(values: pa.Array) -> pa.Array:

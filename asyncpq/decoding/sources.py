@@ -11,10 +11,11 @@ import pyarrow as pa
 from asyncpq.decoding.assemble import PagedSource, StreamedSource
 from asyncpq.decoding.encrypted import EncryptedFieldSource
 from asyncpq.decoding.field_source import FieldSource
+from asyncpq.decoding.file_view import ViewShape
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.nested_leaf import NestedLeaf
-from asyncpq.decoding.page import Dictionary, LeafArray
+from asyncpq.decoding.page import ChunkPage, LeafArray
 from asyncpq.decoding.row_access import PackedPage
 from asyncpq.decoding.types import leaf_decoder, reads_alone
 from asyncpq.fetching.version import FileVersion
@@ -22,7 +23,7 @@ from asyncpq.format.schema import Projection
 from asyncpq.planning.read_plan import RowGroupPlan
 
 KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
-KeepPart: TypeAlias = Callable[[int, int, bytes | Dictionary], None]
+KeepPart: TypeAlias = Callable[[int, int, ChunkPage], None]
 
 
 class QueryShape(NamedTuple):
@@ -35,6 +36,8 @@ class QueryShape(NamedTuple):
         limits: bounds and checks of decoding.
         extensions: allowed extension types.
         dictionaries: ordinals of flat fields whose values come as dictionary arrays.
+        view: the columns of a dataset, if the rows come in those: then ``output`` are the file's fields that are
+            read for them, ``schema`` and ``filter`` are the dataset's.
     """
 
     schema: pa.Schema
@@ -43,6 +46,7 @@ class QueryShape(NamedTuple):
     limits: DecodeLimits
     extensions: frozenset[str]
     dictionaries: frozenset[int] = frozenset()
+    view: ViewShape | None = None
 
 
 class Sources(NamedTuple):
@@ -91,7 +95,8 @@ def open_sources(
             source = PagedSource(decoder, chunk, num_rows, keep=keep_page)
             sources.paged[position] = sources.decoding[position] = source
         else:
-            source = StreamedSource(decoder, chunk, num_rows, shape.limits, padded=padded, keep=keep_part)
+            keep_whole = None if keep_part is None else partial(keep_part, group, leaf)
+            source = StreamedSource(decoder, chunk, num_rows, shape.limits, padded=padded, keep=keep_whole)
             sources.streamed[position] = source
         sources.leaves.append(source)
         if schema.leaves[leaf].is_flat:

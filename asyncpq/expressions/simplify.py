@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from asyncpq.expressions.tree import And, Comparison, Constant, Expression, In, KeyIn, Not, Or, join, parts
+import operator
+from collections import Counter
+from collections.abc import Collection
+
+from asyncpq.expressions.ranges import is_unsatisfiable
+from asyncpq.expressions.tree import (
+    And,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    KeyIn,
+    Not,
+    Or,
+    atoms,
+    columns,
+    join,
+    parts,
+)
 
 
 def simplify(expr: Expression) -> Expression:
@@ -39,3 +57,32 @@ def _simplify_junction(expr: And | Or) -> Expression:
     if not args:
         return Constant(neutral)
     return join(node, list(args))
+
+
+def without_contradictions(expr: Expression, inexact: Collection[Expression] = ()) -> Expression:
+    """An expression that is true for the same rows, without the parts that no row can meet.
+
+    Where it is not true it may be false for null, and the other way round.
+
+    Args:
+        expr: a predicate.
+        inexact: atoms of it whose literals are cast before they are compared.
+    """
+    named = Counter(name for atom in atoms(expr) for name in columns(atom))
+    if max(named.values(), default=0) < 2:  # it takes two to contradict
+        return expr
+    found = _possible(expr, frozenset(inexact))
+    return Constant(False) if found is None else found
+
+
+def _possible(expr: Expression, inexact: Collection[Expression]) -> Expression | None:
+    """What of ``expr`` some row may meet; None if none can."""
+    if is_unsatisfiable(expr, inexact):
+        return None
+    if not isinstance(expr, (And, Or)):
+        return expr
+    found = [_possible(arg, inexact) if isinstance(arg, (And, Or, Not)) else arg for arg in expr.args]
+    left = [arg for arg in found if arg is not None]
+    if len(left) == len(expr.args) and all(map(operator.is_, left, expr.args)):
+        return expr
+    return join(type(expr), left)

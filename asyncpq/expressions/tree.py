@@ -325,19 +325,23 @@ def bare_column(column: Column) -> ExpressionError:
     )
 
 
-def columns(expr: Expression) -> tuple[str, ...]:
-    """The names of the columns that ``expr`` reads, in order of appearance."""
-    return tuple(dict.fromkeys(_column_names(expr)))
-
-
-def _column_names(expr: Expression) -> Iterator[str]:
+def atoms(expr: Expression) -> Iterator[Atom]:
+    """The comparisons that ``expr`` is made of, in order of appearance."""
     if isinstance(expr, (And, Or)):
         for arg in expr.args:
-            yield from _column_names(arg)
+            yield from atoms(arg)
     elif isinstance(expr, Not):
-        yield from _column_names(expr.arg)
-    elif isinstance(expr, ColumnComparison):
-        yield expr.left
-        yield expr.right
+        yield from atoms(expr.arg)
     elif not isinstance(expr, Constant):
-        yield expr.column  # type: ignore[attr-defined]  # every other node has one
+        yield expr  # type: ignore[misc]  # all other nodes are atoms
+
+
+def columns(expr: Expression) -> tuple[str, ...]:
+    """The names of the columns that ``expr`` reads, in order of appearance."""
+    names: dict[str, None] = {}
+    for atom in atoms(expr):
+        if isinstance(atom, ColumnComparison):
+            names[atom.left] = names[atom.right] = None
+        else:
+            names[atom.column] = None
+    return tuple(names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ class Parts(NamedTuple):
     Attributes:
         data: for each key its bytes, or what memory holds decoded.
         asked: the keys that the store was asked for.
-        validated: the store said with them that the version is the object's present one.
+        validated: the store said with them, since the read began, that the version is the object's present one.
         fetched: those of them that this call, no other, had fetched.
         from_tail: keys whose bytes came with the object's first GET.
     """
@@ -50,6 +50,7 @@ async def fetch_parts(
     *,
     admit: bool = True,
     decoded: bool = False,
+    read_bytes: int = 0,
 ) -> Parts:
     """The bytes of each key: from memory, a running fetch, another tier, or the store.
 
@@ -61,6 +62,7 @@ async def fetch_parts(
         context: whose requests they are.
         admit: keep pages in memory.
         decoded: what memory holds decoded, or parsed, is given so; else such a part is fetched again.
+        read_bytes: see :func:`share_pages`.
 
     Raises:
         ObjectChangedError: the object has another version now.
@@ -86,7 +88,7 @@ async def fetch_parts(
         if tiers is not None:
             _keep_pages(source, inside, context)  # or the tiers would be told of them with every read
     if missing and tiers is not None:
-        lower = await _from_tiers(tiers, missing, context)
+        lower = await _from_tiers(tiers, missing, read_bytes, context)
         found.update(lower)
         _keep_pages(source, lower, context)
         missing = [key for key in missing if key not in lower]
@@ -96,17 +98,29 @@ async def fetch_parts(
     return Parts(found, missing, validated, fetched, inside)
 
 
-def share_parts(source: ObjectSource, version: FileVersion, parts: Parts, *, admit: bool = True) -> None:
-    """Tell the tiers outside this process of parts that turned out to be good.
-
-    Args:
-        admit: of pages, too.
+def share_parts(
+    source: ObjectSource, version: FileVersion, parts: Parts, *, read_bytes: int = 0, scan: bool = False
+) -> None:
+    """Tell the tiers outside this process of parts that turned out to be good, with the arguments of
+    :func:`share_pages`. Pieces of a chunk that came whole are not told: the pages in it are.
     """
     if parts.fetched or parts.from_tail:
-        tiers = source.tiers_of(version)
-        if tiers is not None:
-            new = [key for some in (parts.fetched, parts.from_tail) for key in some if key.kind != "part"]
-            tiers.put_many({key: parts.data[key] for key in new if admit or key.kind != "page"})
+        new = [key for some in (parts.fetched, parts.from_tail) for key in some if key.kind != "part"]
+        share_pages(source, version, {key: parts.data[key] for key in new}, read_bytes=read_bytes, scan=scan)
+
+
+def share_pages(
+    source: ObjectSource, version: FileVersion, pages: Mapping[ContentKey, bytes], *, read_bytes: int, scan: bool
+) -> None:
+    """Tell the tiers outside this process of pages that turned out to be good.
+
+    Args:
+        read_bytes: what their read takes in all; each tier decides whether it has room for that.
+        scan: the read is a scan.
+    """
+    tiers = source.tiers_of(version) if pages else None
+    if tiers is not None:
+        tiers.put_many(pages, read_bytes=read_bytes, scan=scan)
 
 
 def discard_parts(source: ObjectSource, version: FileVersion, keys: Iterable[ContentKey]) -> None:
@@ -117,10 +131,12 @@ def discard_parts(source: ObjectSource, version: FileVersion, keys: Iterable[Con
         memory.discard(key)
 
 
-async def _from_tiers(tiers: Tiers, missing: Sequence[ContentKey], context: RequestContext) -> dict[ContentKey, bytes]:
+async def _from_tiers(
+    tiers: Tiers, missing: Sequence[ContentKey], read_bytes: int, context: RequestContext
+) -> dict[ContentKey, bytes]:
     context.metrics.wait_begins()
     try:
-        found, hits = await tiers.get_many(missing)
+        found, hits = await tiers.get_many(missing, read_bytes=read_bytes, scan=context.scan)
     finally:
         context.metrics.wait_ends()
     context.metrics.count_hits(hits)
@@ -139,7 +155,7 @@ async def _fly(
     """Join running flights, start the others, wait for all; fills ``found``.
 
     Returns:
-        The keys of those it started, and whether any of all validated the version.
+        The keys of those it started, and whether any that began after the read validated the version.
     """
     validated = False
     flights = source.resources.flights
@@ -165,7 +181,8 @@ async def _fly(
         for flight, members in joined.values():
             if flight.task.done():  # all are, unless one has failed, which raises here
                 group = await flight.wait()
-                validated |= group.validated
+                # what was sent before this read began is judged by its age, as the cache policy says
+                validated |= group.validated and flight.began >= context.began
                 for key in members:
                     found[key] = group.data[key]
     finally:

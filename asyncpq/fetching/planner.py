@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -12,9 +12,17 @@ from asyncpq.fetching.bloom_filters import row_group_filters
 from asyncpq.fetching.indexes import IndexRequest, PageIndexes, fetch_page_indexes, indexed_chunk
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
-from asyncpq.format.schema import Leaf, ParquetSchema, Projection
 from asyncpq.planning.overlaps import refuse_overlaps
-from asyncpq.planning.read_plan import BloomReport, ColumnPlan, PruningReport, ReadPlan, RowGroupPlan
+from asyncpq.planning.read_columns import ReadColumns
+from asyncpq.planning.read_plan import (
+    BloomReport,
+    ColumnPlan,
+    PruningReport,
+    ReadPlan,
+    RowGroupPlan,
+    skips_pages,
+)
+from asyncpq.planning.resolved_access import ResolvedAccess
 from asyncpq.pruning.pages import PageZones, prune_pages
 from asyncpq.pruning.row_groups import RowGroupPruning, RowGroupZones, prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
@@ -23,96 +31,22 @@ from asyncpq.storage.base import RequestContext
 _WEIGHT: Final = attrgetter("weight")
 
 
-class PredicateColumn(NamedTuple):
-    """A column that a predicate names.
-
-    Attributes:
-        projection: what is read of its top-level field.
-        leaf: the leaf that it is, with a value or null in each row; else None. Statistics of other leaves
-            count values or nulls that are no rows.
-    """
-
-    projection: Projection
-    leaf: Leaf | None
-
-
-class ReadLeaf(NamedTuple):
-    """A leaf to read.
-
-    Attributes:
-        leaf: its index in the schema.
-        field: ordinal of its top-level field.
-        predicate: the filter needs it.
-    """
-
-    leaf: int
-    field: int
-    predicate: bool
-
-
-class ReadColumns:
-    """The columns of a query, resolved against a schema: the same for all literals of one predicate.
-
-    Args:
-        schema: of the file.
-        output: the top-level fields to return, or the parts of them.
-        names: the columns that the predicate names.
-
-    Attributes:
-        output: as given.
-        predicate: the predicate's columns, by name.
-        bounded: those of them that are leaves with bounds that count rows.
-        leaves: what is read of a row group that is filtered, the filter's leaves first.
-        unfiltered: what is read of one that is not.
-
-    Raises:
-        ColumnNotFoundError, AmbiguousColumnError: no such column, or several.
-    """
-
-    __slots__ = ("bounded", "leaves", "output", "predicate", "unfiltered")
-
-    def __init__(self, schema: ParquetSchema, output: tuple[Projection, ...], names: Iterable[str] = ()) -> None:
-        self.output = output
-        self.predicate: dict[str, PredicateColumn] = {}
-        for name in names:
-            projection = schema.projection(name)
-            leaf = schema.leaves[projection.leaves[0]] if len(projection.leaves) == 1 else None
-            is_value = leaf is not None and leaf.dotted == name and leaf.max_repetition_level == 0
-            self.predicate[name] = PredicateColumn(projection, leaf if is_value else None)
-        self.bounded = {name: leaf for name, (_, leaf) in self.predicate.items() if leaf is not None}
-        filtering = [column.projection for column in self.predicate.values()]
-        self.leaves = _leaves(schema, filtering, output)
-        self.unfiltered = _leaves(schema, (), output)
-
-
-def _leaves(
-    schema: ParquetSchema, filtering: Iterable[Projection], output: Iterable[Projection]
-) -> tuple[ReadLeaf, ...]:
-    found: dict[int, ReadLeaf] = {}
-    for predicate, projections in ((True, filtering), (False, output)):
-        for projection in projections:
-            for index in projection.leaves:
-                if index not in found:
-                    found[index] = ReadLeaf(index, projection.field, predicate)
-    return tuple(found.values())
-
-
 class Query(NamedTuple):
     """What is asked of one file.
 
     Attributes:
         columns: those to return, and those of ``where``.
+        rows: those that may be read, by row group.
         where: the predicate that rows must satisfy, simplified; or None.
         prune: what to prune by instead, implied by ``where`` and simplified; or None.
-        rows: the only rows of interest, by row group ordinal and row in the row group; None for all.
         limit: rows wanted, or None.
         rows_only: matching rows are counted, those that are proven to match from statistics alone.
     """
 
     columns: ReadColumns
+    rows: ResolvedAccess
     where: Expression | None = None
     prune: Expression | None = None
-    rows: Mapping[int, RowRanges] | None = None
     limit: int | None = None
     rows_only: bool = False
 
@@ -131,7 +65,7 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     prune = where if query.prune is None or where is None else query.prune
     trust = source.resources.options.read.trust_statistics
     left, statistics = _row_groups(version, query, where, prune, context, trust=trust)
-    candidates = _candidates(version, query, left, query.limit if where is None else None)
+    candidates = _candidates(query.rows, left, query.limit if where is None else None)
     proven = RowRanges.empty()
     # The keys of a lookup hardly ever fill a row group: it is spared the search.
     if statistics is not None and prune is where and (context.scan or query.rows_only):
@@ -167,7 +101,7 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     if not version.padded_chunks:
         refuse_overlaps(groups, version.metadata.schema.leaves)
     source.keep(version)
-    report = _report(version, groups, left.num_rows, bloom, context)
+    report = _report(version, query.rows, groups, left.num_rows, bloom, context)
     return ReadPlan(tuple(groups), late, report, statistics, bloom, _learnt(groups, indexes), rows_known)
 
 
@@ -180,22 +114,26 @@ async def _fetch_indexes(
     proven: RowRanges,
     context: RequestContext,
 ) -> PageIndexes:
-    """Those of the candidates of which perhaps not all rows are wanted."""
-    if not candidates or (where is None and query.rows is None and query.limit is None):
+    """Those that rule out pages: for the filter, or since of a row group not all rows are wanted."""
+    if where is None and query.limit is None and not query.rows.selected:
         return PageIndexes()
-    groups = version.metadata.row_groups
-    if where is None and query.rows is None:
-        kept = [ordinal for ordinal, rows in candidates if rows.num_rows < groups[ordinal].num_rows]
-    elif query.rows is None and query.limit is None:
-        kept = [ordinal for ordinal, _ in candidates if ordinal not in proven]
-    else:
-        kept = [ordinal for ordinal, _ in candidates]
+    wanted: list[IndexRequest] = []
     bounded: set[int] = set()
     if where is not None and source.resources.options.read.trust_statistics:
         bounded = {leaf.index for leaf in query.columns.bounded.values()}
-    leaves = query.columns.leaves if where is not None else query.columns.unfiltered
-    wanted = [IndexRequest(group, item.leaf, item.leaf in bounded) for group in kept for item in leaves]
+    for ordinal, rows in candidates:
+        if where is not None and ordinal not in proven:
+            wanted += [IndexRequest(ordinal, item.leaf, item.leaf in bounded) for item in query.columns.leaves]
+        elif (where is not None and query.limit is not None) or _skips_pages(source, version, query, ordinal, rows):
+            wanted += [IndexRequest(ordinal, item.leaf, False) for item in query.columns.unfiltered]
     return await fetch_page_indexes(source, version, wanted, context)
+
+
+def _skips_pages(source: ObjectSource, version: FileVersion, query: Query, ordinal: int, rows: RowRanges) -> bool:
+    """Whether to look for pages of a row group without any of ``rows``, which are not to be filtered."""
+    chunks = (indexed_chunk(version, ordinal, item.leaf).span for item in query.columns.unfiltered)
+    num_rows = version.metadata.row_groups[ordinal].num_rows
+    return skips_pages(rows, num_rows, chunks, source.resources.options.requests.gap_bytes)
 
 
 def _row_groups(
@@ -212,10 +150,7 @@ def _row_groups(
     context.metrics.row_groups_total = len(groups)
     if isinstance(where, Constant):  # false or null: no row matches
         return RowRanges.empty(), None
-    if query.rows is None:
-        asked = version.derived(("row groups with rows",), partial(_with_rows, version))
-    else:
-        asked = RowRanges.from_rows(query.rows)
+    asked = query.rows.ordinals
     if prune is None:
         return asked, None
     zones: dict[str, RowGroupZones] = {}
@@ -231,29 +166,21 @@ def _row_groups(
     return asked & verdict.kept, verdict
 
 
-def _with_rows(version: FileVersion) -> RowRanges:
-    """Ordinals of the row groups that are not empty."""
-    return RowRanges.from_rows([group.ordinal for group in version.metadata.row_groups if group.num_rows])
-
-
-def _candidates(version: FileVersion, query: Query, left: RowRanges, limit: int | None) -> list[tuple[int, RowRanges]]:
-    """Rows of interest in the row groups ``left``; of whole row groups no more than ``limit`` rows.
+def _candidates(rows: ResolvedAccess, left: RowRanges, limit: int | None) -> list[tuple[int, RowRanges]]:
+    """Rows of interest in the row groups ``left``, no more than ``limit``.
 
     What lies behind the limit, or between the rows asked for, is not looked at: a file may have thousands of
     row groups.
     """
-    if query.rows is not None:
-        return [(ordinal, rows) for ordinal, rows in query.rows.items() if ordinal in left]
-    groups = version.metadata.row_groups
     found: list[tuple[int, RowRanges]] = []
     for ordinal in left.rows():
-        if limit is None:
-            found.append((ordinal, RowRanges.all(groups[ordinal].num_rows)))
-        elif limit > 0:
-            found.append((ordinal, RowRanges.all(min(limit, groups[ordinal].num_rows))))
-            limit -= groups[ordinal].num_rows
-        else:
-            break
+        some = rows[ordinal]
+        if limit is not None:
+            if limit <= 0:
+                break
+            some = some.slice(0, limit)
+            limit -= some.num_rows
+        found.append((ordinal, some))
     return found
 
 
@@ -322,7 +249,12 @@ def _learnt(groups: list[RowGroupPlan], indexes: PageIndexes) -> tuple[int, ...]
 
 
 def _report(
-    version: FileVersion, groups: list[RowGroupPlan], num_left: int, bloom: BloomReport | None, context: RequestContext
+    version: FileVersion,
+    rows: ResolvedAccess,
+    groups: list[RowGroupPlan],
+    num_left: int,
+    bloom: BloomReport | None,
+    context: RequestContext,
 ) -> PruningReport:
     """Count what pruning left."""
     pages = pages_kept = rows_kept = 0
@@ -338,6 +270,7 @@ def _report(
     metrics.pages_total = pages
     return PruningReport(
         row_groups=len(version.metadata.row_groups),
+        row_groups_accessed=len(rows),
         row_groups_after_statistics=num_left,
         row_groups_by_bloom=metrics.row_groups_by_bloom,
         row_groups_kept=len(groups),
@@ -345,5 +278,6 @@ def _report(
         pages=pages,
         pages_kept=pages_kept,
         rows=version.metadata.num_rows,
+        rows_accessed=rows.num_rows,
         rows_kept=rows_kept,
     )

@@ -52,6 +52,7 @@ class ObjectSource:
         namespace: who reads, for cache keys.
         policy: how long what is cached of it may be served unasked.
         decryption: keys of the file, where the caller gave some.
+        neighbours: names the objects whose tails are as long as this one's; by default those of its folder.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class ObjectSource:
         namespace: str,
         policy: CachePolicy,
         decryption: Decryption | None = None,
+        neighbours: str | None = None,
     ) -> None:
         self.resources = resources
+        self._neighbours = handle.url.rpartition("/")[0] if neighbours is None else neighbours
         self.handle = handle
         self._namespace = namespace
         self._decryption = decryption
@@ -178,16 +181,16 @@ class ObjectSource:
     async def _fetch_version(self, context: RequestContext) -> FileVersion:
         """Footer and tail from the store: one suffix GET, and one more if it was too short."""
         resources = self.resources
-        guess = resources.tail_sizes.guess(self.handle.url)
+        guess = resources.tail_sizes.guess(self._neighbours)
         sent = time.monotonic()
-        tail = await self.handle.fetch_tail(guess, context=context.step("tail", 1))
+        tail = await self.handle.fetch_tail(guess, context=context.step("tail", context.round))
         self.check_guarantee()  # known better once the store has answered
         decoder = self._decoder()
         try:
             found = decoder.next(tail.data, tail.start, tail.validator.size)
             while isinstance(found, NeedBytes):
                 rest = await self.handle.fetch_range(
-                    found.start, tail.start, context=context.step("footer", 2), pin=tail.validator
+                    found.start, tail.start, context=context.step("footer", context.round + 1), pin=tail.validator
                 )
                 tail = RangeResult(rest.data + tail.data, rest.start, tail.validator)
                 found = decoder.next(tail.data, tail.start, tail.validator.size)
@@ -195,7 +198,7 @@ class ObjectSource:
             version = await self._decode_version(found, footer, tail.validator, sent)
         except AsyncpqError as error:
             raise error.locate(url=self.handle.url) from error.__cause__
-        resources.tail_sizes.learn(self.handle.url, _needed_tail(version))
+        resources.tail_sizes.learn(self._neighbours, _needed_tail(version))
         self.keep(version)
         resources.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
         self._point_to(version, sent)
@@ -278,6 +281,11 @@ class ObjectSource:
         if result.validates and self.policy.kind != "ttl":
             self._point_to(version, sent)
 
+    def seen(self, version: FileVersion, sent: float) -> None:
+        """A listing that was asked for at ``sent`` names this very version: that validates it, too."""
+        if version.can_validate and self.policy.kind != "ttl":
+            self._point_to(version, sent)
+
     def _point_to(self, version: FileVersion, sent: float) -> None:
         """``version`` was the object's at ``sent``."""
         pointer = self._pointer()
@@ -317,10 +325,13 @@ class ObjectSource:
         return self._tiers if self._tiers is not None and version.can_validate else None
 
     def start_validation(self, version: FileVersion, context: RequestContext) -> Flight[None]:
-        """:meth:`validate` as a flight that concurrent reads share; the caller joins it."""
+        """:meth:`validate` as a flight that reads share which began before it; the caller joins it."""
         key = ("validate", version.digest)
         flight: Flight[None] | None = self.resources.flights.get(key)
-        return flight or self.resources.flights.start((key,), partial(self.validate, version, context))
+        if flight is None or flight.began < context.began:
+            own = RequestContext(context.metrics, round=context.round)  # no scan's: it is small, and waited for
+            flight = self.resources.flights.start((key,), partial(self.validate, version, own))
+        return flight
 
     async def validate(self, version: FileVersion, context: RequestContext) -> None:
         """One conditional GET of a few bytes.
@@ -345,6 +356,10 @@ class ObjectSource:
                 pass
             else:
                 return version
+        return await self.reload(version, context)
+
+    async def reload(self, version: FileVersion, context: RequestContext) -> FileVersion:
+        """The version that the object has now, where that is known not to be ``version``."""
         await self.forget(version)
         return await self._load_from_store(context)  # not shared: what was asked before is no answer
 

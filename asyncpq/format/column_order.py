@@ -33,6 +33,7 @@ class Order(enum.Enum):
 
 
 _INTEGERS: Final = (PhysicalType.INT32, PhysicalType.INT64)
+_BIT_WIDTHS: Final = (8, 16, 32, 64)
 BYTE_ARRAYS: Final = (PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY)
 _BY_PHYSICAL_TYPE: Final = {
     PhysicalType.BOOLEAN: Order.BOOLEAN,
@@ -99,7 +100,7 @@ def _type_order(leaf: Leaf) -> Order:
         return _BY_PHYSICAL_TYPE[physical]
     kind = logical.kind
     if kind is LogicalKind.INTEGER:
-        if physical not in _INTEGERS or logical.is_signed is None:
+        if physical not in _INTEGERS or logical.is_signed is None or logical.bit_width not in _BIT_WIDTHS:
             return Order.UNDEFINED
         return Order.SIGNED if logical.is_signed else Order.UNSIGNED
     if kind is LogicalKind.DECIMAL:

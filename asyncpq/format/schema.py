@@ -174,6 +174,10 @@ class ParquetSchema:
             )
         return Projection(leaves[0].field_index, tuple([leaf.index for leaf in leaves]))
 
+    def ordinals(self, name: str) -> list[int]:
+        """Ordinals of the top-level fields of this name."""
+        return [field.index for field in self._fields_by_name.get(name, ())]
+
     def field(self, key: str | int) -> Field:
         """The top-level field with the name, or the ordinal, ``key``.
 

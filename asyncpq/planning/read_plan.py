@@ -7,6 +7,8 @@ what read-ahead counts: whole pages, or parts of chunks, in row order. Pure: no 
 
 from __future__ import annotations
 
+import itertools
+import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import InitVar, dataclass
@@ -94,6 +96,9 @@ class ColumnPlan:
         if self.offsets is None:
             return []
         first_rows = self.offsets.first_rows
+        if rows.num_ranges > len(first_rows):
+            spans = itertools.pairwise((*first_rows, self.num_rows))
+            return [page for page, span in enumerate(spans) if rows.overlaps(*span)]
         found: list[int] = []
         following = 0
         for start, stop in zip(rows.starts, rows.stops, strict=True):
@@ -166,16 +171,18 @@ class PruningReport(NamedTuple):
 
     Attributes:
         row_groups: of the file.
-        row_groups_after_statistics: not ruled out by the footer's statistics (or by chosen rows).
+        row_groups_accessed: those that have rows and that the access plan lets be read.
+        row_groups_after_statistics: of those, not ruled out by the footer's statistics.
         row_groups_by_bloom: of those, ruled out by bloom filters.
         row_groups_kept: not ruled out by page indexes either.
         row_groups_proven: statistics prove that all their rows match.
         pages: data pages, known by OffsetIndex, of the columns read in the row groups kept.
         pages_kept: those that hold rows which may match.
-        rows, rows_kept: rows of the file; rows that may match.
+        rows, rows_accessed, rows_kept: rows of the file; that the access plan lets be read; that may match.
     """
 
     row_groups: int = 0
+    row_groups_accessed: int = 0
     row_groups_after_statistics: int = 0
     row_groups_by_bloom: int = 0
     row_groups_kept: int = 0
@@ -183,6 +190,7 @@ class PruningReport(NamedTuple):
     pages: int = 0
     pages_kept: int = 0
     rows: int = 0
+    rows_accessed: int = 0
     rows_kept: int = 0
 
 
@@ -252,56 +260,54 @@ class ReadPlan:
         return units
 
 
-def _whole(group: RowGroupPlan, first: range) -> Piece:
-    """One row group in one piece."""
-    items: list[Item] = []
-    late_bytes = 0
-    for position, column in enumerate(group.columns):
-        if position not in first:
-            late_bytes += column.num_bytes
-        elif column.offsets is not None:
-            items += column.items(position, column.pages, dictionary=True)
-    for position in first:
-        column = group.columns[position]
-        if column.offsets is None:
-            items.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
-    return Piece(group, tuple(items), late_bytes, True)
+def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap_bytes: int) -> bool:
+    """Whether to read page by page where only ``rows`` of a row group's ``num_rows`` are wanted, and no others.
+
+    Where most are not, little is decoded then. Else there must be a run of unwanted rows with more bytes in
+    one of the ``chunks`` than are read through to spare a request.
+    """
+    if rows.num_rows * 2 <= num_rows:
+        return True
+    if rows.num_rows == num_rows:
+        return False
+    longest = max(map(operator.sub, (*rows.starts, num_rows), (0, *rows.stops)))
+    return any(longest * (chunk.stop - chunk.start) > gap_bytes * num_rows for chunk in chunks)
 
 
 def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[Piece]:
     """One row group in as many pieces as its bytes ask for."""
-    count = -(-sum([column.num_bytes for column in group.columns]) // unit_bytes)
-    if count <= 1:
-        return [_whole(group, first)]
+    count = max(1, -(-sum([column.num_bytes for column in group.columns]) // unit_bytes))
     paged: list[list[Item]] = []
     parts: list[Item] = []
     late: list[list[Item]] = []
-    late_parts = 0
+    late_sizes = [0] * count
     for position, column in enumerate(group.columns):
-        if column.offsets is not None:
+        if position not in first and (count == 1 or column.offsets is None):
+            late_sizes[0] += column.num_bytes
+        elif column.offsets is not None:
             items = column.items(position, column.pages, dictionary=True)
             (paged if position in first else late).append(items)
-        elif position in first:
-            parts.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
         else:
-            late_parts += column.num_bytes
+            parts.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
     slices: list[list[Item]] = [[] for _ in range(count)]
-    late_sizes = [0] * count
-    late_sizes[0] = late_parts
     edges = _row_edges(group, [*paged, *late], count)
-    for items in paged:
-        for item in items:
-            slices[max(0, bisect_right(edges, item.first_row) - 1)].append(item)
-    for items in late:
-        for item in items:
-            late_sizes[max(0, bisect_right(edges, item.first_row) - 1)] += item.stop - item.start
+    for item in itertools.chain.from_iterable(paged):
+        slices[_slice_of(item, edges)].append(item)
+    for item in itertools.chain.from_iterable(late):
+        late_sizes[_slice_of(item, edges)] += item.stop - item.start
     for whole in parts:
         length = whole.stop - whole.start
         pieces = cut(ByteRange(whole.start, whole.stop), max(PART_BYTES, -(-length // count)))
         for number, piece in enumerate(pieces):
             slices[number * count // len(pieces)].append(whole._replace(start=piece.start, stop=piece.stop))
-    filled = [number for number, items in enumerate(slices) if items]
+    # one without anything to fetch first still has rows
+    filled = [number for number, items in enumerate(slices) if items] or [0]
     return [Piece(group, tuple(slices[number]), late_sizes[number], number == filled[-1]) for number in filled]
+
+
+def _slice_of(item: Item, edges: Sequence[int]) -> int:
+    """Which of the slices that begin at the rows ``edges`` a page is in; a dictionary is in the first."""
+    return bisect_right(edges, item.first_row) - 1
 
 
 def _size(items: Sequence[Item]) -> int:
@@ -310,7 +316,7 @@ def _size(items: Sequence[Item]) -> int:
 
 def _row_edges(group: RowGroupPlan, paged: Sequence[Sequence[Item]], count: int) -> list[int]:
     """Row numbers where slices begin: page starts of the column with the most bytes."""
-    if not paged:
+    if count == 1 or not paged:
         return [group.num_rows * number // count for number in range(count)]
     pages = [item for item in max(paged, key=_size) if item.num_rows]
     total = _size(pages)

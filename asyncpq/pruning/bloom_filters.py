@@ -18,6 +18,7 @@ from asyncpq.format.column_order import order_of
 from asyncpq.format.metadata import ColumnOrder
 from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType
 from asyncpq.pruning.literals import Comparable, Incomparable, Key, ToKey, to_key
+from asyncpq.pruning.value_kinds import kind_of_leaf
 from asyncpq.scalars import Scalar
 
 Contains: TypeAlias = Callable[[str, int], bool]
@@ -120,7 +121,7 @@ def _probe(column: str, values: Iterable[Scalar], leaves: Mapping[str, Leaf], *,
     encode = plain_encoder(leaf)
     if encode is None:
         return None
-    to_literal: ToKey = to_key(leaf, order_of(leaf, ColumnOrder.TYPE_ORDER))
+    to_literal: ToKey = to_key(kind_of_leaf(leaf, order_of(leaf, ColumnOrder.TYPE_ORDER)))
     hashes: set[int] = set()
     for value in values:
         literal: Comparable | Incomparable | None = None if value is None else to_literal(value)

@@ -1,6 +1,6 @@
 """What bounds say about a predicate: where it may be true, where false, where null.
 
-Every answer is a superset: a zone of rows (a row group or page) is left out only where its bounds and counts
+Every answer is a superset: a zone of rows (a file, row group or page) is left out only where its bounds and counts
 prove that no row of it has that result. All three results are followed, so that NOT needs no rewriting: ``~x``
 may be true where ``x`` may be false.
 """
@@ -92,7 +92,7 @@ def zones_where(atom: Atom, truth: Truth, zones: Zones) -> RowRanges:
 
 def why_not(atom: Atom, zones: Zones) -> str | None:
     """Why ``atom`` cannot use the bounds, for ``explain()``; None if it can."""
-    if zones.leaf.max_repetition_level > 0:
+    if zones.column.is_repeated:
         return "the column is repeated"
     if isinstance(atom, ColumnComparison):
         return "two columns are compared"

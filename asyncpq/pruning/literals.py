@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType
-from asyncpq.format.statistics import Order
-from asyncpq.scalars import NANOSECONDS, Scalar, Timestamp, nanoseconds, unscaled_decimal
+from asyncpq.errors import UsageError
+from asyncpq.pruning.value_kinds import Domain, ValueKind
+from asyncpq.scalars import NANOSECONDS, RelativeTime, Scalar, Timestamp, nanoseconds, unscaled_decimal
 
 Key: TypeAlias = int | float | Fraction | bytes | bool
 
@@ -55,37 +55,19 @@ class Comparable:
 ToKey: TypeAlias = Callable[[Scalar], "Comparable | Incomparable"]
 
 
-def comparable(value: Scalar, leaf: Leaf, order: Order) -> Comparable | Incomparable:
-    """Bring a literal that is not None into the domain of ``leaf``'s statistics."""
-    return to_key(leaf, order)(value)
-
-
-def to_key(leaf: Leaf, order: Order) -> ToKey:
-    """The conversion that :func:`comparable` makes, for many literals of one column."""
-    logical = leaf.element.logical_type
-    kind = None if logical is None else logical.kind
-    if order is Order.UNDEFINED:
-        return _never(f"the order of its statistics is undefined ({_describe(leaf)})")
-    if order is Order.BOOLEAN:
-        return _boolean
-    if order is Order.FLOAT:
-        return _float
-    if order is Order.FLOAT16:
-        return _never("pyarrow does not compare float16")
-    if kind is LogicalKind.DECIMAL and logical is not None:
-        return _decimal(logical.scale or 0)
-    if kind is LogicalKind.DATE:
-        return _date
-    if kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP) and logical is not None:
-        if logical.unit is None:
-            return _never("its unit of time is unknown")
-        unit = NANOSECONDS[logical.unit]
-        return _timestamp(unit) if kind is LogicalKind.TIMESTAMP else _time(unit)
-    if order in (Order.SIGNED, Order.UNSIGNED) and kind in (None, LogicalKind.INTEGER):
-        return _integer
-    if order is Order.BYTES:
-        return _fixed if leaf.element.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY else _bytes
-    return _never(f"literals are not compared with {_describe(leaf)}")
+def to_key(kind: ValueKind) -> ToKey:
+    """What brings literals that are not None into the domain of a column's statistics."""
+    domain = kind.domain
+    plain = _PLAIN.get(domain)
+    if plain is not None:
+        return plain
+    if domain is Domain.DECIMAL:
+        return _decimal(kind.scale)
+    if domain is Domain.TIMESTAMP:
+        return _timestamp(NANOSECONDS[kind.unit], kind.zoned)
+    if domain is Domain.TIME:
+        return _time(NANOSECONDS[kind.unit])
+    return _never(kind.why_not)
 
 
 def plain_keys(values: Sequence[Scalar], to_key: ToKey) -> list[Any] | None:
@@ -101,17 +83,14 @@ def plain_keys(values: Sequence[Scalar], to_key: ToKey) -> list[Any] | None:
     return None
 
 
-def _describe(leaf: Leaf) -> str:
-    logical, physical = leaf.element.logical_type, leaf.element.physical_type
-    return logical.kind.name if logical is not None else physical.name if physical is not None else "a group"
-
-
 def _never(reason: str) -> ToKey:
     result = Incomparable(reason)
     return lambda value: result
 
 
 def _mismatch(value: Scalar) -> Incomparable:
+    if type(value) is RelativeTime:
+        raise UsageError(f"{value} must be resolved before it is compared")
     return Incomparable(f"a literal of type {type(value).__name__} is not compared exactly")
 
 
@@ -158,11 +137,13 @@ def _date(value: Scalar) -> Comparable | Incomparable:
     return _mismatch(value)
 
 
-def _timestamp(unit: int) -> ToKey:
-    # With a zone or without: which of the two the column takes is the filter's to check, and zoned instants
-    # are compared in UTC, in which the column is stored. A date is its midnight in UTC.
+def _timestamp(unit: int, zoned: bool | None) -> ToKey:
+    # Instants are compared in UTC, in which the column is stored. A date is its midnight in UTC.
     def convert(value: Scalar) -> Comparable | Incomparable:
         if type(value) is dt.datetime or type(value) is Timestamp:
+            zone = value.timezone if isinstance(value, Timestamp) else value.tzinfo
+            if zoned is not None and zoned is (zone is None):
+                return Incomparable("instants are not compared with times of no zone")
             key = _ratio(nanoseconds(value), unit)
             return Comparable(key, same_type=type(key) is int)
         if type(value) is dt.date:
@@ -200,3 +181,13 @@ def _fixed(value: Scalar) -> Comparable | Incomparable:
 def _ratio(amount: int, unit: int) -> int | Fraction:
     whole, rest = divmod(amount, unit)
     return Fraction(amount, unit) if rest else whole
+
+
+_PLAIN: Final[Mapping[Domain, ToKey]] = {
+    Domain.BOOLEAN: _boolean,
+    Domain.INTEGER: _integer,
+    Domain.FLOAT: _float,
+    Domain.DATE: _date,
+    Domain.BYTES: _bytes,
+    Domain.FIXED: _fixed,
+}

@@ -11,7 +11,7 @@ from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import Order, PageBounds
 from asyncpq.pruning.bounds import Truth, rows_where, zones_where
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zones import Zones
+from asyncpq.pruning.zones import ZonedColumn, Zones
 
 
 class PageZones:
@@ -48,8 +48,7 @@ class PageZones:
             raise CorruptIndexError("the OffsetIndex's rows do not ascend", column=leaf.dotted)
         self.num_rows = num_rows
         self.zones = Zones(
-            leaf,
-            order,
+            ZonedColumn.of_leaf(leaf, order),
             bounds.mins,
             bounds.maxs,
             all_null=bounds.null_pages,

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from asyncpq.expressions import (
     And,
     Atom,
     ColumnComparison,
     Comparison,
-    Constant,
     Expression,
     In,
     IsNull,
     KeyIn,
-    Not,
-    Or,
     StartsWith,
+    atoms,
 )
 from asyncpq.format.metadata import FileMetadata
 from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import chunk_bounds, order_of
 from asyncpq.pruning.bounds import Truth, rows_where, why_not, zones_where
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zones import Zones
+from asyncpq.pruning.zones import ZonedColumn, Zones
 
 
 class RowGroupZones:
@@ -52,8 +50,7 @@ class RowGroupZones:
         ]
         bounds = [found for found, _ in known]
         self.zones = Zones(
-            leaf,
-            order,
+            ZonedColumn.of_leaf(leaf, order),
             [found.min for found in bounds],
             [found.max for found in bounds],
             all_null=[found.all_null for found in bounds],
@@ -110,7 +107,7 @@ class RowGroupPruning:
     def reasons(self) -> list[str]:
         """Where statistics do not help, and why: one sentence for each such part of the predicate."""
         reasons: dict[str, None] = {}
-        for atom in _atoms(self._expr):
+        for atom in atoms(self._expr):
             if isinstance(atom, ColumnComparison):
                 reasons[f"{atom}: two columns are compared, which prunes nothing"] = None
                 continue
@@ -141,16 +138,6 @@ def _where(expr: Expression, truth: Truth, num: int, zones: Mapping[str, RowGrou
         return RowRanges.all(num) if known is None else zones_where(atom, truth, known.zones)
 
     return rows_where(expr, truth, num, atom_zones)
-
-
-def _atoms(expr: Expression) -> Iterator[Atom]:
-    if isinstance(expr, (And, Or)):
-        for arg in expr.args:
-            yield from _atoms(arg)
-    elif isinstance(expr, Not):
-        yield from _atoms(expr.arg)
-    elif not isinstance(expr, Constant):
-        yield expr  # type: ignore[misc]  # all other nodes are atoms
 
 
 def _subject(atom: Comparison | In | KeyIn | IsNull | StartsWith) -> str:

@@ -1,9 +1,10 @@
-"""Bounds of one column over consecutive zones of rows (row groups or pages), arranged for searching."""
+"""Bounds of one column over zones of rows (files, row groups or pages), arranged for searching."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -11,17 +12,43 @@ from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import Order
 from asyncpq.pruning.literals import ToKey, to_key
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.pruning.value_kinds import ValueKind, kind_of_leaf
 
 Runs: TypeAlias = list[tuple[int, int]]
 
 _EMPTY = RowRanges.empty()
 
 
+@dataclass(frozen=True, slots=True)
+class ZonedColumn:
+    """The column that zones are of.
+
+    Attributes:
+        kind: what its values are.
+        is_nested: counts of nulls are not known to be counts of rows.
+        is_repeated: it has several values in a row; bounds are not used.
+        is_nullable: nulls may be among its values.
+    """
+
+    kind: ValueKind
+    is_nested: bool = False
+    is_repeated: bool = False
+    is_nullable: bool = True
+
+    @classmethod
+    def of_leaf(cls, leaf: Leaf, order: Order) -> ZonedColumn:
+        """A leaf of a file whose statistics are in ``order``."""
+        # Counts of a nested leaf speak of its ancestors' nulls too, those of a repeated one not even of rows.
+        repeated = leaf.max_repetition_level > 0
+        nested = repeated or len(leaf.path) > 1
+        return cls(kind_of_leaf(leaf, order), nested, repeated, leaf.max_definition_level > 0)
+
+
 class Zones:
     """Zones and what they may hold. Immutable once made; every answer is a superset, as RowRanges of zone numbers.
 
     Attributes:
-        leaf: the column.
+        column: the column.
         num_zones: how many.
         to_key: brings literals into the domain of the bounds.
         is_sorted: whether bounds ascend or descend over the zones that have them.
@@ -39,8 +66,8 @@ class Zones:
         "_open_max",
         "_positions",
         "all_null",
+        "column",
         "is_sorted",
-        "leaf",
         "maybe_nan",
         "maybe_null",
         "num_zones",
@@ -49,7 +76,7 @@ class Zones:
         "unknown",
     )
 
-    leaf: Leaf
+    column: ZonedColumn
     num_zones: int
     to_key: ToKey
     is_sorted: bool
@@ -61,8 +88,7 @@ class Zones:
 
     def __init__(
         self,
-        leaf: Leaf,
-        order: Order,
+        column: ZonedColumn,
         mins: Sequence[Any],
         maxs: Sequence[Any],
         *,
@@ -74,34 +100,31 @@ class Zones:
         """All sequences have one entry for each zone.
 
         Args:
-            leaf: the column.
-            order: of its statistics.
+            column: the column.
             mins, maxs: inclusive bounds of the values that are neither null nor NaN, in the domain of
-                ``format.statistics.decode_value``; None where unknown. A max in byte order may be a bare
-                prefix of the true one, unless ``exact``.
+                ``pruning.literals``; None where unknown. A max in byte order may be a bare prefix of the
+                true one, unless ``exact``.
             all_null: whether all of the zone's values are null.
             null_counts, nan_counts: None, as a whole or singly, where unknown.
-            exact: in byte order, whether both bounds occur as values, not cut short; None for never.
+            exact: in byte order, whether both are bounds as they stand, not cut short; None for never.
         """
-        self.leaf = leaf
-        self.to_key = to_key(leaf, order)
+        self.column = column
+        self.to_key = to_key(column.kind)
         self.num_zones = num = len(mins)
         every = RowRanges.all(num)
-        repeated = leaf.max_repetition_level > 0
+        repeated = column.is_repeated
         bounded = [i for i in range(num) if not all_null[i] and mins[i] is not None and maxs[i] is not None]
         present = [] if repeated else bounded
-        self._arrange(mins, maxs, present, exact, order)
+        self._arrange(mins, maxs, present, exact)
         self.present = RowRanges.from_rows(present)
         null = RowRanges.from_rows([i for i in range(num) if all_null[i]])
         self.unknown = every if repeated else every - self.present - null
-        # Counts of a nested leaf speak of its ancestors' nulls too, those of a repeated one not even of rows.
-        nested = len(leaf.path) > 1 or repeated
-        self.all_null = _EMPTY if nested else null
-        if nested or null_counts is None:
-            self.maybe_null = every if nested or leaf.max_definition_level > 0 else _EMPTY
+        self.all_null = _EMPTY if column.is_nested else null
+        if column.is_nested or null_counts is None:
+            self.maybe_null = every if column.is_nested or column.is_nullable else _EMPTY
         else:
             self.maybe_null = null | RowRanges.from_rows([i for i, count in enumerate(null_counts) if count != 0])
-        if order is not Order.FLOAT and order is not Order.FLOAT16:
+        if not column.kind.has_nan:
             self.maybe_nan = _EMPTY
         elif repeated or nan_counts is None:
             self.maybe_nan = every - self.all_null
@@ -114,7 +137,6 @@ class Zones:
         maxs: Sequence[Any],
         present: list[int],
         exact: Sequence[bool] | None,
-        order: Order,
     ) -> None:
         """Keep the bounds that there are, ascending if they are sorted at all, and where each belongs.
 
@@ -132,7 +154,7 @@ class Zones:
         self._positions = positions
         self._mapped = positions != list(range(len(positions)))
         # Bounds of other orders may be wide, but where they are equal they are the value.
-        cut = order is Order.BYTES
+        cut = self.column.kind.is_bytes
         self._exact = [not cut or (exact is not None and exact[i]) for i in positions]
         self._open_max = not all(self._exact)
         self._max_lengths = sorted({len(high) for high in self._maxs if high}) if self._open_max else []

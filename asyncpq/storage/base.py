@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from asyncpq.metrics import Purpose, ReadMetrics
@@ -68,6 +70,26 @@ class Validator:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedObject:
+    """One object as a listing has it.
+
+    Attributes:
+        url: what :meth:`Store.open_object` takes; begins with the url that was listed.
+        size: bytes.
+        validator: of the listed version, the same that a GET of it has; None where the listing does not tell
+            it from other ones.
+    """
+
+    url: str
+    size: int
+    validator: Validator | None
+
+
+#: Given a folder's url, with its slash: False if nothing in it is needed.
+Wants = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class RangeResult:
     """Bytes of an object and the version they belong to. ``data`` starts at ``start``.
 
@@ -97,6 +119,7 @@ class RequestContext:
         round: dependency step, for the request log.
         purpose: what the request is for.
         guest: what it brings must not push out of memory what lookups use.
+        began: ``time.monotonic()`` when the read began; what was sent before does not tell it the object's version.
     """
 
     metrics: ReadMetrics
@@ -105,10 +128,11 @@ class RequestContext:
     round: int = 1
     purpose: Purpose = "data"
     guest: bool = False
+    began: float = field(default_factory=time.monotonic)
 
     def step(self, purpose: Purpose, round_: int) -> RequestContext:
         """The same read, another purpose and round."""
-        return RequestContext(self.metrics, self.deadline, self.scan, round_, purpose, self.guest)
+        return RequestContext(self.metrics, self.deadline, self.scan, round_, purpose, self.guest, self.began)
 
 
 class StoredObject(Protocol):
@@ -159,6 +183,21 @@ class Store(Protocol):
     async def open_object(self, url: str) -> StoredObject:
         """A handle; does no I/O against the object itself where the store can do without."""
 
+    async def list_objects(
+        self, url: str, *, context: RequestContext, wants: Wants | None = None
+    ) -> list[ListedObject]:
+        """The objects whose urls begin with ``url``, as they are now, in bytewise order of their names.
+
+        None is no error. Names that end in a slash (folder markers) are left out.
+
+        Args:
+            wants: asked of folders below; what it does not want may be left out, where that saves requests.
+
+        Raises:
+            UnsupportedStoreError: the store has no listings.
+            StoreError: any of the store's errors.
+        """
+
     async def credential_identity(self, url: str) -> str:
         """Who reads ``url``: a digest that shows no secret, "anonymous", or "" where nobody in particular.
 
@@ -183,6 +222,7 @@ class StoreLimits:
 
 __all__ = [
     "Guarantee",
+    "ListedObject",
     "RangeResult",
     "RequestContext",
     "Store",
@@ -190,4 +230,5 @@ __all__ = [
     "StoredObject",
     "Unpicklable",
     "Validator",
+    "Wants",
 ]

@@ -9,42 +9,43 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import fsspec
+from fsspec.dircache import DirCache
 
 from asyncpq.errors import (
-    AccessDeniedError,
-    AsyncpqError,
     InvalidOptionError,
     InvalidResponseError,
     ObjectNotFoundError,
-    StoreError,
-    ThrottledError,
     TransportError,
     UnsupportedStoreError,
     UsageError,
 )
 from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
-from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoreLimits, Unpicklable, Validator
-from asyncpq.storage.clock_grain import info_time_s, may_change_unseen
-from asyncpq.storage.deadline import within_deadline
+from asyncpq.storage.base import (
+    Guarantee,
+    ListedObject,
+    RangeResult,
+    RequestContext,
+    StoreLimits,
+    Unpicklable,
+    Validator,
+    Wants,
+)
+from asyncpq.storage.fsspec_listing import FsspecFolder
+from asyncpq.storage.fsspec_path import FsspecPath, is_young, recorded, validator_of
 from asyncpq.storage.option_errors import refusal
 from asyncpq.storage.responses import RangeRequest, changed, empty
-from asyncpq.storage.retry import RETRYABLE_STATUSES, RetryableError, RetryBudget, delay_before_retry_s
+from asyncpq.storage.retry import RetryableError, RetryBudget
 from asyncpq.storage.slots import ConnectionSlots
 from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import safe_url
 
 _THREADS = 8
-_ETAGS = ("ETag", "etag", "e_tag")
-_VERSIONS = ("version_id", "VersionId", "ino")
 _PINS_GENERATIONS = ("gs", "gcs")  # gcsfs with version_aware=True: "bucket/key#generation"
-_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 
 
 class FsspecStore(Unpicklable):
@@ -90,6 +91,7 @@ class FsspecStore(Unpicklable):
             ) from None
         except OSError as error:  # some connect when they are made
             raise TransportError(f"the {protocol} filesystem cannot be opened ({type(error).__name__})") from error
+        self.filesystem.dircache = DirCache(use_listings_cache=False)  # what is listed is what is there
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
         self._closed = False
 
@@ -104,6 +106,16 @@ class FsspecStore(Unpicklable):
             raise UnsupportedStoreError("chained urls are not read", url=safe_url(url))
         path = self.filesystem._strip_protocol(url)
         return FsspecObject(self, path, url)
+
+    async def list_objects(
+        self, url: str, *, context: RequestContext, wants: Wants | None = None
+    ) -> list[ListedObject]:
+        """See :meth:`asyncpq.storage.base.Store.list_objects`: by the filesystem's ``find``, past its cache."""
+        if self._closed:
+            raise UsageError("the store is closed", hint="Read while the session is open.")
+        folder = url[: url.rindex("/") + 1]
+        below = await FsspecFolder(self, self.filesystem._strip_protocol(folder), folder).fetch(context, wants)
+        return [listed for listed in below if listed.url.startswith(url)]
 
     async def credential_identity(self, url: str) -> str:
         """ "": whoever the filesystem finds; its options tell readers apart."""
@@ -128,17 +140,15 @@ class FsspecStore(Unpicklable):
         return await asyncio.shield(self._threads.start(method, *arguments, **options))
 
 
-class FsspecObject(Unpicklable):
+class FsspecObject(FsspecPath):
     """See :class:`asyncpq.storage.base.StoredObject`. Made by FsspecStore."""
 
     client = "fsspec"
 
     def __init__(self, store: FsspecStore, path: str, url: str) -> None:
-        self.url = safe_url(url)
+        super().__init__(store, path, url)
         self.identity = f"{store.protocol}://{path} {_token(store.filesystem)}"
         self.guarantee = Guarantee.PINNED if store.pins_generations else Guarantee.BRACKETED
-        self._store = store
-        self._path = path
         self._young = False  # by the last info: its time does not tell the version from the next one
 
     def __repr__(self) -> str:
@@ -166,38 +176,9 @@ class FsspecObject(Unpicklable):
         """Nothing is held."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
-        return await within_deadline(
-            self._fetch_with_retries(request, context), context.deadline, self.url, request.byte_range
+        return await self._with_retries(
+            lambda attempt: self._fetch_once(request, context, attempt), context, request.byte_range
         )
-
-    async def _fetch_with_retries(self, request: RangeRequest, context: RequestContext) -> RangeResult:
-        loop = asyncio.get_running_loop()
-        store = self._store
-        attempt = 1
-        while True:
-            if not store.slots.try_take(context.scan):
-                await store.slots.wait(context.scan)
-            sent = loop.time()
-            try:
-                result = await self._fetch_once(request, context, attempt)
-                store.slots.speed_up()
-                store.budget.succeeded(attempt)
-                return result
-            except RetryableError as failure:
-                if isinstance(failure.error, ThrottledError):
-                    store.slots.slow_down(sent, loop.time())
-                delay = delay_before_retry_s(
-                    failure,
-                    attempt=attempt,
-                    options=store.retry,
-                    budget=store.budget,
-                    now=loop.time(),
-                    deadline=context.deadline,
-                )
-            finally:
-                store.slots.give(context.scan)
-            attempt += 1
-            await asyncio.sleep(delay)
 
     def _pins(self, validator: Validator) -> bool:
         """Whether the version can be named in the path."""
@@ -223,7 +204,7 @@ class FsspecObject(Unpicklable):
         named = RangeRequest(start, stop, self.url, before)  # gone means changed: it was there
         path = f"{self._path}#{before.version}" if self._pins(before) else self._path
         record = RequestRecord("GET", context.purpose, request.start, request.stop, 0, 0, attempt, context.round, 0.0)
-        with _recorded(record, context):
+        with recorded(record, context):
             data = bytes(await self._call(named, "cat_file", path, start=start, end=stop))
             record.bytes = len(data)
         if not self._pins(before):
@@ -242,110 +223,19 @@ class FsspecObject(Unpicklable):
 
     async def _info(self, request: RangeRequest, context: RequestContext, attempt: int) -> Validator:
         self._store.filesystem.invalidate_cache(self._path)
-        with _recorded(RequestRecord("HEAD", "stat", 0, 0, 0, 0, attempt, context.round, 0.0), context):
+        with recorded(RequestRecord("HEAD", "stat", 0, 0, 0, 0, attempt, context.round, 0.0), context):
             info = await self._call(request, "info", self._path)
         if info.get("type") == "directory":
             raise ObjectNotFoundError("it is a directory", url=self.url)
         if not isinstance(info.get("size"), int):
             raise InvalidResponseError("the filesystem does not say the object's size", url=self.url)
-        self._young = _is_young(info)
+        self._young = is_young(info)
         return validator_of(info)
-
-    async def _call(self, request: RangeRequest, name: str, *arguments: Any, **options: Any) -> Any:
-        retry = self._store.retry
-        limit = asyncio.timeout(_patience_s(retry, (request.stop - request.start) if name == "cat_file" else 0))
-        try:
-            async with limit:
-                return await self._store.call(name, *arguments, **options)
-        except AsyncpqError:
-            raise
-        except TimeoutError as error:  # an OSError, too
-            what = "the filesystem did not answer in time" if limit.expired() else "the filesystem timed out"
-            raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
-        except FileNotFoundError as error:
-            if request.pin is not None:
-                raise changed(request, "it is gone") from error
-            raise ObjectNotFoundError("no such object", url=self.url) from error
-        except IsADirectoryError as error:
-            raise ObjectNotFoundError("it is a directory", url=self.url) from error
-        except PermissionError as error:
-            raise AccessDeniedError("the filesystem refused access", url=self.url) from error
-        except NotImplementedError as error:
-            raise UnsupportedStoreError("the filesystem cannot read ranges", url=self.url) from error
-        except OSError as error:
-            what = f"the filesystem failed ({type(error).__name__})"
-            raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
-        except Exception as error:  # filesystems raise whatever their client raises
-            status = _status(error)
-            if status in RETRYABLE_STATUSES:
-                kind, what = (
-                    (ThrottledError, "asks to slow down") if status in (429, 503) else (TransportError, "failed")
-                )
-                failure = kind(f"the store {what} (status {status})", url=self.url, byte_range=request.byte_range)
-                raise RetryableError(failure) from error
-            what = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
-            raise StoreError(what, url=self.url, byte_range=request.byte_range) from error
-
-
-@contextmanager
-def _recorded(record: RequestRecord, context: RequestContext) -> Iterator[None]:
-    """Count one call, also if it fails: then without a status."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    try:
-        yield
-        record.status = 200
-    except RetryableError as failure:
-        record.throttled = isinstance(failure.error, ThrottledError)
-        raise
-    finally:
-        record.seconds = loop.time() - began
-        context.metrics.record(record)
 
 
 def _parameters(kind: type) -> Mapping[str, Any]:
     initialise = kind.__dict__.get("__init__")  # calling the class means fsspec's cache of instances
     return inspect.signature(initialise).parameters if inspect.isfunction(initialise) else {}
-
-
-def validator_of(info: Mapping[str, Any]) -> Validator:
-    """What a filesystem's ``info`` says about the version.
-
-    A generation says all: ETag and times of Google's objects change with their metadata, too.
-    """
-    if info.get("generation") is not None:
-        return Validator(size=int(info["size"]), version=str(info["generation"]))
-    etag, version, modified = (
-        next((str(info[name]) for name in names if info.get(name) is not None), None)
-        for names in (_ETAGS, _VERSIONS, _TIMES)
-    )
-    if version is not None and modified is not None:
-        version = f"{version}-{modified}"  # an inode is used again
-    return Validator(size=int(info["size"]), etag=etag, last_modified=modified, version=version)
-
-
-def _is_young(info: Mapping[str, Any]) -> bool:
-    if any(info.get(name) is not None for name in (*_ETAGS, "version_id", "VersionId", "generation")):
-        return False
-    modified = next((info[name] for name in _TIMES if info.get(name) is not None), None)
-    return may_change_unseen(info_time_s(modified), time.time())
-
-
-def _patience_s(retry: RetryOptions, length: int) -> float | None:
-    """How long one call may take: what a connection may, and then a body of ``length`` bytes, as slow as allowed."""
-    if retry.min_throughput_bytes_s <= 0:
-        return None
-    body_s = max(retry.stall_timeout_s, length / retry.min_throughput_bytes_s)
-    return retry.connect_timeout_s + retry.first_byte_timeout_s + body_s
-
-
-def _status(error: Exception) -> int:
-    """The HTTP status that a client's exception names, or 0."""
-    for name in ("status", "code", "status_code"):
-        status = getattr(error, name, None)
-        if isinstance(status, int | str) and str(status).isdecimal():
-            return int(status)
-    return 0
 
 
 def _token(filesystem: Any) -> str:

@@ -20,7 +20,16 @@ from yarl import URL
 
 from asyncpq.errors import AsyncpqError, InvalidOptionError, InvalidResponseError, UnsupportedStoreError, UsageError
 from asyncpq.options import RetryOptions
-from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoreLimits, Unpicklable, Validator
+from asyncpq.storage.base import (
+    Guarantee,
+    ListedObject,
+    RangeResult,
+    RequestContext,
+    StoreLimits,
+    Unpicklable,
+    Validator,
+    Wants,
+)
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import (
     UNKNOWN_SIZE,
@@ -119,6 +128,12 @@ class HttpStore(Unpicklable):
             headers["Authorization"] = _basic_auth((target.user, target.password or ""))
             target = target.with_user(None)
         return HttpObject(self.transport, self.wire, target, url, headers, self._without_suffix)
+
+    async def list_objects(
+        self, url: str, *, context: RequestContext, wants: Wants | None = None
+    ) -> list[ListedObject]:
+        """See :meth:`asyncpq.storage.base.Store.list_objects`. HTTP has none."""
+        raise UnsupportedStoreError("http has no listings", url=safe_url(url), hint="Give a list of the files' urls.")
 
     async def credential_identity(self, url: str) -> str:
         """A digest of the url's user info and the Authorization header; "" without either."""

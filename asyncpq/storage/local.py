@@ -23,9 +23,18 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.metrics import RequestRecord
-from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Unpicklable, Validator
+from asyncpq.storage.base import (
+    Guarantee,
+    ListedObject,
+    RangeResult,
+    RequestContext,
+    Unpicklable,
+    Validator,
+    Wants,
+)
 from asyncpq.storage.clock_grain import may_change_unseen
 from asyncpq.storage.deadline import within_deadline
+from asyncpq.storage.local_listing import list_folder, local_validator
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import local_path, safe_url
@@ -72,6 +81,33 @@ class LocalStore(Unpicklable):
         self._objects.add(handle)
         return handle
 
+    async def list_objects(
+        self, url: str, *, context: RequestContext, wants: Wants | None = None
+    ) -> list[ListedObject]:
+        """See :meth:`asyncpq.storage.base.Store.list_objects`. Links to files and folders are followed."""
+        if self._closed:
+            raise UsageError("the store is closed", hint="Read while the session is open.")
+        path = local_path(url)
+        if url.endswith("/") and not path.endswith("/"):
+            path += "/"
+        root = url[: url.rfind("/") + 1]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        status = 0
+        try:
+            listing = self._threads.start(list_folder, path, root, wants)
+            found = await within_deadline(asyncio.shield(listing), context.deadline, safe_url(url))
+            status = 200
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            raise _store_error(error, error.filename or path) from error
+        finally:
+            context.metrics.record(
+                RequestRecord("GET", context.purpose, 0, 0, status, 0, 1, context.round, loop.time() - began)
+            )
+        return found
+
     async def credential_identity(self, url: str) -> str:
         """ "": this process."""
         return ""
@@ -96,7 +132,7 @@ class _Opened:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         info = os.fstat(descriptor)
-        self.seen = self.validator = _validator(info)
+        self.seen = self.validator = local_validator(info)
         self._info = info
         if may_change_unseen(info.st_mtime_ns / 1e9, time.time()):
             self.validator = replace(self.seen, version=f"{self.seen.version}-{secrets.token_hex(8)}")
@@ -107,7 +143,7 @@ class _Opened:
         """Whether the file is not what it was; that its name was taken from it, or another given, does not count."""
         info = os.fstat(self.descriptor)
         if info.st_nlink == self._info.st_nlink:
-            return _validator(info) != self.seen
+            return local_validator(info) != self.seen
         return (info.st_mtime_ns, info.st_size) != (self._info.st_mtime_ns, self._info.st_size)
 
     def retire(self) -> None:
@@ -237,7 +273,7 @@ class LocalObject(Unpicklable):
     def _replaced(self) -> bool:
         """Whether the name means another file now, or another version of it, or nothing."""
         try:
-            return _validator(os.stat(self._path)) != self._opened.seen
+            return local_validator(os.stat(self._path)) != self._opened.seen
         except OSError:
             return True
 
@@ -279,9 +315,3 @@ def _store_error(error: OSError, path: str) -> StoreError:
     if isinstance(error, PermissionError):
         return AccessDeniedError("the file may not be read", url=path, hint="Check its permissions.")
     return TransportError(f"the file cannot be read: {error.strerror}", url=path)
-
-
-def _validator(info: os.stat_result) -> Validator:
-    # the change time, too: who writes a file in place can set its modification time back, but not that one
-    version = f"{info.st_dev}-{info.st_ino}-{info.st_mtime_ns}-{info.st_ctime_ns}-{info.st_size}"
-    return Validator(size=info.st_size, version=version)

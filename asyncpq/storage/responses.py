@@ -7,7 +7,7 @@ response that is refused is closed before it is read.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
@@ -57,12 +57,15 @@ class ExpectedBody:
 
     Attributes:
         young: the validator is a time, and not old enough to tell the version from the next one.
+        check: of a body whose length is not known before: ``length`` is more than it can be, and this raises
+            if it is not good.
     """
 
     start: int
     length: int
     validator: Validator
     young: bool = False
+    check: Callable[[bytes], None] | None = None
 
 
 class RangeIgnoredError(Exception):

@@ -8,11 +8,14 @@ from typing import Any
 
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.options import RetryOptions
-from asyncpq.storage.base import StoredObject, StoreLimits, Unpicklable
+from asyncpq.storage.base import ListedObject, RequestContext, StoredObject, StoreLimits, Unpicklable, Validator, Wants
+from asyncpq.storage.key_ranges import FetchPage, list_keys
 from asyncpq.storage.s3 import S3Client, error_code, explain
+from asyncpq.storage.s3_bucket import S3Bucket
 from asyncpq.storage.s3_object import S3Object
 from asyncpq.storage.s3_options import limits_of, retry_of
 from asyncpq.storage.s3_route import Route, Signers
+from asyncpq.storage.s3fs_bucket import S3fsBucket
 from asyncpq.storage.s3fs_object import S3fsConnection, S3fsObject
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import safe_url, split_url
@@ -56,34 +59,11 @@ class S3Store(Unpicklable):
             CredentialsError: there are no credentials.
             InvalidOptionError: the bucket's name or an option cannot be.
         """
-        protocol, rest = split_url(url)
-        if protocol not in ("s3", "s3a"):
-            raise UnsupportedStoreError(f"not an S3 url: protocol {protocol!r}", url=safe_url(url))
-        path, _, version = rest.partition("?versionId=")
-        bucket, key = self._client.split(path)
-        if not bucket or not key:
+        path, _, version = url.partition("?versionId=")
+        bucket, key = self._split(path)
+        if not key:
             raise InvalidOptionError("an S3 url needs a bucket and a key", url=safe_url(url))
-        if not bucket.startswith("arn:") and (":" in bucket or "@" in bucket):
-            raise InvalidOptionError(
-                "an S3 url holds no user info", url=safe_url(url), hint="Pass key and secret in storage_options."
-            )
-        self._check_open()
-        route = self._routes.get(bucket)
-        if route is None:
-            async with self._lock:
-                self._check_open()
-                route = self._routes.get(bucket) or await self._client.find_route(bucket, url)
-                self._routes[bucket] = route
-                if isinstance(route, Route) and self._wire is None:
-                    context = await self._client.ssl_context(route.scheme)
-                    self._wire = DirectWire(ssl_context=context, connect_timeout_s=self._retry.connect_timeout_s)
-                if isinstance(route, str) and self._fallback is None:
-                    self._fallback = S3fsConnection(
-                        self._reconnect,
-                        await self._client.connect_fallback(),
-                        explain=explain,
-                        error_code=error_code,
-                    )
+        route = await self._route(bucket, url)
         if_match = not self._options.get("local_expiry_check")
         version_aware = bool(self._options.get("version_aware"))
         if isinstance(route, Route) and self._wire is not None:
@@ -110,6 +90,41 @@ class S3Store(Unpicklable):
             reason=str(route),
         )
 
+    async def list_objects(
+        self, url: str, *, context: RequestContext, wants: Wants | None = None
+    ) -> list[ListedObject]:
+        """See :meth:`asyncpq.storage.base.Store.list_objects`: by ListObjectsV2, many pages at once if there are many.
+
+        Raises:
+            CredentialsError, InvalidOptionError: as :meth:`open_object`.
+            BucketNotFoundError, AccessDeniedError, StoreError: the store refused.
+        """
+        bucket, prefix = self._split(url)
+        root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
+        route = await self._route(bucket, url)
+        fetch_page: FetchPage
+        if isinstance(route, Route) and self._wire is not None:
+            fetch_page = S3Bucket(
+                transport=self._transport, wire=self._wire, signers=self._signers, route=route, url=safe_url(url)
+            ).fetch_page
+        else:
+            assert self._fallback is not None  # made with the bucket's route
+            context.metrics.fall_back(f"read through s3fs: {route}")
+            fetch_page = S3fsBucket(
+                transport=self._transport, connection=self._fallback, bucket=bucket, url=safe_url(url)
+            ).fetch_page
+        found = await list_keys(fetch_page, prefix, context)
+        version_aware = bool(self._options.get("version_aware"))  # then GETs name versions, which listings do not
+        return [
+            ListedObject(
+                root + key.key,
+                key.size,
+                None if version_aware or key.etag is None else Validator(size=key.size, etag=key.etag),
+            )
+            for key in found
+            if not key.key.endswith("/")
+        ]
+
     async def credential_identity(self, url: str) -> str:
         """A digest of the access key id in use; "anonymous" with ``anon=True``. The same for all urls.
 
@@ -134,6 +149,42 @@ class S3Store(Unpicklable):
         async with self._lock:  # close() ends all connections
             self._check_open()
             return await self._client.connect_fallback()
+
+    def _split(self, url: str) -> tuple[str, str]:
+        """Bucket and key of a url."""
+        protocol, path = split_url(url)
+        if protocol not in ("s3", "s3a"):
+            raise UnsupportedStoreError(f"not an S3 url: protocol {protocol!r}", url=safe_url(url))
+        bucket, key = self._client.split(path)
+        if not bucket:
+            raise InvalidOptionError("an S3 url needs a bucket", url=safe_url(url))
+        if not bucket.startswith("arn:") and (":" in bucket or "@" in bucket):
+            raise InvalidOptionError(
+                "an S3 url holds no user info", url=safe_url(url), hint="Pass key and secret in storage_options."
+            )
+        return bucket, key
+
+    async def _route(self, bucket: str, url: str) -> Route | str:
+        """The bucket's route, or why it is read with s3fs; the first time, the client for it is made."""
+        self._check_open()
+        route = self._routes.get(bucket)
+        if route is not None:
+            return route
+        async with self._lock:
+            self._check_open()
+            route = self._routes.get(bucket) or await self._client.find_route(bucket, url)
+            self._routes[bucket] = route
+            if isinstance(route, Route) and self._wire is None:
+                context = await self._client.ssl_context(route.scheme)
+                self._wire = DirectWire(ssl_context=context, connect_timeout_s=self._retry.connect_timeout_s)
+            if isinstance(route, str) and self._fallback is None:
+                self._fallback = S3fsConnection(
+                    self._reconnect,
+                    await self._client.connect_fallback(),
+                    explain=explain,
+                    error_code=error_code,
+                )
+        return route
 
     def _check_open(self) -> None:
         if self._closed:

@@ -173,33 +173,43 @@ class S3fsObject(Unpicklable):
         return expected
 
 
-class _Get:
-    """One ranged GET, however often it is sent."""
+class S3fsExchange:
+    """One call of s3fs, however often it is made."""
 
     method = "GET"
 
-    def __init__(self, stored: S3fsObject, request: RangeRequest) -> None:
+    def __init__(self, connection: S3fsConnection, request: RangeRequest) -> None:
         self.request = request
-        self._stored = stored
+        self.connection = connection
         self._expired: Any = None
         self._renewed = False
 
     def prepare(self) -> Coroutine[Any, Any, None] | None:
+        """See :class:`asyncpq.storage.transport.Exchange`."""
         return None if self._expired is None else self._renew(self._expired)
 
     async def _renew(self, expired: Any) -> None:
         self._expired = None
         try:
-            await self._stored.connection.renew(expired)
+            await self.connection.renew(expired)
         except CredentialsError as error:
             error.locate(url=self.request.url)
             raise
 
+    async def call(self, filesystem: Any, receiver: Receiver) -> Body:
+        """Call s3fs once. Raises what it raises, and what the receiver does."""
+        raise NotImplementedError
+
+    def explained(self, error: AsyncpqError) -> AsyncpqError:
+        """What s3fs's error stands for here."""
+        return error
+
     async def send(self, receiver: Receiver) -> Body:
-        connection, request = self._stored.connection, self.request
+        """See :class:`asyncpq.storage.transport.Exchange`."""
+        connection, request = self.connection, self.request
         filesystem = connection.filesystem
         try:
-            return await self._stored.get(filesystem, request, receiver)
+            return await self.call(filesystem, receiver)
         except (AsyncpqError, RetryableError, RangeIgnoredError):
             raise
         except Exception as error:
@@ -208,16 +218,30 @@ class _Get:
                 explained = connection_failure(error, request)
             if explained is None:
                 raise
+            if isinstance(explained, AsyncpqError):
+                explained = self.explained(explained)
             if isinstance(explained, StoreError) and connection.error_code(error) in EXPIRED and not self._renewed:
                 self._renewed, self._expired = True, filesystem
                 explained = RetryableError(explained, at_once=True)
             raise explained from (error if isinstance(error, OSError) else None)  # botocore's may quote options
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        """See :class:`asyncpq.storage.transport.Exchange`."""
+        return error_in_200(self.request, body)
+
+
+class _Get(S3fsExchange):
+    """One ranged GET."""
+
+    def __init__(self, stored: S3fsObject, request: RangeRequest) -> None:
+        super().__init__(stored.connection, request)
+        self._stored = stored
+
+    async def call(self, filesystem: Any, receiver: Receiver) -> Body:
+        return await self._stored.get(filesystem, self.request, receiver)
 
     def again(self) -> _Get:
         return _Get(self._stored, self.request)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         return self._stored.accept(self.request, status, headers)
-
-    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
-        return error_in_200(self.request, body)

@@ -159,9 +159,12 @@ class Transport(Unpicklable):
             if expected is None:
                 raise exchange.refuse(reception.status, reception.headers, data)
             if not body.complete or len(data) != expected.length:
+                if body.complete and expected.check is not None:
+                    expected.check(data)
+                    return expected, data
                 if not body.complete:  # one that ended well, but too early, lacks who knows what
                     reception.partial = data
-                raise _wrong_length(data, expected.length, request)
+                raise _wrong_length(data, expected, request)
             return expected, data
         except RetryableError as failure:
             throttled = isinstance(failure.error, ThrottledError)
@@ -290,10 +293,11 @@ class _Reception(Watch):
         self.partial = data
 
 
-def _wrong_length(data: bytes, length: int, request: RangeRequest) -> Exception:
+def _wrong_length(data: bytes, expected: ExpectedBody, request: RangeRequest) -> Exception:
+    length = expected.length
     what = f"the response body has {len(data)} bytes instead of {length}"
-    if len(data) == length:
-        what = f"the response body of {length} bytes is not ended"
+    if len(data) == length or (expected.check is not None and len(data) < length):
+        what = f"the response body of {len(data)} bytes is not ended"
     if len(data) <= length:
         return RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))
     return InvalidResponseError(f"{what} or more", url=request.url, byte_range=request.byte_range)

@@ -55,6 +55,8 @@ class Fault:
         keep_modified: the new version has the old one's Last-Modified.
         delete: delete the object before answering.
         delete_after: the same after answering.
+        endless_listing: answer a LIST with its first page, and say that there is more.
+        ignore_start_after: answer a LIST as if there were no start-after.
     """
 
     method: str | None = None
@@ -95,6 +97,8 @@ class Fault:
     keep_modified: bool = False
     delete: bool = False
     delete_after: bool = False
+    endless_listing: bool = False
+    ignore_start_after: bool = False
 
     def __post_init__(self) -> None:
         """

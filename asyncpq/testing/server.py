@@ -2,7 +2,7 @@
 
 It keeps objects in memory and speaks enough of HTTP/1.1 and of S3 (path-style) to be read with any
 client: GET, HEAD, PUT, DELETE; Range with suffixes; If-Match, If-None-Match; ETag, Last-Modified;
-S3's XML errors. Signatures are not checked. Not for production, and only ever on the loopback.
+ListObjectsV2; S3's XML errors. Signatures are not checked. Not for production, and only ever on the loopback.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from urllib.parse import unquote
 
 from asyncpq.testing.answers import Answer, LoggedRequest, ServedObject, answer_get, error_answer, refusal
 from asyncpq.testing.faults import Fault
+from asyncpq.testing.listings import answer_list, listing_query
 
 FaultHook = Callable[["LoggedRequest"], Fault | None]
 
@@ -40,12 +41,14 @@ class ObjectServer:
             it starts the counting anew.
         log: every request.
         latency_s: time before each answer.
+        page_keys: keys and folders that one page of a listing has, at most.
         port: the port, once started.
     """
 
     def __init__(self, *, port: int = 0, latency_s: float = 0.0) -> None:
         self.port = port
         self.latency_s = latency_s
+        self.page_keys = 1000
         self.objects: dict[str, ServedObject] = {}
         self.buckets: set[str] = set()
         self._faults: Sequence[Fault] | FaultHook = []
@@ -180,9 +183,13 @@ class ObjectServer:
             return Answer(204, {})
         if request.method not in ("GET", "HEAD"):
             return error_answer(405, "MethodNotAllowed")
+        bucket = path.partition("/")[0]
+        known = bucket in self.buckets
+        query = listing_query(request)
+        if query is not None and known:
+            return answer_list(query, bucket, self.objects, self.page_keys, fault or Fault())
         served = self.objects.get(path)
         if served is None:
-            known = path.partition("/")[0] in self.buckets
             return error_answer(404, "NoSuchKey" if known else "NoSuchBucket")
         return answer_get(request, served, fault or Fault())
 

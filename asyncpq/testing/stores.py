@@ -14,7 +14,16 @@ from typing import TypeVar
 from asyncpq.errors import StoreError, TransportError
 from asyncpq.metrics import Purpose
 from asyncpq.session import Session
-from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Store, StoredObject, Validator
+from asyncpq.storage.base import (
+    Guarantee,
+    ListedObject,
+    RangeResult,
+    RequestContext,
+    Store,
+    StoredObject,
+    Validator,
+    Wants,
+)
 
 W = TypeVar("W", bound="WrappedStore")
 
@@ -72,6 +81,12 @@ class WrappedStore:
     async def open_object(self, url: str) -> StoredObject:
         """See :meth:`asyncpq.storage.base.Store.open_object`."""
         return _WrappedObject(await self.inner.open_object(url), self.around)
+
+    async def list_objects(
+        self, url: str, *, context: RequestContext, wants: Wants | None = None
+    ) -> list[ListedObject]:
+        """See :meth:`asyncpq.storage.base.Store.list_objects`: of ``inner``."""
+        return await self.inner.list_objects(url, context=context, wants=wants)
 
     async def credential_identity(self, url: str) -> str:
         """See :meth:`asyncpq.storage.base.Store.credential_identity`."""

@@ -18,7 +18,8 @@ class Held(NamedTuple):
 
 
 def held() -> Held:
-    """Right now. Call it in a running loop."""
+    """Right now, but for garbage. Call it in a running loop."""
+    gc.collect()  # of tests before this one
     threads = sum(thread.name.startswith("asyncpq-") for thread in threading.enumerate())
     return Held(len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks()), threads)
 
@@ -27,6 +28,5 @@ async def assert_back_to(before: Held, timeout_s: float = 5.0) -> None:
     """Wait for the other end of closed connections, then compare."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     while (now := held()) != before and asyncio.get_running_loop().time() < deadline:
-        gc.collect()
         await asyncio.sleep(0.02)
-    assert now == before, [str(task) for task in asyncio.all_tasks()]
+    assert now == before, (now, before, [str(task) for task in asyncio.all_tasks()])

@@ -281,7 +281,7 @@ async def test_a_tier_that_cannot_be_written_brings_nothing_back(
     await asked.lookup(23_456)
     server.put("bucket/a.parquet", parquet(table(5)))
 
-    async def nothing(*_: object) -> None: ...
+    async def nothing(*_: object, **__: object) -> None: ...
 
     for name in ("drop_pointer", "put_pointer", "put_many"):
         monkeypatch.setattr(f"asyncpq.caching.disk.DiskCache.{name}", nothing)

@@ -25,7 +25,8 @@ from asyncpq.errors import (
     UnsupportedStoreError,
 )
 from asyncpq.storage.base import Guarantee, Validator
-from asyncpq.storage.fsspec import FsspecStore, validator_of
+from asyncpq.storage.fsspec import FsspecStore
+from asyncpq.storage.fsspec_path import validator_of
 from tests.store_backends import FAST_RETRIES, LIMITS, new_context, open_test_store
 
 DATA = random.Random(9).randbytes(300_000)

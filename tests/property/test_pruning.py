@@ -21,7 +21,8 @@ from asyncpq.pruning.literals import Comparable, to_key
 from asyncpq.pruning.pages import PageZones, prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zones import Zones
+from asyncpq.pruning.value_kinds import kind_of_leaf
+from asyncpq.pruning.zones import ZonedColumn, Zones
 from tests.predicates import COLUMNS, KINDS, array, arrays, atoms, expressions, model, trees
 from tests.pruning_files import PrunedFile
 
@@ -128,7 +129,7 @@ def leaf_of(kind: str) -> Leaf:
 
 
 def key_of(kind: str, value: Any) -> Any:
-    literal = to_key(leaf_of(kind), _FEW[kind][0])(value)
+    literal = to_key(kind_of_leaf(leaf_of(kind), _FEW[kind][0]))(value)
     assert isinstance(literal, Comparable)
     return literal.key
 
@@ -156,8 +157,7 @@ def known_zones(draw: st.DrawFn) -> tuple[str, list[list[Any]], Zones]:
         null_counts.append(draw(st.sampled_from([zone.count(None), None])))
         nan_counts.append(draw(st.sampled_from([sum(value != value for value in zone), None])))
     made = Zones(
-        leaf_of(kind),
-        order,
+        ZonedColumn.of_leaf(leaf_of(kind), order),
         mins,
         maxs,
         all_null=[zone.count(None) == len(zone) and draw(st.booleans()) for zone in zones],
@@ -221,8 +221,7 @@ def test_bounds_cut_short(zones: tuple[list[list[bytes]], list[tuple[bytes, byte
     values, bounds = zones
     exact = [low == min(zone) and high == max(zone) for zone, (low, high) in zip(values, bounds, strict=True)]
     known = Zones(
-        leaf_of("binary"),
-        Order.BYTES,
+        ZonedColumn.of_leaf(leaf_of("binary"), Order.BYTES),
         [low for low, _ in bounds],
         [high for _, high in bounds],
         all_null=[False] * len(bounds),

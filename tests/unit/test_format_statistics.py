@@ -115,6 +115,8 @@ def test_the_order_of_types(type_: pa.DataType, order: Order) -> None:
         # annotations on a type they do not belong on
         leaf_with(TEXT, LogicalType(LogicalKind.INTEGER, bit_width=32, is_signed=True)),
         leaf_with(INT, LogicalType(LogicalKind.STRING)),
+        leaf_with(INT, LogicalType(LogicalKind.INTEGER, bit_width=0, is_signed=True)),
+        leaf_with(INT, LogicalType(LogicalKind.INTEGER, bit_width=24, is_signed=False)),
         leaf_with(FLOAT, LogicalType(LogicalKind.DECIMAL, precision=3, scale=1)),
         leaf_with(INT, LogicalType(LogicalKind.TIMESTAMP, "ms", True)),
         leaf_with(TEXT, LogicalType(LogicalKind.FLOAT16)),

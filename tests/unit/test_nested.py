@@ -17,11 +17,11 @@ from asyncpq.decoding.nested_merge import Part, merge
 from asyncpq.decoding.page import Page
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
 from asyncpq.expressions import columns as columns_of
-from asyncpq.fetching.planner import ReadColumns
 from asyncpq.format.page_header import PageWalker
 from asyncpq.format.page_index import decode_offset_index
 from asyncpq.format.schema import ParquetSchema, PhysicalType, Repetition, SchemaElement
 from asyncpq.format.writer_version import begins_pages_on_rows
+from asyncpq.planning.read_columns import ReadColumns
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, OpenFile, write
 from tests.edited_files import decode, encode

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from asyncpq.errors import ObjectChangedError
-from asyncpq.pipeline import Pipeline
+from asyncpq.pipeline import Pipeline, jobs_of
 from asyncpq.resources import ByteBudget
 
 
@@ -32,9 +32,9 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
     unseen: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context["message"]))
     budget = ByteBudget(1000)
-    source = SimpleNamespace(resources=SimpleNamespace(budget=budget))
+    resources = SimpleNamespace(budget=budget)
     units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number])]) for number in range(3)]
-    pipeline = Pipeline(cast("Any", SlowToEnd()), cast("Any", units), cast("Any", source))
+    pipeline = Pipeline(jobs_of(cast("Any", SlowToEnd()), cast("Any", units)), cast("Any", resources))
     pipeline.start()
 
     async def consumer() -> None:

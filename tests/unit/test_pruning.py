@@ -15,10 +15,11 @@ from asyncpq.expressions import Comparison, Expression, In, KeyIn, col
 from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import Order, order_of
 from asyncpq.pruning.bounds import Truth, zones_where
-from asyncpq.pruning.literals import Comparable, Incomparable, comparable
+from asyncpq.pruning.literals import Comparable, Incomparable, to_key
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
-from asyncpq.pruning.zones import Zones, successor
+from asyncpq.pruning.value_kinds import kind_of_leaf
+from asyncpq.pruning.zones import ZonedColumn, Zones, successor
 from tests.corpus import DATA, requires_corpus
 from tests.pruning_files import PrunedFile
 
@@ -203,6 +204,10 @@ def leaf(name: str) -> Leaf:
     return FILE.leaf(name)
 
 
+def zoned(name: str, order: Order) -> ZonedColumn:
+    return ZonedColumn.of_leaf(leaf(name), order)
+
+
 @pytest.mark.parametrize(
     ("column", "value", "key", "same_type"),
     [
@@ -228,7 +233,7 @@ def leaf(name: str) -> Leaf:
 def test_literals(column: str, value: Any, key: Any, same_type: bool) -> None:
     orders = FILE.metadata.column_orders
     assert orders is not None
-    found = comparable(value, leaf(column), order_of(leaf(column), orders[leaf(column).index]))
+    found = to_key(kind_of_leaf(leaf(column), order_of(leaf(column), orders[leaf(column).index])))(value)
     assert found == Comparable(key, same_type)
 
 
@@ -252,11 +257,11 @@ def test_literals_that_are_not_compared(column: str, value: Any) -> None:
     orders = FILE.metadata.column_orders
     assert orders is not None
     order = order_of(leaf(column), orders[leaf(column).index])
-    assert isinstance(comparable(value, leaf(column), order), Incomparable)
+    assert isinstance(to_key(kind_of_leaf(leaf(column), order))(value), Incomparable)
 
 
 def test_an_undefined_order_prunes_nothing() -> None:
-    assert isinstance(comparable(1, leaf("id"), Order.UNDEFINED), Incomparable)
+    assert isinstance(to_key(kind_of_leaf(leaf("id"), Order.UNDEFINED))(1), Incomparable)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +274,11 @@ def test_successor(prefix: bytes, above: bytes | None) -> None:
 def test_max_that_is_a_bare_prefix() -> None:
     """Some writers cut a max short without raising it: "abc" may stand for "abcz"."""
     zones = Zones(
-        leaf("name"), Order.BYTES, [b"a", b"abd"], [b"abc", b"b"], all_null=[False, False], null_counts=[0, 0]
+        zoned("name", Order.BYTES),
+        [b"a", b"abd"],
+        [b"abc", b"b"],
+        all_null=[False, False],
+        null_counts=[0, 0],
     )
     assert list(zones.matching("==", b"abcz").rows()) == [0]
     assert list(zones.matching("==", b"abcd").rows()) == [0]
@@ -280,13 +289,20 @@ def test_max_that_is_a_bare_prefix() -> None:
 def test_bounds_cut_to_one_string_prove_nothing() -> None:
     """ "ab" and "abc", cut to two bytes, have the bounds "ab" and "ab"."""
     for exact, left in (([True], []), ([False], [0]), (None, [0])):
-        zones = Zones(leaf("name"), Order.BYTES, [b"ab"], [b"ab"], all_null=[False], null_counts=[0], exact=exact)
+        zones = Zones(
+            zoned("name", Order.BYTES),
+            [b"ab"],
+            [b"ab"],
+            all_null=[False],
+            null_counts=[0],
+            exact=exact,
+        )
         assert list(zones.other_than([b"ab"]).rows()) == left
 
 
 def test_zero_has_a_sign_for_is_in_only() -> None:
     """A zone of -0.0 alone: all of it equals 0.0, none of it is in [0.0]."""
-    zones = Zones(leaf("x"), Order.FLOAT, [-0.0], [0.0], all_null=[False], null_counts=[0], nan_counts=[0])
+    zones = Zones(zoned("x", Order.FLOAT), [-0.0], [0.0], all_null=[False], null_counts=[0], nan_counts=[0])
     assert not zones_where(Comparison("x", "==", 0.0), Truth.FALSE, zones)
     assert zones_where(In("x", (0.0,)), Truth.FALSE, zones)
     assert not zones_where(Comparison("x", "!=", 0.0), Truth.TRUE, zones)

@@ -15,6 +15,7 @@ class SlowTier:
     """See CacheTier: it takes nothing before it is let."""
 
     name = "slow"
+    max_read_bytes = 1 << 30
 
     def __init__(self) -> None:
         self.let = asyncio.Event()
@@ -23,7 +24,7 @@ class SlowTier:
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:
         return [self.values.get(key) for key in keys]
 
-    async def put_many(self, entries: Mapping[ContentKey, bytes]) -> None:
+    async def put_many(self, entries: Mapping[ContentKey, bytes], *, scan: bool = False) -> None:
         await self.let.wait()
         self.values.update(entries)
 

@@ -1,0 +1,277 @@
+"""How a file has the columns of its dataset: matched by field id or by name, never by position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import TableField
+from asyncpq.decoding.arrow import read_schema
+from asyncpq.decoding.conform import Match, SourcePart, cast, child_leaves, children_of, is_list, lacking, mismatch
+from asyncpq.decoding.file_view import FileView
+from asyncpq.decoding.splice import schema_file
+from asyncpq.decoding.types import field_types, file_schema
+from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
+from asyncpq.fetching.version import FileVersion
+from asyncpq.format.schema import LogicalKind, ParquetSchema, PhysicalType
+
+__all__ = ["FileView", "view_of"]
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def view_of(
+    version: FileVersion,
+    schema: pa.Schema,
+    fields: tuple[TableField, ...] | None,
+    partition: Mapping[str, Any],
+    extensions: frozenset[str] = frozenset(),
+) -> FileView:
+    """How ``version`` has the columns of a dataset.
+
+    A column is, in this order: the constant that ``partition`` names, whatever the file says (as in
+    ``pyarrow.dataset``); the file's column, by field id where the table's field has one and the file has any,
+    else by name; the field's default, or null.
+
+    Args:
+        version: the file.
+        schema: the dataset's columns, partition columns included.
+        fields: the table's, by their names; None for a dataset whose files' own names count.
+        partition: values that are the same in all rows, by column name.
+        extensions: allowed extension types.
+
+    Raises:
+        SchemaMismatchError: a partition value that is none of its column's type.
+    """
+    known = {} if fields is None else {field.name: field for field in fields}
+    wanted = [known.get(field.name) or _table_field(field) for field in schema]
+    parquet = version.metadata.schema
+    by_id = _ordinals_by_id(version) if any(field.field_id is not None for field in wanted) else {}
+    sources: list[int | None] = []
+    constants: dict[str, pa.Scalar] = {}
+    for field, target in zip(wanted, schema, strict=True):
+        ordinal = None
+        if field.name in partition:
+            constants[field.name] = _scalar(partition[field.name], target, version.url)
+        else:
+            ordinal = _ordinal(parquet, field, by_id)
+            if ordinal is None or _is_null(parquet, ordinal):
+                value = None if ordinal is not None else field.default
+                ordinal = None
+                constants[field.name] = _scalar(value, target, version.url)
+        sources.append(ordinal)
+    match = _Matcher(tuple(wanted), schema, sources, constants, bool(by_id), extensions)
+    is_plain = sources == list(range(len(parquet.fields))) and _same_types(version, schema, match, extensions)
+    return FileView(schema, constants, is_plain, version.digest, match)
+
+
+def _table_field(field: pa.Field) -> TableField:
+    return TableField(name=field.name, type=field.type, nullable=field.nullable)
+
+
+def _same_types(version: FileVersion, schema: pa.Schema, match: _Matcher, extensions: frozenset[str]) -> bool:
+    own = file_schema(version, version.metadata.schema.whole_fields, extensions)
+    if not own.equals(schema):
+        return False
+    matches = match(version, [at for at, field in enumerate(schema) if children_of(field.type)])
+    return all(map(_in_place, matches))
+
+
+def _in_place(match: Match) -> bool:
+    """Whether the parts of a column are the file's, in their order."""
+    return all(
+        child.source is not None and child.source.at == at and _in_place(child)
+        for at, child in enumerate(match.children)
+    )
+
+
+def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:
+    """Top-level fields by field id; empty if the file has no ids at all."""
+
+    def make() -> dict[int, list[int]]:
+        schema = version.metadata.schema
+        found: dict[int, list[int]] = {}
+        for field in schema.fields:
+            field_id = schema.elements[field.element_index].field_id
+            if field_id is not None:
+                found.setdefault(field_id, []).append(field.index)
+        return found
+
+    return version.derived(("fields by id",), make, lambda found: 100 + 100 * len(found))
+
+
+def _ordinal(schema: ParquetSchema, field: TableField, by_id: Mapping[int, Sequence[int]]) -> int | None:
+    """The file's top-level field; -1 for several."""
+    if by_id and field.field_id is not None:
+        found = by_id.get(field.field_id, ())
+        return None if not found else found[0] if len(found) == 1 else -1
+    for name in field.names or (field.name,):
+        same = schema.ordinals(name)
+        if same:
+            return same[0] if len(same) == 1 else -1
+    return None
+
+
+def _is_null(schema: ParquetSchema, ordinal: int) -> bool:
+    """Whether a column has no type, and so no value."""
+    if ordinal < 0:
+        return False
+    field = schema.fields[ordinal]
+    logical = schema.elements[field.element_index].logical_type
+    return logical is not None and logical.kind is LogicalKind.NULL
+
+
+def _scalar(value: Any, field: pa.Field, url: str) -> pa.Scalar:
+    """``value`` as a scalar of the column's type.
+
+    Raises:
+        SchemaMismatchError: it is none.
+    """
+    kind = field.type
+    if isinstance(value, pa.Scalar) and value.type.equals(kind):
+        return value
+    try:
+        plain = value.as_py() if isinstance(value, pa.Scalar) else value
+        if isinstance(kind, pa.DictionaryType):
+            values = pa.array([plain], kind.value_type)
+            indices = pa.array([None if plain is None else 0], kind.index_type)
+            return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)[0]
+        return pa.scalar(plain, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SchemaMismatchError(
+            f"the value {value!r}, which all rows of the file have, is no {kind}: {error}", url=url, column=field.name
+        ) from error
+
+
+# -- matching -------------------------------------------------------------------------------------
+
+
+class _Matcher:
+    """Matches columns of one version when they are first asked for (see :attr:`FileView.match`)."""
+
+    def __init__(
+        self,
+        fields: Sequence[TableField],
+        schema: pa.Schema,
+        sources: Sequence[int | None],
+        constants: Mapping[str, pa.Scalar],
+        by_id: bool,
+        extensions: frozenset[str],
+    ) -> None:
+        self._fields = fields
+        self._schema = schema
+        self._sources = sources
+        self._constants = constants
+        self._by_id = by_id
+        self._extensions = extensions
+        self._known: dict[int, Match] = {}
+
+    def __call__(self, version: FileVersion, ordinals: Sequence[int]) -> list[Match]:
+        missing = [ordinal for ordinal in ordinals if ordinal not in self._known]
+        if missing:
+            read = [source for at in missing if (source := self._sources[at]) is not None and source >= 0]
+            field_types(version, read, self._extensions)  # all at once
+        for ordinal in missing:
+            try:
+                self._known[ordinal] = self._match(version, ordinal)
+            except AsyncpqError as error:
+                raise error.locate(url=version.url, column=self._schema.field(ordinal).name) from error.__cause__
+        return [self._known[ordinal] for ordinal in ordinals]
+
+    def _match(self, version: FileVersion, ordinal: int) -> Match:
+        source, field, target = self._sources[ordinal], self._fields[ordinal], self._schema.field(ordinal)
+        if source is None:
+            return lacking(target, self._constants[field.name])
+        if source < 0:
+            raise _several(target.name)
+        parquet = version.metadata.schema
+        top = parquet.fields[source]
+        (kind,) = field_types(version, [source], self._extensions)
+        ids = _plain_type(version, source) if self._by_id and children_of(kind.arrow.type) else None
+        instant = parquet.leaves[top.first_leaf].element.physical_type is PhysicalType.INT96
+        part = SourcePart(kind.arrow.type, source, top.first_leaf, top.leaf_stop, instant)
+        return _matched(field, target, part, ids, parquet)
+
+
+def _several(name: str) -> AmbiguousColumnError:
+    return AmbiguousColumnError("several columns of the file have this name or field id", column=name)
+
+
+def _plain_type(version: FileVersion, ordinal: int) -> pa.DataType:
+    """A column's type by the Parquet schema alone, which has the field ids that count."""
+
+    def make() -> pa.DataType:
+        field = version.metadata.schema.fields[ordinal]
+        return read_schema(schema_file(version.metadata, [field], None)).field(0).type
+
+    return version.derived(("plain type", ordinal), make, 1000)
+
+
+def _parts(field: TableField, target: pa.Field) -> list[tuple[TableField, pa.Field]]:
+    """The children of a table's field, and their Arrow fields."""
+    children = children_of(target.type)
+    if len(field.children) == len(children):
+        return list(zip(field.children, children, strict=True))
+    return [(_table_field(child), child) for child in children]
+
+
+def _matched(
+    field: TableField, target: pa.Field, source: SourcePart, ids: pa.DataType | None, schema: ParquetSchema
+) -> Match:
+    """
+    Args:
+        field, target: the table's, and the same as Arrow has it.
+        source: what the file has in its place.
+        ids: the file's type with field ids; None where names count.
+    """
+    kind = source.type
+    wanted, given = _parts(field, target), children_of(kind)
+    if not wanted or not given:
+        if wanted or given:
+            raise mismatch(kind, target.type)
+        cast(kind, target.type, source.instant)  # whether there is one
+        return Match(target, source, None, ())
+    same_shape = (
+        (isinstance(kind, pa.StructType) and isinstance(target.type, pa.StructType))
+        or (isinstance(kind, pa.MapType) and isinstance(target.type, pa.MapType))
+        or (is_list(kind) and is_list(target.type))
+    )
+    if not same_shape:
+        raise mismatch(kind, target.type)
+    spans = child_leaves(kind, source.first_leaf)
+    if spans[-1][1] != source.leaf_stop:
+        raise SchemaMismatchError(f"pyarrow gives {kind} to a column of another number of leaves")
+    with_ids = () if ids is None else children_of(ids)
+    children: list[Match] = []
+    for position, (part, child) in enumerate(wanted):
+        at = _position(part, given, with_ids) if isinstance(kind, pa.StructType) else position
+        if at is None or pa.types.is_null(given[at].type):
+            default = None if at is not None or part.default is None else _scalar(part.default, child, "")
+            children.append(lacking(child, default))
+            continue
+        leaf = schema.leaves[spans[at][0]]
+        instant = leaf.element.physical_type is PhysicalType.INT96
+        inner = SourcePart(given[at].type, at, *spans[at], instant)
+        try:
+            children.append(_matched(part, child, inner, with_ids[at].type if with_ids else None, schema))
+        except AsyncpqError as error:
+            raise error.locate(column=child.name) from error.__cause__
+    return Match(target, source, None, tuple(children))
+
+
+def _position(part: TableField, given: Sequence[pa.Field], with_ids: Sequence[pa.Field]) -> int | None:
+    """Which of a struct's fields in a file is meant."""
+    if with_ids and part.field_id is not None:
+        wanted = str(part.field_id).encode()
+        found = [at for at, field in enumerate(with_ids) if (field.metadata or {}).get(_FIELD_ID) == wanted]
+    else:
+        found = []
+        for name in part.names or (part.name,):
+            found = [at for at, field in enumerate(given) if field.name == name]
+            if found:
+                break
+    if len(found) > 1:
+        raise _several(part.name)
+    return found[0] if found else None

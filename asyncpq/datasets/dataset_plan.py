@@ -1,0 +1,78 @@
+"""What a read of a dataset would fetch, and why: :meth:`asyncpq.Dataset.plan`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asyncpq.datasets.model import View
+from asyncpq.errors import printable
+from asyncpq.plan import Plan
+
+_SHOWN = 5  # files whose plans explain() shows before it sums up
+
+_VIEWS = {
+    View.LISTED: "listed: the files that are there when the read begins",
+    View.TABLE: "table: the files of one snapshot, whatever is written meanwhile",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetPlan:
+    """A read of many files that has not begun.
+
+    Attributes:
+        url: of the dataset.
+        view: which files the read sees. description: of the dataset; of a table, which version.
+        where: the predicate as text, relative times resolved; None without one.
+        limit: rows wanted, or None; a read may stop before the last of ``files``.
+        files_total: files of the dataset.
+        files_ruled_out: by partition values, a table's metadata, or what was learnt when they were read before:
+            not opened.
+        files: plans of the others, in order; of files with nothing to read, too.
+        skipped: urls of bad files that are left out.
+        metadata_requests: requests that planning itself took.
+    """
+
+    url: str
+    view: View
+    description: str
+    where: str | None
+    limit: int | None
+    files_total: int
+    files_ruled_out: int
+    files: tuple[Plan, ...]
+    skipped: tuple[str, ...]
+    metadata_requests: int
+
+    @property
+    def num_requests(self) -> int:
+        """Range GETs of the first rounds of all files."""
+        return sum(plan.num_requests for plan in self.files)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of those."""
+        return sum(plan.num_bytes for plan in self.files)
+
+    def explain(self) -> str:
+        """The plan as text, several lines; of many files, the first that would be read are shown."""
+        reading = [plan for plan in self.files if plan.pruning.row_groups_kept or plan.pruning.row_groups_proven]
+        lines = [
+            f"dataset {printable(self.url)}",
+            f"  view {_VIEWS[self.view]}",
+            f"  {printable(self.description)}",
+            f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
+            *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
+            f"  files: {len(reading)} of {self.files_total} to read; {self.files_ruled_out} ruled out unopened, "
+            f"{len(self.files) - len(reading)} by their footers",
+            f"  {self.num_requests} requests, {self.num_bytes} bytes for data",
+            *[f"  skipped: {printable(url)}" for url in self.skipped[:_SHOWN]],
+        ]
+        for plan in reading[:_SHOWN]:
+            lines.extend(f"  {line}" for line in plan.explain().splitlines())
+        if len(reading) > _SHOWN:
+            lines.append(f"  ... and {len(reading) - _SHOWN} more files")
+        lines.append(f"  planning took {self.metadata_requests} requests")
+        return "\n".join(lines)
+
+    __str__ = explain

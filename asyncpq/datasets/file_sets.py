@@ -1,0 +1,91 @@
+"""Where a dataset's files come from: urls that were given, a listing of each read, or a table's snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from asyncpq.datasets.model import DataFile, Snapshot, View
+from asyncpq.expressions import Expression
+from asyncpq.storage.base import RequestContext
+
+
+class FileSet(NamedTuple):
+    """The files of one read.
+
+    Attributes:
+        files: in the order of the dataset.
+        listed_at: ``time.monotonic()`` when they were asked for, where that tells that they have these versions.
+    """
+
+    files: Sequence[DataFile]
+    listed_at: float | None = None
+
+
+class FileSource(Protocol):
+    """Gives the files of each read.
+
+    Attributes:
+        view: which files a read sees.
+        description: what it is, for ``explain()``.
+        known: the files of the last read, where those of the next are looked for anew; else None.
+    """
+
+    view: View
+    description: str
+    known: FileSet | None
+
+    async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
+        """The files that may hold rows for which ``where`` is true; more may be given."""
+
+
+class GivenFiles:
+    """Files that the caller named."""
+
+    view = View.LISTED
+    known = None
+
+    def __init__(self, files: Sequence[DataFile]) -> None:
+        self.description = f"{len(files)} file{'' if len(files) == 1 else 's'}, as given"
+        self._files = FileSet(files)
+
+    async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
+        return self._files
+
+
+class ListedFiles:
+    """Files under a prefix, or that a pattern names: listed for each read.
+
+    Args:
+        target: what is listed, for messages.
+        list_files: lists them. A listing that equals the one before is given as that very one.
+    """
+
+    view = View.LISTED
+
+    def __init__(self, target: str, list_files: Callable[[RequestContext], Awaitable[FileSet]]) -> None:
+        self.description = f"files of {target}, listed for each read"
+        self.known: FileSet | None = None
+        self._list = list_files
+
+    async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
+        found = await self._list(context)
+        known = self.known
+        if known is not None and known.files == found.files:
+            found = FileSet(known.files, found.listed_at)  # what was made for these files still serves
+        self.known = found
+        return found
+
+
+class TableFiles:
+    """The files of one snapshot of a table."""
+
+    view = View.TABLE
+    known = None
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.description = snapshot.description
+        self._snapshot = snapshot
+
+    async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
+        return FileSet(await self._snapshot.files(where))

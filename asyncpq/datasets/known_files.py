@@ -1,0 +1,214 @@
+"""Which files of a dataset can match, by all that is known of them: partition values, a table's bounds, and the
+footers that were read before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.datasets.kinds import kind_of
+from asyncpq.datasets.model import ColumnBounds, DataFile
+from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
+from asyncpq.errors import AsyncpqError
+from asyncpq.expressions import Expression, columns, simplify
+from asyncpq.fetching.version import FileVersion
+from asyncpq.format.schema import Leaf
+from asyncpq.format.statistics import chunk_bounds, order_of
+from asyncpq.pruning.files import file_zones, prune_files, value_zones
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.pruning.value_kinds import Domain, ValueKind, kind_of_leaf
+from asyncpq.pruning.zones import ZonedColumn, Zones, successor
+from asyncpq.storage.base import Validator
+
+_UNKNOWN = ColumnBounds()
+
+
+class Learnt(NamedTuple):
+    """What the footer of one version of a file says of one column.
+
+    Attributes:
+        validator: of that version.
+        low, high: bounds of all its row groups together, as pruning compares them; None where unknown.
+        null_count, nan_count: None where unknown.
+        all_null: no value is anything but null.
+    """
+
+    validator: Validator
+    low: Any
+    high: Any
+    null_count: int | None
+    nan_count: int | None
+    all_null: bool
+
+
+class KnownFiles:
+    """Rules out files. What opened files say of the columns that predicates name is kept: of each, some hundred
+    bytes for each such column."""
+
+    def __init__(self) -> None:
+        self._learnt: dict[str, dict[str, Learnt]] = {}
+        self._files: Sequence[DataFile] = ()
+        self._zones: dict[str, Zones] = {}
+        self._learnt_zones: dict[str, tuple[int, Zones]] = {}
+
+    def candidates(self, files: Sequence[DataFile], ask: Ask, dataset: Columns) -> list[int]:
+        """Numbers of the files that may hold rows which are asked for: a superset, ascending."""
+        left = RowRanges.all(len(files))
+        where = ask.where if ask.prune is None else ask.prune
+        if where is not None:
+            left = self.prune(files, simplify(where), dataset.schema)
+        numbers = list(left.rows())
+        if ask.access is not None:
+            numbers = [number for number in numbers if files[number].url in ask.access]
+        if ask.limit == 0:
+            return []
+        return numbers
+
+    def prune(self, files: Sequence[DataFile], where: Expression, schema: pa.Schema) -> RowRanges:
+        """Numbers of the files in which ``where`` may be true."""
+        if files is not self._files:
+            self._files, self._zones, self._learnt_zones = files, {}, {}
+        named = columns(where)
+        known: dict[str, Zones] = {}
+        learnt: dict[str, Zones] = {}
+        for name in named:
+            type_ = type_of(schema, name)
+            if type_ is None:
+                continue
+            if name not in self._zones:
+                self._zones[name] = _zones(files, name, type_)
+            known[name] = self._zones[name]
+            found = self._learnt.get(name)
+            if found:
+                made = self._learnt_zones.get(name)
+                if made is None or made[0] != len(found):
+                    made = (len(found), _learnt_zones(files, name, type_, found))
+                    self._learnt_zones[name] = made
+                learnt[name] = made[1]
+        left = prune_files(where, known, len(files))
+        if learnt and left:
+            left &= prune_files(where, {**known, **learnt}, len(files))
+        return left
+
+    def learn(self, opened: OpenedFile, ask: Ask, dataset: Columns) -> None:
+        """Keep what the footer of ``opened`` says of the columns that the predicate names."""
+        if ask.where is None:
+            return
+        version, file = opened.version, opened.file
+        for name in columns(ask.where):
+            found = self._learnt.setdefault(name, {})
+            last = found.get(file.url)
+            if last is not None and last.validator == version.validator:
+                continue
+            type_ = type_of(dataset.schema, name)
+            if type_ is None or name in file.partition:
+                continue
+            leaf, _ = opened.view.leaf(version, name)
+            if leaf is not None:
+                if last is not None:
+                    self._learnt_zones.pop(name, None)  # as many are known as before
+                found[file.url] = _bounds(version, leaf, kind_of(type_))
+
+
+def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
+    """The type of a column, or of a leaf of a struct by its dotted path; None where the dataset has none."""
+    top = name
+    while (at := schema.get_field_index(top)) < 0:
+        top, dot, _ = top.rpartition(".")
+        if not dot:
+            return None
+    kind = schema.field(at).type
+    for child in name[len(top) + 1 :].split(".") if top != name else ():
+        if not isinstance(kind, pa.StructType) or (at := kind.get_field_index(child)) < 0:
+            return None
+        kind = kind.field(at).type
+    return kind
+
+
+def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType) -> Zones:
+    """By partition values and by the bounds that a table gives."""
+    kind = kind_of(type_)
+    if files and all(name in file.partition for file in files):
+        return value_zones(kind, [file.partition[name] for file in files])
+    bounds = [
+        _of_value(file.partition[name]) if name in file.partition else file.bounds.get(name, _UNKNOWN) for file in files
+    ]
+    return file_zones(
+        kind,
+        [item.min for item in bounds],
+        [item.max for item in bounds],
+        null_counts=[item.null_count for item in bounds],
+        all_null=[item.all_null for item in bounds],
+        may_be_nan=[item.may_be_nan for item in bounds],
+        is_nested="." in name,
+    )
+
+
+def _of_value(value: Any) -> ColumnBounds:
+    """Bounds of a column that has one value in all rows."""
+    if value is None:
+        return ColumnBounds(all_null=True)
+    return ColumnBounds(min=value, max=value, null_count=0, may_be_nan=value != value)
+
+
+def _learnt_zones(files: Sequence[DataFile], name: str, type_: pa.DataType, learnt: dict[str, Learnt]) -> Zones:
+    """By footers that were read, of the versions that the files have."""
+    known = [_current(file, learnt.get(file.url)) for file in files]
+    return Zones(
+        ZonedColumn(kind_of(type_), is_nested="." in name),
+        [None if item is None else item.low for item in known],
+        [None if item is None else item.high for item in known],
+        all_null=[item is not None and item.all_null for item in known],
+        null_counts=[None if item is None else item.null_count for item in known],
+        nan_counts=[None if item is None else item.nan_count for item in known],
+        exact=[True] * len(known),
+    )
+
+
+def _current(file: DataFile, learnt: Learnt | None) -> Learnt | None:
+    """What was learnt, if it is of the version that is meant."""
+    if learnt is None:
+        return None
+    if file.validator is None:
+        return learnt if file.immutable else None
+    return learnt if file.validator.is_strong and file.validator.same_version(learnt.validator) else None
+
+
+def _bounds(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
+    """Of all row groups together; nothing is known where the file's values compare otherwise than the dataset's."""
+    metadata, validator = version.metadata, version.validator
+    unknown = Learnt(validator, None, None, None, None, False)
+    orders = metadata.column_orders
+    order = order_of(leaf, None if orders is None else orders[leaf.index])
+    own = kind_of_leaf(leaf, order)
+    if leaf.max_repetition_level or (own.domain, own.scale, own.unit) != (kind.domain, kind.scale, kind.unit):
+        return unknown
+    low: Any = None
+    high: Any = None
+    nulls: int | None = 0
+    nans: int | None = 0
+    all_null = True
+    for group in metadata.row_groups:
+        if not group.num_rows:
+            continue
+        try:
+            chunk = group.chunk(leaf.index)
+            found, _ = chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows)
+        except AsyncpqError:
+            return unknown  # whoever reads the file is told
+        nulls = None if nulls is None or found.null_count is None else nulls + found.null_count
+        nans = None if nans is None or found.nan_count is None else nans + found.nan_count
+        if found.all_null:
+            continue
+        all_null = False
+        least: Any = found.min
+        most: Any = found.max
+        if most is not None and kind.domain is Domain.BYTES and not found.max_exact:
+            most = successor(most) if most else most
+        if least is None or most is None:
+            return unknown
+        low = least if low is None or least < low else low
+        high = most if high is None or most > high else high
+    return Learnt(validator, low, high, nulls, nans, all_null and low is None)

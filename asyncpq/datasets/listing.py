@@ -1,0 +1,272 @@
+"""The files of a prefix, of a pattern, or of a list of urls."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.partitioning import Partitioning, read_partitions
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, PartitionError
+from asyncpq.storage.base import ListedObject, RequestContext, Store, Validator
+from asyncpq.storage.urls import safe_url, split_url
+
+#: Names that begin so are not data, as pyarrow and Spark have it: ``_SUCCESS``, ``.part-0.crc``.
+HIDDEN = (".", "_")
+
+_MAGIC = re.compile(r"[*?\[]")
+_FORMATS = (
+    (re.compile(r"_delta_log/"), "Delta"),
+    (re.compile(r"metadata/[^/]+\.metadata\.json$"), "Iceberg"),
+    (re.compile(r"\.hoodie/"), "Hudi"),
+    (re.compile(r"_spark_metadata/"), "Spark Structured Streaming"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a dataset is made of.
+
+    Attributes:
+        url: as it was given, for messages: a prefix or pattern, or the first of ``urls``.
+        urls: of files, which are not listed; None for a prefix or pattern.
+        folder: url with a slash at its end: the root of a prefix, or what of a pattern has no magic.
+        prefix: the url that is listed.
+        pattern: what the rest of a file's url behind ``folder`` matches; None for everything.
+        may_be_file: it may name one file.
+    """
+
+    url: str
+    urls: tuple[str, ...] | None = None
+    folder: str = ""
+    prefix: str = ""
+    pattern: re.Pattern[str] | None = None
+    may_be_file: bool = False
+
+
+class Changes(NamedTuple):
+    """How a listing differs from an earlier one: urls, in order. A file of unknown version counts as changed."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Files at one time, by their names in bytewise order; those of a list in its order.
+
+    Attributes:
+        files: without those in ``errors``.
+        partitions: columns whose values the paths hold.
+        errors: files whose paths hold values that cannot be read.
+        table_format: the table that the folder seems to be, e.g. "Delta": then its files are not all rows.
+    """
+
+    files: tuple[DataFile, ...]
+    partitions: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    errors: tuple[PartitionError, ...] = field(default=(), compare=False)
+    table_format: str | None = None
+
+    def changes_since(self, earlier: Listing) -> Changes:
+        """What was added, removed and changed."""
+        before = {file.url: file for file in earlier.files}
+        now = {file.url: file for file in self.files}
+        return Changes(
+            added=tuple(url for url in now if url not in before),
+            removed=tuple(url for url in before if url not in now),
+            changed=tuple(url for url, file in now.items() if url in before and not _same(file, before[url])),
+        )
+
+
+def _same(file: DataFile, other: DataFile) -> bool:
+    return file.validator is not None and other.validator is not None and file.validator.same_version(other.validator)
+
+
+def parse_target(target: object, *, hidden: Sequence[str] = HIDDEN) -> Target:
+    """A prefix (a folder, with or without a slash at its end), a pattern, one file, or files.
+
+    Patterns have ``*`` (not across folders), ``?``, ``[abc]``, and ``**`` for any folders; ``[*]`` is the character.
+    One that ends in a slash means all files below the folders that it matches. Http urls name files.
+
+    Raises:
+        InvalidOptionError: it is none of these.
+    """
+    if isinstance(target, (list, tuple)):
+        urls = tuple(_text(url) for url in target)
+        if not urls:
+            raise InvalidOptionError("a dataset needs a file: the list of urls is empty")
+        for url in urls:
+            if url.endswith("/"):
+                raise InvalidOptionError(
+                    "a list of urls names files, not folders", hint=f"Open the folder {safe_url(url)} by itself."
+                )
+        return Target(urls[0], urls)
+    url = _text(target)
+    protocol, rest = split_url(url)
+    if protocol in ("http", "https"):
+        return Target(url, (url,))
+    magic = _MAGIC.search(rest)
+    if magic is None:
+        folder = url if url.endswith("/") else url + "/"
+        return Target(url, None, folder, folder, None, may_be_file=not url.endswith("/"))
+    begin = len(url) - len(rest)
+    prefix = url[: begin + magic.start()]
+    slash = prefix.rfind("/", begin) + 1
+    if slash <= begin and protocol != "file":
+        raise InvalidOptionError("the bucket of a pattern must be named", hint="Open each bucket by itself.")
+    folder = prefix[: max(slash, begin)]
+    pattern = re.compile(_translated(url[len(folder) :], tuple(hidden)), re.DOTALL)
+    return Target(url, None, folder, prefix, pattern)
+
+
+def _text(url: object) -> str:
+    if not isinstance(url, (str, os.PathLike)):
+        raise InvalidOptionError(f"a dataset's url must be a str or a path, not a {type(url).__name__}")
+    text = os.fspath(url)
+    if not isinstance(text, str) or not text:
+        raise InvalidOptionError("a dataset's url must be text")
+    return text
+
+
+def _translated(pattern: str, hidden: tuple[str, ...]) -> str:
+    """A regular expression for paths; what magic matches does not begin as hidden names do."""
+    shown = f"(?!{'|'.join(map(re.escape, hidden))})" if hidden else ""
+    if pattern.endswith("/"):
+        pattern += "**"
+    segments = pattern.split("/")
+    parts: list[str] = []
+    for number, segment in enumerate(segments):
+        last = number == len(segments) - 1
+        if segment == "**":
+            parts.append(f"(?:{shown}[^/]*/)*" + (f"{shown}[^/]+" if last else ""))
+        else:
+            parts.append((shown if _MAGIC.match(segment) else "") + _segment(segment) + ("" if last else "/"))
+    return "".join(parts)
+
+
+def _segment(segment: str) -> str:
+    parts: list[str] = []
+    at = 0
+    while at < len(segment):
+        character = segment[at]
+        end = segment.find("]", at + 2 + segment.startswith("[!", at)) if character == "[" else -1
+        if end > 0:
+            inside = segment[at + 1 : end]
+            negated = inside.startswith("!")
+            members = re.sub(r"([\\\[\]^&~|])", r"\\\1", inside[negated:])
+            parts.append(f"(?!/)[{'^' * negated}{members}]")
+            at = end + 1
+            continue
+        parts.append({"*": "[^/]*", "?": "[^/]"}.get(character) or re.escape(character))
+        at += 1
+    return re.sub(r"(?:\[\^/\]\*)+", "[^/]*", "".join(parts))
+
+
+async def list_files(
+    store: Store,
+    target: Target,
+    context: RequestContext,
+    *,
+    partitioning: Partitioning | None = None,
+    hidden: Sequence[str] = HIDDEN,
+    allow_empty: bool = False,
+) -> Listing:
+    """The files that are there now. Those of a list of urls are not asked for.
+
+    Args:
+        store: of the target.
+        hidden: names below a folder that begin with one of these are left out.
+
+    Raises:
+        ObjectNotFoundError: there are none, unless that is allowed.
+        StoreError: any of the store's errors.
+    """
+    if target.urls is not None:
+        return _listing([(url, None, None) for url in target.urls], "", partitioning, None)
+    begins = tuple(hidden)
+    pattern, behind = target.pattern, len(target.folder)
+
+    def is_shown(path: str) -> bool:
+        return not any(segment.startswith(begins) for segment in path.split("/")) if begins else True
+
+    found = await store.list_objects(target.prefix, context=context)
+    table_format = _table_format([listed.url[behind:] for listed in found])
+    taken = [
+        listed
+        for listed in found
+        if (is_shown(listed.url[behind:]) if pattern is None else pattern.fullmatch(listed.url, behind))
+    ]
+    if not taken and target.may_be_file and not found:
+        taken = await _one_file(store, target.url, context)
+    if not taken and not allow_empty:
+        raise _nothing(target, bool(found))
+    root = "" if pattern is not None else target.folder
+    entries = [(listed.url, listed.size, listed.validator) for listed in taken]
+    return _listing(entries, root, partitioning, table_format)
+
+
+async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:
+    """The object of that url itself, if there is one."""
+    try:
+        handle = await store.open_object(url)
+        try:
+            tail = await handle.fetch_tail(8, context=context.step("stat", context.round + 1))
+        finally:
+            await handle.close()
+    except ObjectNotFoundError:
+        return []
+    return [ListedObject(url, tail.validator.size, None)]
+
+
+def _nothing(target: Target, hidden: bool) -> ObjectNotFoundError:
+    if target.pattern is not None:
+        return ObjectNotFoundError(
+            "no file matches the pattern",
+            url=safe_url(target.url),
+            hint="A pattern names files; one that ends in a slash means all files in the folders that it matches.",
+        )
+    what = "no files but hidden ones, whose names begin with `_` or `.`, are" if hidden else "nothing is"
+    return ObjectNotFoundError(f"{what} at the dataset's url", url=safe_url(target.url))
+
+
+def _table_format(paths: Sequence[str]) -> str | None:
+    for path in paths:
+        if path[0:1] in "_.m":
+            for begin, name in _FORMATS:
+                if begin.match(path):
+                    return name
+    return None
+
+
+def _listing(
+    entries: Sequence[tuple[str, int | None, Validator | None]],
+    root: str,
+    partitioning: Partitioning | None,
+    table_format: str | None,
+) -> Listing:
+    urls = [url for url, _, _ in entries]
+    folders = [_folders(url, root) for url in urls]
+    if partitioning is not None and partitioning.names is not None and not root:
+        raise InvalidOptionError(
+            "partitioning by names of folders needs a prefix: patterns and lists have no root to count from"
+        )
+    partitions = read_partitions(folders, urls, partitioning)
+    bad: Mapping[int, PartitionError] = partitions.errors
+    files = tuple(
+        DataFile(url=url, validator=validator, size=size, partition=partition)
+        for number, ((url, size, validator), partition) in enumerate(zip(entries, partitions.values, strict=True))
+        if number not in bad
+    )
+    return Listing(files, partitions.schema, tuple(bad.values()), table_format)
+
+
+def _folders(url: str, root: str) -> str:
+    """The folders in which a file is, below the root, or behind the bucket."""
+    path = url[len(root) :] if root else split_url(url)[1]
+    return path[: path.rfind("/") + 1]

@@ -1,0 +1,205 @@
+"""One file of a dataset's read: opened, seen in the dataset's terms, planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.model import DataFile, TableField
+from asyncpq.datasets.reader import SessionReader
+from asyncpq.decoding.file_view import FileView
+from asyncpq.errors import ObjectChangedError, RowIndexError
+from asyncpq.events import Operation
+from asyncpq.expressions import Expression
+from asyncpq.fetching.opening import held_source, load_version, open_source
+from asyncpq.fetching.source import ObjectSource
+from asyncpq.fetching.version import FileVersion
+from asyncpq.options import immutable
+from asyncpq.pipeline import Job
+from asyncpq.plan import Plan, describe
+from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.prepared import Preparation, Prepared, Question
+from asyncpq.resources import Resources
+from asyncpq.storage.base import RequestContext, Validator
+
+
+class Ask(NamedTuple):
+    """What a caller asks of a dataset, in its terms.
+
+    Attributes:
+        columns: names or dotted paths; None for all.
+        keys: names of columns to return behind those.
+        where: the predicate, relative times resolved; or None.
+        prune: a sharper predicate to prune by, implied by ``where``; or None.
+        limit: rows wanted, or None.
+        rows_only: matching rows are counted, no column is returned.
+        read_dictionary: names of columns that come as dictionary arrays.
+        access: for files by url, which of their rows may be read; files that are not named are not read. None: all.
+        exactly: every row that ``access`` names must be there.
+    """
+
+    columns: Sequence[str] | None = None
+    keys: Sequence[str] = ()
+    where: Expression | None = None
+    prune: Expression | None = None
+    limit: int | None = None
+    rows_only: bool = False
+    read_dictionary: Sequence[str] = ()
+    access: Mapping[str, AccessPlan] | None = None
+    exactly: bool = False
+
+
+class Columns(NamedTuple):
+    """The dataset's columns.
+
+    Attributes:
+        schema: their names and types, partition columns included.
+        fields: how the files of a table have them; None where names decide.
+        token: stands for both in the keys of what is derived from them.
+    """
+
+    schema: pa.Schema
+    fields: tuple[TableField, ...] | None
+    token: object
+
+
+class OpenedFile:
+    """A file of a dataset while a read is about it.
+
+    Args:
+        number: its place among the files of the read.
+        operation: its part of the read (see :meth:`asyncpq.events.Operation.part`).
+
+    Attributes:
+        delivered: rows of it were handed out.
+        version, view, prepared: known once it was opened.
+    """
+
+    def __init__(self, number: int, file: DataFile, source: ObjectSource, operation: Operation) -> None:
+        self.number = number
+        self.file = file
+        self.operation = operation
+        self.delivered = False
+        self._source = source
+        self.version: FileVersion
+        self.view: FileView
+        self.prepared: Prepared
+        self.preparation: Preparation
+
+    @classmethod
+    async def open(
+        cls,
+        resources: Resources,
+        number: int,
+        file: DataFile,
+        operation: Operation,
+        *,
+        neighbours: str,
+        listed_at: float | None,
+        scan: bool,
+    ) -> OpenedFile:
+        """Find its footer, of the version that a listing named, or of a later one.
+
+        Args:
+            neighbours: names the files whose footers are alike.
+            listed_at: ``time.monotonic()`` when ``file.validator`` was asked for.
+        """
+        policy = immutable() if file.immutable else None
+        if file.content is not None:
+            source = held_source(resources, file.url, file.content, neighbours)
+        else:
+            source = await open_source(resources, file.url, neighbours=neighbours, policy=policy)
+        try:
+            opened = cls(number, file, source, operation)
+            metrics = operation.metrics
+            context = RequestContext(metrics, scan=scan, guest=scan, round=metrics.rounds + 1)
+            version = await load_version(source, context)
+            if _differs(version.validator, file.validator):
+                version = await source.reload(version, context)
+            elif listed_at is not None and file.validator is not None and file.validator.is_strong:
+                source.seen(version, listed_at)
+            if file.validator is None and file.size is not None and file.size != version.size:
+                raise ObjectChangedError(
+                    f"the file has {version.size} bytes, where the table names one of {file.size}", url=version.url
+                )
+            opened.version = version
+        except BaseException:
+            await source.handle.close()
+            raise
+        return opened
+
+    async def prepare(self, ask: Ask, columns: Columns, *, scan: bool) -> None:
+        """Plan what ``ask`` takes of it, with the index requests that this takes."""
+        file, version = self.file, self.version
+        self.view = version.derived(
+            ("dataset view", columns.token),
+            lambda: view_of(version, columns.schema, file.fields or columns.fields, file.partition),
+            4000,
+        )
+        access = None if ask.access is None else ask.access.get(file.url, AccessPlan.none())
+        if file.deletes is not None:
+            reader = SessionReader(self._source.resources, self.operation)
+            deleted = AccessPlan.row_ranges(await file.deletes.rows(reader, version.metadata.num_rows))
+            if ask.exactly and access is not None and not (access & deleted).is_none:
+                raise RowIndexError(f"a row that was asked for is deleted: {access & deleted}", url=version.url)
+            access = ~deleted if access is None else access - deleted
+        question = Question(
+            columns=ask.columns,
+            keys=ask.keys,
+            where=ask.where,
+            prune=ask.prune,
+            limit=ask.limit,
+            rows_only=ask.rows_only,
+            positional=True,  # the dataset begins the file anew, since its columns may be other ones then
+            read_dictionary=ask.read_dictionary,
+            access=access,
+            view=self.view,
+        )
+        self.preparation = Preparation(self._source, question, version, lambda version: None, self.operation)
+        self.prepared = await self.preparation.prepare(scan=scan)
+
+    def describe(self, *, scan: bool) -> Plan:
+        """What would be fetched of it."""
+        question, metrics = self.preparation.question, self.operation.metrics
+        return describe(self._source, self.prepared, metrics, question, scan=scan)
+
+    def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
+        """Its units; one alone where it takes at most ``round_bytes``."""
+        read = self.prepared.read
+        whole = round_bytes is not None and self.prepared.plan.num_bytes() <= round_bytes
+        units = read.units(None if whole else unit_bytes)
+        return [Job(read, unit, unit is units[-1]) for unit in units]
+
+    async def finish(self) -> None:
+        """Hold what was read to what was planned, and the file to its version.
+
+        Raises:
+            CorruptFileError: rows are missing.
+            ObjectChangedError: it has another version now.
+        """
+        read = self.prepared.read
+        read.check_complete()
+        if not read.current:
+            await read.ensure_current()
+
+    async def changed(self) -> None:
+        """It is another version now: drop what the caches say."""
+        await self._source.forget(self.version)
+
+    async def close(self) -> None:
+        """Let go of what its handle holds."""
+        await self._source.handle.close()
+
+
+def _differs(found: Validator, listed: Validator | None) -> bool:
+    """Whether a listing names another version than a response did, as far as the two can be compared."""
+    if listed is None:
+        return False
+    if found.size != listed.size:
+        return True
+    if found.etag is not None and listed.etag is not None:
+        return found.etag != listed.etag
+    return found.version is not None and listed.version is not None and found.version != listed.version

@@ -1,0 +1,355 @@
+"""From the type that a file has to the one that its dataset has: exactly, or not at all.
+
+A cast keeps every value and its place in the order, or is an error: it never wraps, rounds or cuts. So a
+predicate on the dataset's type says of a file's statistics what it says of the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.decoding.decoded_size import leaf_types
+from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
+
+Conform: TypeAlias = Callable[[pa.Array], pa.Array]
+
+_types = pa.types
+_TEXT = frozenset({pa.string(), pa.large_string(), pa.string_view()})
+_BYTES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
+_LISTS = {
+    pa.lib.Type_LIST: pa.list_,
+    pa.lib.Type_LARGE_LIST: pa.large_list,
+    pa.lib.Type_LIST_VIEW: pa.list_view,
+    pa.lib.Type_LARGE_LIST_VIEW: pa.large_list_view,
+}
+_WIDE_OFFSETS = frozenset({pa.lib.Type_LARGE_LIST, pa.lib.Type_LARGE_LIST_VIEW})
+_VIEWS = frozenset({pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW})
+_DECIMAL_DIGITS = 76  # of the widest decimal
+
+
+class SourcePart(NamedTuple):
+    """A part of a file's column.
+
+    Attributes:
+        type: as the file has it, whole.
+        at: ordinal of the top-level field, or position among the parts beside it.
+        first_leaf, leaf_stop: the file's leaves in it.
+        instant: an INT96 timestamp: an instant in UTC, though its type has no time zone.
+    """
+
+    type: pa.DataType
+    at: int
+    first_leaf: int
+    leaf_stop: int
+    instant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A column of a dataset, or a part of one, and what a file has of it.
+
+    Attributes:
+        field: the dataset's.
+        source: the file's; None where the file lacks it.
+        default: the value where the file lacks it; None for null.
+        children: of a nested type, matched: fields of a struct, the element of a list, key and value of a map.
+    """
+
+    field: pa.Field
+    source: SourcePart | None
+    default: pa.Scalar | None
+    children: tuple[Match, ...]
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether it is a list of whatever layout."""
+    return kind.id in _LISTS or _types.is_fixed_size_list(kind)
+
+
+def children_of(kind: pa.DataType) -> tuple[pa.Field, ...]:
+    """The fields of a struct, the element of a list, key and value of a map; none for other types."""
+    if isinstance(kind, pa.StructType):
+        return tuple(kind)
+    if isinstance(kind, pa.MapType):
+        return (kind.key_field, kind.item_field)
+    return (kind.value_field,) if is_list(kind) else ()
+
+
+def with_children(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
+    """``kind`` with other children (see :func:`children_of`)."""
+    if isinstance(kind, pa.StructType):
+        return pa.struct(list(fields))
+    if isinstance(kind, pa.MapType):
+        return pa.map_(*fields, keys_sorted=kind.keys_sorted)
+    if isinstance(kind, pa.FixedSizeListType):
+        return pa.list_(fields[0], kind.list_size)
+    return _LISTS[kind.id](fields[0])
+
+
+def child_leaves(kind: pa.DataType, first_leaf: int) -> list[tuple[int, int]]:
+    """For each of the children of ``kind``, whose leaves begin at ``first_leaf``, its first leaf and leaf stop."""
+    spans: list[tuple[int, int]] = []
+    for child in children_of(kind):
+        stop = first_leaf + len(leaf_types(child.type))
+        spans.append((first_leaf, stop))
+        first_leaf = stop
+    return spans
+
+
+def lacking(field: pa.Field, default: pa.Scalar | None = None) -> Match:
+    """The match of a column that a file lacks."""
+    return Match(field, None, default, tuple([lacking(child) for child in children_of(field.type)]))
+
+
+def constant_array(value: pa.Scalar | None, num_rows: int) -> pa.Array:
+    """``value`` in every row."""
+    if value is None or not value.is_valid:
+        return pa.nulls(num_rows, pa.null() if value is None else value.type)
+    return pa.repeat(value, num_rows)
+
+
+def constant_bytes(value: pa.Scalar | None) -> int:
+    """Bytes that a row of :func:`constant_array` takes, roughly."""
+    return 1 if value is None else max(1, int(constant_array(value, 1).nbytes))
+
+
+def mismatch(source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
+    """The file's type is another one than the dataset's, and no exact cast leads there."""
+    return SchemaMismatchError(
+        f"the file has {source}, the dataset {target}",
+        hint="Only casts that keep every value are made: to wider numbers, finer units and the like.",
+    )
+
+
+def conformer(match: Match, kind: pa.DataType, leaves: frozenset[int]) -> Conform | None:
+    """What brings arrays of a file's column to the dataset's type; None where they have it already.
+
+    Args:
+        match: the column, perhaps cut to parts.
+        kind: type of the arrays: that of the file's column, cut to ``leaves``.
+        leaves: ordinals of the leaves that are read.
+
+    Raises:
+        SchemaMismatchError: the types are of different kinds.
+    """
+    source = match.source
+    if source is None:
+        raise ValueError("what a file lacks has no conformer")
+    conform = _nested(match, source, kind, leaves) if match.children else cast(kind, match.field.type, source.instant)
+    return None if conform is None else _checked(conform, kind, match.field.type)
+
+
+def _checked(conform: Conform, kind: pa.DataType, target: pa.DataType) -> Conform:
+    def checked(array: pa.Array) -> pa.Array:
+        try:
+            return conform(array)
+        except (pa.ArrowCapacityError, MemoryError) as error:
+            raise ResourceLimitError(f"values become too large as {target}: {error}") from error
+        except (pa.ArrowException, OverflowError) as error:
+            if "offset overflow" in str(error):
+                raise ResourceLimitError(f"values become too large as {target}: {error}") from error
+            raise SchemaMismatchError(
+                f"a value of the file's {kind} is no value of the dataset's {target}: {error}",
+                hint="Read the file alone, or give the dataset's column a wider type.",
+            ) from error
+
+    return checked
+
+
+# -- nested ---------------------------------------------------------------------------------------
+
+
+def _nested(match: Match, source: SourcePart, kind: pa.DataType, leaves: frozenset[int]) -> Conform | None:
+    target = match.field.type
+    inner = children_of(kind)
+    read = [span for span in child_leaves(source.type, source.first_leaf) if not leaves.isdisjoint(range(*span))]
+    if len(read) != len(inner):
+        raise mismatch(kind, target)
+    parts: list[tuple[int | None, Conform | None, Match]] = []
+    for child in match.children:
+        at = None
+        conform: Conform | None = None
+        if child.source is not None:
+            at = read.index((child.source.first_leaf, child.source.leaf_stop))
+            try:
+                conform = conformer(child, inner[at].type, leaves)
+            except AsyncpqError as error:
+                raise error.locate(column=child.field.name) from error.__cause__
+        parts.append((at, conform, child))
+    same = [at for at, _, _ in parts] == list(range(len(inner))) and not any(conform for _, conform, _ in parts)
+    if same and kind.equals(target):
+        return None
+    if isinstance(target, pa.StructType):
+        return _struct(target, parts)
+    if isinstance(target, pa.MapType):
+        return _map(target, parts)
+    return _list(target, parts)
+
+
+def _child_array(part: tuple[int | None, Conform | None, Match], arrays: Sequence[pa.Array], length: int) -> pa.Array:
+    at, conform, child = part
+    if at is None:
+        return constant_array(child.default or pa.scalar(None, child.field.type), length)
+    return arrays[at] if conform is None else conform(arrays[at])
+
+
+def _validity(array: pa.Array) -> pa.Buffer | None:
+    return array.is_valid().buffers()[1] if array.null_count else None
+
+
+def _struct(target: pa.StructType, parts: Sequence[tuple[int | None, Conform | None, Match]]) -> Conform:
+    def conform(array: pa.Array) -> pa.Array:
+        # what stands under a null struct means nothing, and must not fail
+        arrays = array.flatten() if array.null_count else [array.field(at) for at in range(array.type.num_fields)]
+        children = [_child_array(part, arrays, len(array)) for part in parts]
+        return pa.Array.from_buffers(target, len(array), [_validity(array)], array.null_count, 0, children)
+
+    return conform
+
+
+def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Conform | None, Match]]) -> Conform:
+    entries = pa.struct([target.key_field, target.item_field])
+
+    def conform(array: pa.Array) -> pa.Array:
+        lists = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+        values, offsets = _flattened(lists, pa.int32())
+        arrays = [values.field(0), values.field(1)]
+        children = [_child_array(part, arrays, len(values)) for part in parts]
+        struct = pa.Array.from_buffers(entries, len(values), [None], 0, 0, children)
+        return pa.Array.from_buffers(
+            target, len(array), [_validity(array), offsets.buffers()[1]], array.null_count, 0, [struct]
+        )
+
+    return conform
+
+
+def _list(target: pa.DataType, parts: Sequence[tuple[int | None, Conform | None, Match]]) -> Conform:
+    ((at, convert, child),) = parts
+    fixed = isinstance(target, pa.FixedSizeListType)
+    kind = pa.list_(child.field) if fixed else target
+    offset_type = pa.int64() if kind.id in _WIDE_OFFSETS else pa.int32()
+
+    def conform(array: pa.Array) -> pa.Array:
+        values, offsets = _flattened(array, offset_type)
+        values = _child_array((at, convert, child), [values], len(values))
+        buffers = [_validity(array), offsets.buffers()[1]]
+        if kind.id in _VIEWS:
+            starts = offsets.slice(0, len(array))
+            sizes = pc.subtract(offsets.slice(1), starts)
+            buffers.append(sizes.buffers()[1])
+        lists = pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, [values])
+        return lists.cast(target) if fixed else lists
+
+    return conform
+
+
+def _flattened(array: pa.Array, offset_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
+    """The elements of lists, none of null lists, and where those of each list begin, and the last one's end."""
+    lengths = pc.list_value_length(array).fill_null(0).cast(offset_type)
+    ends = pc.cumulative_sum_checked(lengths)
+    return array.flatten(), pa.concat_arrays([pa.array([0], offset_type), ends])
+
+
+# -- leaves ---------------------------------------------------------------------------------------
+
+
+def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Conform | None:
+    """The exact cast between two types that are not nested; None if they are the same.
+
+    Args:
+        instant: see :class:`SourcePart`.
+
+    Raises:
+        SchemaMismatchError: there is none.
+    """
+    if source.equals(target):
+        return None
+    if _types.is_null(source):
+        return lambda array: pa.nulls(len(array), target)
+    if isinstance(source, pa.DictionaryType):
+        return _from_dictionary(source, target)
+    if isinstance(target, pa.DictionaryType):
+        return _to_dictionary(source, target)
+    if isinstance(source, pa.BaseExtensionType):
+        inner = cast(source.storage_type, target)
+        return lambda array: array.storage if inner is None else inner(array.storage)
+    if isinstance(target, pa.BaseExtensionType):
+        store = cast(source, target.storage_type)
+        return lambda array: pa.ExtensionArray.from_storage(target, array if store is None else store(array))
+    if not _is_exact(source, target, instant):
+        raise mismatch(source, target)
+    between = _between(source, target)
+    if between is None:
+        return lambda array: array.cast(target)
+    return lambda array: array.cast(between).cast(target)
+
+
+def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
+    """Whether pyarrow's safe cast gives the same values, or an error."""
+    if _types.is_integer(source):
+        numbers = (_types.is_integer, _types.is_float32, _types.is_float64, _types.is_decimal)
+        return any(is_kind(target) for is_kind in numbers)
+    if _types.is_floating(source):
+        return _types.is_floating(target) and target.bit_width > source.bit_width
+    if _decimal(source):
+        return _decimal(target)
+    if _types.is_date32(source):
+        return _types.is_date64(target) or (_types.is_timestamp(target) and target.tz is None)
+    if _types.is_timestamp(source):
+        return _types.is_timestamp(target) and ((source.tz is None) is (target.tz is None) or instant)
+    if _types.is_time(source):
+        return bool(_types.is_time(target))
+    if _types.is_duration(source):
+        return bool(_types.is_duration(target))
+    if source in _TEXT or source in _BYTES:
+        return target in _TEXT or target in _BYTES or (source in _BYTES and _types.is_fixed_size_binary(target))
+    return _types.is_fixed_size_binary(source) and target in _BYTES
+
+
+def _decimal(kind: pa.DataType) -> bool:
+    return bool(_types.is_decimal(kind))
+
+
+def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
+    """A type to cast to first, where pyarrow has no direct way."""
+    if _types.is_integer(source) and _decimal(target):
+        # it wants room for every integer of the type, not just for those that there are
+        return pa.decimal256(min(_DECIMAL_DIGITS, 20 + max(0, target.scale)), max(0, target.scale))
+    if _types.is_time(source) or source in _TEXT or source in _BYTES or _types.is_fixed_size_binary(source):
+        try:
+            pa.nulls(0, source).cast(target)
+        except pa.ArrowNotImplementedError:
+            return pa.large_binary() if target in _BYTES else pa.large_string()
+    return None
+
+
+def _from_dictionary(source: pa.DictionaryType, target: pa.DataType) -> Conform:
+    if not isinstance(target, pa.DictionaryType):
+        inner = cast(source.value_type, target)
+        return lambda array: array.dictionary_decode() if inner is None else inner(array.dictionary_decode())
+    convert = cast(source.value_type, target.value_type)
+
+    def conform(array: Any) -> pa.Array:
+        values = array.dictionary if convert is None else convert(array.dictionary)
+        return pa.DictionaryArray.from_arrays(
+            array.indices.cast(target.index_type), values, ordered=target.ordered, safe=False
+        )
+
+    return conform
+
+
+def _to_dictionary(source: pa.DataType, target: pa.DictionaryType) -> Conform:
+    convert = cast(source, target.value_type)
+
+    def conform(array: pa.Array) -> pa.Array:
+        encoded = (array if convert is None else convert(array)).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(
+            encoded.indices.cast(target.index_type), encoded.dictionary, ordered=target.ordered, safe=False
+        )
+
+    return conform

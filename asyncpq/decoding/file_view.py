@@ -1,0 +1,334 @@
+"""A dataset's columns as one file has them: under other names, as other types, or not at all."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.decoding.conform import Conform, Match, conformer, constant_array, is_list, with_children
+from asyncpq.decoding.types import dictionary_type, projected_field
+from asyncpq.errors import AmbiguousColumnError, AsyncpqError, ColumnNotFoundError, UnsupportedFeatureError
+from asyncpq.fetching.version import FileVersion
+from asyncpq.format.schema import Leaf, ParquetSchema, Projection
+
+_ELEMENT, _ENTRY = "list.element", "key_value"  # how paths name the groups of lists and maps (LogicalTypes.md)
+_NAMES_SHOWN = 8  # in a hint
+
+
+class ColumnView(NamedTuple):
+    """A column of the dataset, or a part of one, and where a file has it.
+
+    Attributes:
+        field: the dataset's, cut to the part.
+        projection: what is read of the file; None for a constant.
+        constant: the value in all rows, where nothing is read.
+        conform: from what the file has to the dataset's type; None where they are the same.
+    """
+
+    field: pa.Field
+    projection: Projection | None
+    constant: pa.Scalar | None
+    conform: Conform | None
+
+    def array(self, source: pa.Array | None, num_rows: int) -> pa.Array:
+        """The column's rows.
+
+        Args:
+            source: the rows of :attr:`projection`.
+
+        Raises:
+            SchemaMismatchError: a value that the dataset's type does not hold.
+        """
+        if source is None:
+            return constant_array(self.constant, num_rows)
+        try:
+            return source if self.conform is None else self.conform(source)
+        except AsyncpqError as error:
+            raise error.locate(column=self.field.name) from error.__cause__
+
+
+class ViewShape(NamedTuple):
+    """The columns of a read, as one file has them.
+
+    Attributes:
+        output: those returned, in order.
+        predicate: top-level columns that the filter needs, by name; perhaps only parts of them.
+    """
+
+    output: tuple[ColumnView, ...]
+    predicate: Mapping[str, ColumnView]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileView:
+    """How one version of a file has a dataset's columns. Made by :func:`asyncpq.datasets.columns.view_of`.
+
+    Columns are matched when they are first asked for, and what does not match is an error only then.
+
+    Attributes:
+        schema: the dataset's columns.
+        constants: those that have one value in all rows of this file, by name.
+        is_plain: the file's columns are the dataset's as they are; only the schemas' metadata may differ.
+        digest: of the version that it was made for.
+        match: for ordinals of the dataset's columns, how the file has them.
+    """
+
+    schema: pa.Schema
+    constants: Mapping[str, pa.Scalar]
+    is_plain: bool
+    digest: bytes
+    match: Callable[[FileVersion, Sequence[int]], list[Match]]
+
+    def ordinals(self, names: Iterable[str | int] | None) -> dict[int, list[str]]:
+        """For each column asked for, by ordinal, the paths inside it; the empty path for all of it.
+
+        Args:
+            names: names, dotted paths inside columns, or ordinals; None for all columns.
+
+        Raises:
+            ColumnNotFoundError, AmbiguousColumnError: no such column, or several.
+        """
+        if names is None:
+            return {ordinal: [""] for ordinal in range(len(self.schema))}
+        found: dict[int, list[str]] = {}
+        for name in names:
+            ordinal, path = self._find(name)
+            found.setdefault(ordinal, []).append(path)
+        return found
+
+    def _find(self, name: str | int) -> tuple[int, str]:
+        if isinstance(name, int):
+            if not 0 <= name < len(self.schema):
+                raise ColumnNotFoundError(f"there is no column {name}: the dataset has {len(self.schema)}")
+            return name, ""
+        top = name
+        while not (found := self.schema.get_all_field_indices(top)):
+            top, dot, _ = top.rpartition(".")
+            if not dot:
+                raise ColumnNotFoundError("the dataset has no such column", column=name, hint=self._hint(name))
+        if len(found) > 1:
+            raise AmbiguousColumnError(
+                f"{len(found)} columns of the dataset have this name",
+                column=name,
+                hint="Address the column by its ordinal.",
+            )
+        return found[0], name[len(top) + 1 :]
+
+    def _hint(self, name: str) -> str | None:
+        close = difflib.get_close_matches(name, self.schema.names, n=3)
+        if close:
+            return f"Did you mean {', '.join(map(repr, close))}?"
+        shown = self.schema.names[:_NAMES_SHOWN]
+        return f"Its columns are {', '.join(map(repr, shown))}{', ...' if len(self.schema) > len(shown) else ''}."
+
+    def types(self, names: Iterable[str]) -> dict[str, pa.DataType]:
+        """Types of the top-level columns that ``names`` are, or are in.
+
+        Raises:
+            ColumnNotFoundError, AmbiguousColumnError
+        """
+        fields = [self.schema.field(ordinal) for ordinal in self.ordinals(names)]
+        return {field.name: field.type for field in fields}
+
+    def columns(
+        self,
+        version: FileVersion,
+        asked: Mapping[int, Sequence[str]],
+        extensions: frozenset[str],
+        *,
+        dictionaries: frozenset[int] = frozenset(),
+        unique: bool = True,
+    ) -> list[ColumnView]:
+        """The columns asked for, in the order asked.
+
+        Args:
+            version: the file.
+            asked: as :meth:`ordinals` gives it.
+            extensions: allowed extension types.
+            dictionaries: ordinals of columns that come as dictionary arrays.
+            unique: asking twice for a part is an error.
+
+        Raises:
+            ColumnNotFoundError, AmbiguousColumnError: no such part, several, or one asked for twice.
+            SchemaMismatchError: the file has a column of that name that is of another kind.
+        """
+        matches = self.match(version, list(asked))
+        columns: list[ColumnView] = []
+        for (ordinal, paths), whole in zip(asked.items(), matches, strict=True):
+            match = _cut(whole, paths, whole.field.name, unique=unique)
+            columns.append(_column(version, match, extensions, as_dictionary=ordinal in dictionaries))
+        return columns
+
+    def constant(self, version: FileVersion, name: str) -> pa.Scalar | None:
+        """The value of a column, or of a leaf of a struct, if all rows of the file have one; else None."""
+        try:
+            ordinal, path = self._find(name)
+        except (ColumnNotFoundError, AmbiguousColumnError):
+            return None  # whoever resolves it says so
+        value = self.constants.get(self.schema.field(ordinal).name)
+        if value is None:
+            (match,) = self.match(version, [ordinal]) if path else (None,)
+            return None if match is None else _lacking(match, path)
+        while path and isinstance(value.type, pa.StructType):
+            child, _, path = path.partition(".")
+            if value.type.get_field_index(child) < 0:
+                return None
+            value = pc.struct_field(constant_array(value, 1), child)[0]
+        return None if path else value
+
+    def leaf(self, version: FileVersion, name: str) -> tuple[Leaf | None, frozenset[type]]:
+        """The file's leaf that a column comes down to, if that has one value or null in each row; else None.
+
+        And types of literals that pyarrow does not compare exactly with the column, though they could be with
+        the leaf's statistics.
+        """
+        ordinal, path = self._find(name)
+        (whole,) = self.match(version, [ordinal])
+        return _leaf(_cut(whole, [path], name, unique=False), version.metadata.schema)
+
+
+def _column(version: FileVersion, match: Match, extensions: frozenset[str], *, as_dictionary: bool) -> ColumnView:
+    field, source = match.field, match.source
+    if as_dictionary:
+        field = field.with_type(dictionary_type(field.type))
+        match = replace(match, field=field)
+    if source is None:
+        default = match.default
+        if default is not None and not default.type.equals(field.type):
+            default = constant_array(default, 1).cast(field.type)[0]
+        return ColumnView(field, None, pa.scalar(None, field.type) if default is None else default, None)
+    leaves = _leaves(match, version.metadata.schema)
+    projection = Projection(source.at, leaves)
+    kind = projected_field(version, projection, extensions).type
+    if as_dictionary and reads_as_dictionary(version, projection):
+        kind = dictionary_type(kind)
+    try:
+        conform = conformer(match, kind, frozenset(leaves))
+    except AsyncpqError as error:
+        raise error.locate(url=version.url, column=field.name) from error.__cause__
+    return ColumnView(field, projection, None, conform)
+
+
+def reads_as_dictionary(version: FileVersion, projection: Projection) -> bool:
+    """Whether a field can be decoded to dictionary arrays."""
+    leaves = version.metadata.schema.leaves
+    return version.decryption is None and [leaves[leaf].is_flat for leaf in projection.leaves] == [True]
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+def _cut(match: Match, paths: Sequence[str], name: str, *, unique: bool) -> Match:
+    """``match`` cut to the parts at ``paths``, which are dotted."""
+    if "" in paths:
+        if unique and len(paths) > 1:
+            raise AmbiguousColumnError(
+                "the column, or a part of it, is asked for twice", column=name, hint="Name each part once."
+            )
+        return match
+    kind = match.field.type
+    inside: dict[int, list[str]] = {}
+    for path in paths:
+        at, rest = _child(kind, path, name)
+        inside.setdefault(at, []).append(rest)
+    if isinstance(kind, pa.MapType):
+        inside.setdefault(0, [""])  # a map has its keys always
+    children = [
+        _cut(match.children[at], inside[at], f"{name}.{match.children[at].field.name}", unique=unique)
+        for at in sorted(inside)
+    ]
+    field = match.field.with_type(with_children(kind, [child.field for child in children]))
+    return replace(match, field=field, children=tuple(children))
+
+
+def _child(kind: pa.DataType, path: str, name: str) -> tuple[int, str]:
+    """Which child of ``kind`` a path goes into, and the path inside it."""
+    fields: list[tuple[int, str]] = []
+    if isinstance(kind, pa.StructType):
+        fields = [(at, kind.field(at).name) for at in range(kind.num_fields)]
+    elif is_list(kind):
+        fields = [(0, _ELEMENT)]
+    elif isinstance(kind, pa.MapType):
+        fields = [(1, f"{_ENTRY}.value")]
+        if path == f"{_ENTRY}.key":
+            raise UnsupportedFeatureError(
+                "the keys of a map are not read without its values",
+                column=f"{name}.{path}",
+                hint="Ask for the whole column.",
+            )
+    found = [(at, part) for at, part in fields if path == part or path.startswith(f"{part}.")]
+    if not found:
+        known = ", ".join(repr(f"{name}.{part}") for _, part in fields[:_NAMES_SHOWN])
+        hint = f"Its parts are {known}." if known else None
+        raise ColumnNotFoundError("the dataset's column has no such part", column=f"{name}.{path}", hint=hint)
+    if len(found) > 1:
+        raise AmbiguousColumnError("several parts of the column have this path", column=f"{name}.{path}")
+    at, part = found[0]
+    return at, path[len(part) + 1 :]
+
+
+def _leaves(match: Match, schema: ParquetSchema) -> tuple[int, ...]:
+    """The file's leaves to read for a matched part, ascending."""
+    return tuple(sorted(_some_leaves(match, schema)))
+
+
+def _some_leaves(match: Match, schema: ParquetSchema) -> set[int]:
+    source = match.source
+    if source is None:
+        return set()
+    if not match.children:
+        return set(range(source.first_leaf, source.leaf_stop))
+    found = {leaf for child in match.children for leaf in _some_leaves(child, schema)}
+    if not found:  # of a group that has none of the wanted parts: where it is null, and how many there are, is asked
+        every = schema.leaves[source.first_leaf : source.leaf_stop]
+        found = {min(every, key=lambda leaf: leaf.max_repetition_level).index}
+    return found
+
+
+def _leaf(match: Match, schema: ParquetSchema) -> tuple[Leaf | None, frozenset[type]]:
+    """See :meth:`FileView.leaf`."""
+    nothing: tuple[None, frozenset[type]] = None, frozenset()
+    while match.children:
+        if not isinstance(match.field.type, pa.StructType) or len(match.children) > 1:
+            return nothing
+        (match,) = match.children
+    source = match.source
+    if source is None or source.leaf_stop - source.first_leaf != 1:
+        return nothing
+    leaf = schema.leaves[source.first_leaf]
+    return nothing if leaf.max_repetition_level else (leaf, inexact_literals(source.type, match.field.type))
+
+
+def _lacking(match: Match, path: str) -> pa.Scalar | None:
+    """Null, if the file lacks the leaf of a struct at ``path``, and nothing else stands for it."""
+    while path:
+        kind = match.field.type
+        if not isinstance(kind, pa.StructType):
+            return None
+        try:
+            at, path = _child(kind, path, match.field.name)
+        except (ColumnNotFoundError, AmbiguousColumnError):
+            return None
+        match = match.children[at]
+    if match.source is not None or match.default is not None:
+        return None
+    return pa.scalar(None, match.field.type)
+
+
+def inexact_literals(source: pa.DataType, target: pa.DataType) -> frozenset[type]:
+    """Kinds of literals that pyarrow rounds to compare them with ``target``, but not with ``source``.
+
+    Statistics are those of ``source``, where such a literal would be compared exactly.
+    """
+    if pa.types.is_integer(source):
+        if pa.types.is_floating(target):
+            return frozenset({Decimal})
+        if pa.types.is_decimal(target):
+            return frozenset({float})
+    return frozenset()

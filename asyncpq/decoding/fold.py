@@ -1,0 +1,58 @@
+"""Predicates with the columns that are constant in a file put in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from asyncpq.decoding.conform import constant_array
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.expressions import And, Constant, Expression, Not, Or, columns, simplify
+
+
+def fold(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expression:
+    """What is left of a filter where some columns have one value in all rows; simplified.
+
+    Rows come out where a filter is true, so null is as good as false.
+
+    Args:
+        expr: a predicate.
+        constant: the one value of a column; None if it has others.
+
+    Raises:
+        PredicateTypeError: pyarrow cannot compare a constant with a literal.
+    """
+    folded = _fold(expr, constant)
+    return expr if folded is expr else _true_where(simplify(folded))
+
+
+def _fold(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expression:
+    if isinstance(expr, (And, Or)):
+        args = tuple([_fold(arg, constant) for arg in expr.args])
+        same = all(new is old for new, old in zip(args, expr.args, strict=True))
+        return expr if same else type(expr)(args)
+    if isinstance(expr, Not):
+        arg = _fold(expr.arg, constant)
+        return expr if arg is expr.arg else Not(arg)
+    if isinstance(expr, Constant):
+        return expr
+    values: dict[str, pa.Scalar] = {}
+    for name in columns(expr):
+        value = constant(name)
+        if value is None:
+            return expr
+        values[name] = value
+    types = {name: value.type for name, value in values.items()}
+    arrays = {name: constant_array(value, 1) for name, value in values.items()}
+    return Constant(compile_filter(expr, types).mask(arrays, 1)[0].as_py())
+
+
+def _true_where(expr: Expression) -> Expression:
+    """``expr`` without what can only make it null where it is not true, as nothing above it turns that around."""
+    if isinstance(expr, Constant):
+        return Constant(expr.value is True)
+    if not isinstance(expr, (And, Or)):
+        return expr
+    args = tuple([_true_where(arg) for arg in expr.args])
+    return simplify(type(expr)(args)) if args != expr.args else expr

@@ -1,0 +1,116 @@
+"""Which files of a dataset can match, from what is known of their columns before they are opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from asyncpq.expressions import Atom, ColumnComparison, Expression
+from asyncpq.pruning.bounds import Truth, rows_where, zones_where
+from asyncpq.pruning.literals import Incomparable, ToKey, to_key
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.pruning.value_kinds import Domain, ValueKind
+from asyncpq.pruning.zones import ZonedColumn, Zones
+from asyncpq.scalars import Scalar
+
+# Below and above all keys of a domain. Above all strings there is none.
+_LEAST: Final[Mapping[Domain, Any]] = {
+    **dict.fromkeys((Domain.INTEGER, Domain.FLOAT, Domain.DECIMAL, Domain.DATE, Domain.TIME), float("-inf")),
+    Domain.TIMESTAMP: float("-inf"),
+    Domain.BYTES: b"",
+    Domain.FIXED: b"",
+    Domain.BOOLEAN: False,
+}
+_GREATEST: Final[Mapping[Domain, Any]] = {
+    **{domain: float("inf") for domain, least in _LEAST.items() if least == float("-inf")},
+    Domain.BOOLEAN: True,
+}
+
+
+def file_zones(
+    kind: ValueKind,
+    mins: Sequence[Scalar],
+    maxs: Sequence[Scalar],
+    *,
+    null_counts: Sequence[int | None],
+    all_null: Sequence[bool],
+    may_be_nan: Sequence[bool],
+    is_nested: bool = False,
+) -> Zones:
+    """The files of a dataset as zones of one of its columns. Make them once, they are immutable.
+
+    All sequences have one entry for each file.
+
+    Args:
+        kind: of the column.
+        mins, maxs: inclusive bounds of the values that are neither null nor NaN, true ones though perhaps wide;
+            None where unknown. NaN, and what is not compared exactly with the column, counts as unknown.
+        null_counts: None where unknown.
+        all_null: the file has no value of the column but null; of a file without the column too.
+        may_be_nan: False where the file is known to hold no NaN.
+        is_nested: the column is a leaf of a struct, or deeper: null counts may leave out its parents' nulls.
+    """
+    convert = to_key(kind)
+    least, greatest = _LEAST.get(kind.domain), _GREATEST.get(kind.domain)
+    lows: list[Any] = []
+    highs: list[Any] = []
+    nulls: list[bool] = []
+    for low, high, is_null in zip(mins, maxs, all_null, strict=True):
+        low_key, high_key = _bound(low, convert), _bound(high, convert)
+        if low_key is None and high_key is not None:
+            low_key = least
+        elif high_key is None and low_key is not None:
+            high_key = greatest
+        # What contradicts itself proves nothing.
+        nulls.append(is_null and low is None and high is None)
+        known = low_key is not None and high_key is not None and low_key <= high_key and not is_null
+        lows.append(low_key if known else None)
+        highs.append(high_key if known else None)
+    return Zones(
+        ZonedColumn(kind, is_nested=is_nested),
+        lows,
+        highs,
+        all_null=nulls,
+        null_counts=null_counts,
+        nan_counts=[None if may else 0 for may in may_be_nan],
+        exact=[True] * len(lows),
+    )
+
+
+def value_zones(kind: ValueKind, values: Sequence[Scalar]) -> Zones:
+    """The files of a dataset as zones of a column that has one value in each, such as a partition's: None for null."""
+    return file_zones(
+        kind,
+        values,
+        values,
+        null_counts=[0 if value is not None else None for value in values],
+        all_null=[value is None for value in values],
+        may_be_nan=[value != value for value in values],
+    )
+
+
+def prune_files(expr: Expression, zones: Mapping[str, Zones], num_files: int) -> RowRanges:
+    """Find the files in which ``expr`` may be true: a superset of those in which it is.
+
+    Args:
+        expr: the predicate.
+        zones: for each column name in ``expr`` the files; an atom whose column is not there prunes nothing.
+        num_files: of the dataset.
+
+    Returns:
+        numbers of files.
+    """
+
+    def atom_files(atom: Atom, truth: Truth) -> RowRanges:
+        known = None if isinstance(atom, ColumnComparison) else zones.get(atom.column)
+        return RowRanges.all(num_files) if known is None else zones_where(atom, truth, known)
+
+    return rows_where(expr, Truth.TRUE, num_files, atom_files)
+
+
+def _bound(value: Scalar, convert: ToKey) -> Any:
+    """A bound as a key; None where it is unknown."""
+    if value is None:
+        return None
+    literal = convert(value)
+    return None if isinstance(literal, Incomparable) or literal.key != literal.key else literal.key

@@ -1,0 +1,180 @@
+"""Calls of an fsspec filesystem: counted, bounded in time, repeated, their errors typed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from asyncpq.errors import (
+    AccessDeniedError,
+    AsyncpqError,
+    ObjectNotFoundError,
+    StoreError,
+    ThrottledError,
+    TransportError,
+    UnsupportedStoreError,
+)
+from asyncpq.metrics import RequestRecord
+from asyncpq.options import RetryOptions
+from asyncpq.storage.base import RequestContext, Unpicklable, Validator
+from asyncpq.storage.clock_grain import info_time_s, may_change_unseen
+from asyncpq.storage.deadline import within_deadline
+from asyncpq.storage.responses import RangeRequest, changed
+from asyncpq.storage.retry import RETRYABLE_STATUSES, RetryableError, delay_before_retry_s
+from asyncpq.storage.urls import safe_url
+
+if TYPE_CHECKING:
+    from asyncpq.storage.fsspec import FsspecStore
+
+T = TypeVar("T")
+
+_ETAGS = ("ETag", "etag", "e_tag")
+_VERSIONS = ("version_id", "VersionId", "ino")
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+
+
+class FsspecPath(Unpicklable):
+    """A path of the store's filesystem.
+
+    Args:
+        path: as the filesystem has it.
+    """
+
+    def __init__(self, store: FsspecStore, path: str, url: str) -> None:
+        self.url = safe_url(url)
+        self._store = store
+        self._path = path
+
+    async def _with_retries(
+        self,
+        once: Callable[[int], Awaitable[T]],
+        context: RequestContext,
+        byte_range: tuple[int, int] | None = None,
+    ) -> T:
+        """``once(attempt)``, within the store's limits and the read's deadline."""
+        return await within_deadline(self._repeat(once, context), context.deadline, self.url, byte_range)
+
+    async def _repeat(self, once: Callable[[int], Awaitable[T]], context: RequestContext) -> T:
+        loop = asyncio.get_running_loop()
+        store = self._store
+        attempt = 1
+        while True:
+            if not store.slots.try_take(context.scan):
+                await store.slots.wait(context.scan)
+            sent = loop.time()
+            try:
+                result = await once(attempt)
+                store.slots.speed_up()
+                store.budget.succeeded(attempt)
+                return result
+            except RetryableError as failure:
+                if isinstance(failure.error, ThrottledError):
+                    store.slots.slow_down(sent, loop.time())
+                delay = delay_before_retry_s(
+                    failure,
+                    attempt=attempt,
+                    options=store.retry,
+                    budget=store.budget,
+                    now=loop.time(),
+                    deadline=context.deadline,
+                )
+            finally:
+                store.slots.give(context.scan)
+            attempt += 1
+            await asyncio.sleep(delay)
+
+    async def _call(self, request: RangeRequest, name: str, *arguments: Any, **options: Any) -> Any:
+        retry = self._store.retry
+        body_bytes = request.stop - request.start if name == "cat_file" else 0
+        limit = asyncio.timeout(None if name == "find" else _patience_s(retry, body_bytes))  # find: many requests
+        try:
+            async with limit:
+                return await self._store.call(name, *arguments, **options)
+        except AsyncpqError:
+            raise
+        except TimeoutError as error:  # an OSError, too
+            what = "the filesystem did not answer in time" if limit.expired() else "the filesystem timed out"
+            raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if request.pin is not None:
+                raise changed(request, "it is gone") from error
+            raise ObjectNotFoundError("no such object", url=self.url) from error
+        except IsADirectoryError as error:
+            raise ObjectNotFoundError("it is a directory", url=self.url) from error
+        except PermissionError as error:
+            raise AccessDeniedError("the filesystem refused access", url=self.url) from error
+        except NotImplementedError as error:
+            raise UnsupportedStoreError("the filesystem cannot read ranges", url=self.url) from error
+        except OSError as error:
+            what = f"the filesystem failed ({type(error).__name__})"
+            raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
+        except Exception as error:  # filesystems raise whatever their client raises
+            status = _status(error)
+            if status in RETRYABLE_STATUSES:
+                kind, what = (
+                    (ThrottledError, "asks to slow down") if status in (429, 503) else (TransportError, "failed")
+                )
+                failure = kind(f"the store {what} (status {status})", url=self.url, byte_range=request.byte_range)
+                raise RetryableError(failure) from error
+            what = f"the filesystem failed ({type(error).__module__}.{type(error).__name__})"
+            raise StoreError(what, url=self.url, byte_range=request.byte_range) from error
+
+
+@contextmanager
+def recorded(record: RequestRecord, context: RequestContext) -> Iterator[None]:
+    """Count one call, also if it fails: then without a status."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        yield
+        record.status = 200
+    except RetryableError as failure:
+        record.throttled = isinstance(failure.error, ThrottledError)
+        raise
+    finally:
+        record.seconds = loop.time() - began
+        context.metrics.record(record)
+
+
+def validator_of(info: Mapping[str, Any]) -> Validator:
+    """What a filesystem's ``info`` says about the version.
+
+    A generation says all: ETag and times of Google's objects change with their metadata, too.
+    """
+    if info.get("generation") is not None:
+        return Validator(size=int(info["size"]), version=str(info["generation"]))
+    etag, version, modified = (
+        next((str(info[name]) for name in names if info.get(name) is not None), None)
+        for names in (_ETAGS, _VERSIONS, _TIMES)
+    )
+    if version is not None and modified is not None:
+        version = f"{version}-{modified}"  # an inode is used again
+    return Validator(size=int(info["size"]), etag=etag, last_modified=modified, version=version)
+
+
+def is_young(info: Mapping[str, Any]) -> bool:
+    """Whether it is too new for its time to tell it from the next version, and has nothing else to tell."""
+    if any(info.get(name) is not None for name in (*_ETAGS, "version_id", "VersionId", "generation")):
+        return False
+    modified = next((info[name] for name in _TIMES if info.get(name) is not None), None)
+    return may_change_unseen(info_time_s(modified), time.time())
+
+
+def _patience_s(retry: RetryOptions, length: int) -> float | None:
+    """How long one call may take: what a connection may, and then a body of ``length`` bytes, as slow as allowed."""
+    if retry.min_throughput_bytes_s <= 0:
+        return None
+    body_s = max(retry.stall_timeout_s, length / retry.min_throughput_bytes_s)
+    return retry.connect_timeout_s + retry.first_byte_timeout_s + body_s
+
+
+def _status(error: Exception) -> int:
+    """The HTTP status that a client's exception names, or 0."""
+    for name in ("status", "code", "status_code"):
+        status = getattr(error, name, None)
+        if isinstance(status, int | str) and str(status).isdecimal():
+            return int(status)
+    return 0

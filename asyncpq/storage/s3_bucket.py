@@ -1,0 +1,92 @@
+"""Pages of a bucket's listing, over the wire of its objects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from asyncpq.errors import AccessDeniedError, AsyncpqError, CredentialsError, InvalidResponseError
+from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.responses import ExpectedBody, RangeRequest
+from asyncpq.storage.retry import RetryableError
+from asyncpq.storage.s3_errors import error_for, parse_error
+from asyncpq.storage.s3_list_page import PAGE_BYTES, ListPage, PageError, PageRequest, parse_page
+from asyncpq.storage.s3_request import S3Resource, SignedExchange
+from asyncpq.storage.s3_route import Route, Signers
+from asyncpq.storage.sigv4 import canonical_path, canonical_query
+from asyncpq.storage.transport import Transport
+from asyncpq.storage.wire import DirectWire
+
+LISTING_HINT = "Listing needs s3:ListBucket on the bucket; without it, give the urls of the files."
+
+
+class S3Bucket(S3Resource):
+    """One bucket, to be listed. Made by S3Store.
+
+    Args:
+        url: of what is listed, for messages.
+    """
+
+    def __init__(self, *, transport: Transport, wire: DirectWire, signers: Signers, route: Route, url: str) -> None:
+        path = canonical_path(route.prefix)
+        super().__init__(wire=wire, signers=signers, route=route, path=path.rstrip("/") or "/")
+        self._transport = transport
+        self.url = url
+
+    async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
+        """One LIST, sent again as reads are.
+
+        Raises:
+            StoreError: any of the store's errors.
+        """
+        exchange = _List(self, RangeRequest(0, 0, self.url), canonical_query(**page.parameters()), [])
+        await self._transport.send(exchange, context)
+        return exchange.pages[-1]
+
+    def send(self, exchange: _List, receiver: Receiver) -> Coroutine[Any, Any, Body]:
+        """One attempt, signed now."""
+        route, query = self._route, exchange.query
+        exchange.signer = signer = self.signers.signer(route.region)
+        lines = ""
+        if signer is not None:
+            now = time.time() + self.signers.clock_offset_s
+            lines = signer.sign(exchange.method, route.host, self._path, query, now=now)
+        return self._wire.exchange(exchange.method, self._target(route, query), lines, exchange.request, receiver)
+
+
+class _List(SignedExchange):
+    """One LIST. ``pages`` holds what was answered, to it or to the same request beside it."""
+
+    def __init__(self, bucket: S3Bucket, request: RangeRequest, query: str, pages: list[ListPage]) -> None:
+        super().__init__(bucket, request)
+        self._bucket = bucket
+        self.query = query
+        self.pages = pages
+
+    def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
+        return self._bucket.send(self, receiver)
+
+    def again(self) -> _List:
+        return _List(self._bucket, self.request, self.query, self.pages)
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        if status != 200:
+            return None
+        return ExpectedBody(0, PAGE_BYTES, Validator(0), check=self._check)
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        error = super().refuse(status, headers, body)
+        if isinstance(error, AccessDeniedError) and not isinstance(error, CredentialsError):
+            error.hint = LISTING_HINT
+        return error
+
+    def _check(self, body: bytes) -> None:
+        try:
+            self.pages.append(parse_page(body))
+        except PageError as problem:
+            code, message = parse_error(body)
+            if code:  # the answer had begun when the store failed
+                raise error_for(self.request, 200, code, message) from problem
+            raise RetryableError(InvalidResponseError(str(problem), url=self.request.url)) from problem

@@ -1,0 +1,176 @@
+"""Reads a Delta table's log through a session: commits are JSON lines, checkpoints mostly Parquet.
+
+PROTOCOL.md, "Delta Log Entries", "Checkpoints", "Checkpoint Schema" and "V2 Checkpoint Table Feature".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import Reader
+from asyncpq.errors import ColumnNotFoundError, CorruptFileError
+from asyncpq.tables.bounded import call_each
+from asyncpq.tables.delta_actions import TableState
+from asyncpq.tables.delta_log import Listing, Segment
+from asyncpq.tables.delta_paths import TableRoot
+
+_AT_ONCE = 32  # commits asked for together
+_COMMITS_HELD = 256  # before they are replayed
+_PARTS_HELD = 4
+_ROWS_AT_ONCE = 2048  # of a checkpoint, before other tasks have a turn
+#: What of a checkpoint matters: tombstones and what only writers need are left out.
+_COLUMNS = (
+    "protocol",
+    "metaData",
+    "sidecar",
+    "add.path",
+    "add.partitionValues",
+    "add.size",
+    "add.stats",
+    "add.deletionVector",
+)
+
+
+class Log:
+    """The log of one table."""
+
+    def __init__(self, root: TableRoot, reader: Reader) -> None:
+        self._root = root
+        self._reader = reader
+
+    async def listing(self) -> Listing:
+        """What the log's folder holds."""
+        return Listing.of(await self._reader.list_names(self._url("")), f"{self._root.shown}/_delta_log")
+
+    async def replay(self, segment: Segment) -> TableState:
+        """The state of the table at the version of ``segment``.
+
+        Raises:
+            CorruptFileError: an action, or a file of actions, is malformed.
+            StoreError: a part of the log cannot be read.
+        """
+        state = TableState()
+        sidecars = await self._replay_parts(segment.checkpoint, state)
+        if await self._replay_parts(sidecars, state):
+            raise CorruptFileError("a sidecar of the Delta log names sidecars", url=self._root.shown)
+        for begin in range(0, len(segment.commits), _COMMITS_HELD):
+            for name, content in await self._contents(segment.commits[begin : begin + _COMMITS_HELD]):
+                for action in self._actions(name, content):
+                    self._apply(state, action, name)
+                await asyncio.sleep(0)
+        return state
+
+    async def commit_infos(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
+        """The ``commitInfo`` of each of these commits; an empty one where there is none."""
+        found: list[Mapping[str, Any]] = []
+        for begin in range(0, len(names), _COMMITS_HELD):
+            for name, content in await self._contents(names[begin : begin + _COMMITS_HELD]):
+                infos = (action["commitInfo"] for action in self._actions(name, content) if "commitInfo" in action)
+                found.append(next((info for info in infos if isinstance(info, dict)), {}))
+        return found
+
+    def _url(self, name: str) -> str:
+        return self._root.join(f"_delta_log/{name}")
+
+    async def _contents(self, names: Sequence[str]) -> list[tuple[str, bytes]]:
+        contents = await call_each(self._reader.read_bytes, map(self._url, names), at_once=_AT_ONCE)
+        return list(zip(names, contents, strict=True))
+
+    def _actions(self, name: str, content: bytes) -> Iterator[dict[str, Any]]:
+        if not content:
+            raise CorruptFileError("a file of the Delta log is empty", url=self._url(name))
+        for number, line in enumerate(content.splitlines(), 1):
+            if not line.strip():
+                continue
+            try:
+                action = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise CorruptFileError(f"line {number} of the Delta log is not JSON", url=self._url(name)) from error
+            if not isinstance(action, dict):
+                raise CorruptFileError(f"line {number} of the Delta log is no action", url=self._url(name))
+            yield action
+
+    def _apply(self, state: TableState, action: Mapping[str, Any], name: str) -> None:
+        try:
+            state.apply(action)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            message = f"a malformed action of the Delta log: {type(error).__name__}: {error}"
+            raise CorruptFileError(message, url=self._url(name)) from error
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    async def _replay_parts(self, names: Sequence[str], state: TableState) -> list[str]:
+        """Take over what the parts of a checkpoint say; returns the names of the sidecars that they name."""
+        sidecars: list[str] = []
+        for begin in range(0, len(names), _PARTS_HELD):
+            some = names[begin : begin + _PARTS_HELD]
+            for name, actions in zip(some, await call_each(self._part, some, at_once=_PARTS_HELD), strict=True):
+                for number, action in enumerate(actions, 1):
+                    self._apply(state, action, name)
+                    if action.get("sidecar") is not None:
+                        sidecars.append(self._sidecar(action["sidecar"], name))
+                    if number % _ROWS_AT_ONCE == 0:
+                        await asyncio.sleep(0)
+        return sidecars
+
+    def _sidecar(self, action: Any, name: str) -> str:
+        """The name of a sidecar in the log: its path may have folders, but it is always in its own one."""
+        path = action.get("path") if isinstance(action, dict) else None
+        if not isinstance(path, str):
+            raise CorruptFileError("a checkpoint of the Delta log names a sidecar without a path", url=self._url(name))
+        return f"_sidecars/{unquote(path).rpartition('/')[2]}"
+
+    async def _part(self, name: str) -> Iterator[dict[str, Any]]:
+        url = self._url(name)
+        if name.endswith(".json"):
+            return self._actions(name, await self._reader.read_bytes(url))
+        table = await self._columns(url, _COLUMNS)
+        parsed = None
+        if "add" in table.column_names and _lacks_text(table["add"]):
+            columns = await self._columns(url, ("add.stats_parsed",))
+            parsed = columns["add"] if columns.num_columns else None
+        return _checkpoint_actions(table, parsed)
+
+    async def _columns(self, url: str, columns: Sequence[str]) -> pa.Table:
+        """Those of the columns that there are."""
+        wanted = list(columns)
+        while wanted:
+            try:
+                return await self._reader.read_table(url, wanted)
+            except ColumnNotFoundError as error:
+                if error.column not in wanted:
+                    raise
+                wanted.remove(error.column)
+        return pa.table({})
+
+
+def _lacks_text(adds: pa.ChunkedArray) -> bool:
+    """Whether an ``add`` has no JSON statistics."""
+    if adds.type.get_field_index("stats") < 0:
+        return True
+    return any(chunk.field("stats").filter(chunk.is_valid()).null_count for chunk in adds.chunks)
+
+
+def _checkpoint_actions(table: pa.Table, parsed: pa.ChunkedArray | None) -> Iterator[dict[str, Any]]:
+    """The actions of a checkpoint's rows, each of which has one column that is not null."""
+    for name in ("protocol", "metaData", "sidecar"):
+        if name in table.column_names:
+            for value in table[name].drop_null().to_pylist():
+                yield {name: value}
+    if "add" not in table.column_names:
+        return
+    adds = table["add"].combine_chunks()
+    stats = None if parsed is None else parsed.combine_chunks()
+    for begin in range(0, len(adds), _ROWS_AT_ONCE):
+        for row, add in enumerate(adds[begin : begin + _ROWS_AT_ONCE].to_pylist(), begin):
+            if add is None:
+                continue
+            if add.get("stats") is None and stats is not None:
+                add["stats"] = stats[row]["stats_parsed"]
+            yield {"add": add}

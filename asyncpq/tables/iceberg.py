@@ -1,0 +1,297 @@
+"""Iceberg tables: one snapshot's columns, files and deleted rows, from its metadata files.
+
+Manifests are pruned by the partition summaries of the manifest list, files by their partition values; the bounds
+that manifests have of columns go along with the files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from cachetools import LRUCache
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot as TableSnapshot
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField, PrimitiveType
+
+from asyncpq.datasets.model import DataFile, Reader, TableField
+from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, UsageError
+from asyncpq.expressions import Expression, columns
+from asyncpq.storage.urls import safe_url
+from asyncpq.tables.iceberg_deletes import DeleteIndex
+from asyncpq.tables.iceberg_fields import table_fields
+from asyncpq.tables.iceberg_filter import PartitionFilter
+from asyncpq.tables.iceberg_manifests import (
+    DATA,
+    Entry,
+    decode_manifest,
+    decode_manifest_list,
+    decode_table_metadata,
+    store_url,
+)
+from asyncpq.tables.iceberg_values import as_literal, column_bounds, struct_leaves
+
+_MANIFESTS_AT_ONCE = 16
+_KEPT_ENTRIES = 50_000  # live files of manifests that were read, kept for the next read
+
+_T = TypeVar("_T")
+
+
+class IcebergCatalog:
+    """An Iceberg table, at its present snapshot or at the one asked for."""
+
+    def __init__(
+        self,
+        table: Table | str,
+        *,
+        snapshot_id: int | None = None,
+        ref: str | None = None,
+        as_of: dt.datetime | None = None,
+    ) -> None:
+        """As :func:`catalog_of`."""
+        if sum(choice is not None for choice in (snapshot_id, ref, as_of)) > 1:
+            raise UsageError("snapshot_id, ref and as_of each choose a snapshot: give one of them")
+        if as_of is not None and as_of.tzinfo is None:
+            raise UsageError(f"as_of={as_of} has no time zone")
+        self._table = table
+        self._snapshot_id = snapshot_id
+        self._ref = ref
+        self._as_of = as_of
+        self._metadata: TableMetadata | None = None  # of a url: the file never changes
+        self._entries: LRUCache[str, tuple[Entry, ...]] = LRUCache(_KEPT_ENTRIES, lambda entries: len(entries) + 1)
+
+    async def snapshot(self, reader: Reader) -> IcebergSnapshot:
+        """The present state, or the one that was asked for.
+
+        Raises:
+            UsageError: there is no such snapshot.
+            UnsupportedFeatureError: the table has a feature that is not read.
+        """
+        metadata = await self._load(reader)
+        table = self._table
+        name = safe_url(metadata.location) if isinstance(table, str) else ".".join(table.name())
+        name = f"Iceberg table {name}"
+        snapshot = self._find(metadata, name)
+        schema = metadata.schema()
+        if snapshot is not None and self._is_chosen and snapshot.schema_id is not None:
+            try:
+                schema = metadata.schema_by_id(snapshot.schema_id) or schema
+            except ValueError as error:
+                raise CorruptFileError(f"{name}: snapshot {snapshot.snapshot_id} has an unknown schema") from error
+        return IcebergSnapshot(
+            description=f"{name}, {'no snapshot' if snapshot is None else f'snapshot {snapshot.snapshot_id}'}",
+            fields=table_fields(schema, metadata.name_mapping(), name),
+            name=name,
+            schema=schema,
+            specs=metadata.specs(),
+            manifest_list=None if snapshot is None else snapshot.manifest_list,
+            reader=reader,
+            entries=self._entries,
+        )
+
+    async def _load(self, reader: Reader) -> TableMetadata:
+        if not isinstance(self._table, str):
+            return self._table.metadata
+        if self._metadata is None:
+            url = self._table
+            data = await reader.read_bytes(url)
+            self._metadata = await asyncio.to_thread(decode_table_metadata, data, url)
+        return self._metadata
+
+    @property
+    def _is_chosen(self) -> bool:
+        return not (self._snapshot_id is None and self._ref is None and self._as_of is None)
+
+    def _find(self, metadata: TableMetadata, name: str) -> TableSnapshot | None:
+        found: TableSnapshot | None = None
+        if self._snapshot_id is not None:
+            found = metadata.snapshot_by_id(self._snapshot_id)
+            asked = f"snapshot {self._snapshot_id}"
+        elif self._ref is not None:
+            found = metadata.snapshot_by_name(self._ref)
+            asked = f"branch or tag {self._ref!r}"
+        elif self._as_of is not None:
+            at_ms = self._as_of.timestamp() * 1000
+            past = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= at_ms]
+            found = metadata.snapshot_by_id(past[-1].snapshot_id) if past else None
+            asked = f"snapshot of {self._as_of.isoformat()}"
+        else:
+            return metadata.current_snapshot()
+        if found is None:
+            raise UsageError(f"{name} has no {asked}", hint="It may have expired: see the table's history.")
+        return found
+
+
+def catalog_of(
+    table: Table | str,
+    *,
+    snapshot_id: int | None = None,
+    ref: str | None = None,
+    as_of: dt.datetime | None = None,
+) -> IcebergCatalog:
+    """The catalog of a table.
+
+    Args:
+        table: as pyiceberg has loaded it (call its ``refresh()`` to see newer snapshots), or the url of a
+            ``.metadata.json`` file. Files are read through the session's stores, with its ``storage_options``.
+        snapshot_id, ref, as_of: a snapshot by number, by branch or tag, or by time; its schema is used then, else
+            the table's present one, as pyiceberg does.
+
+    Raises:
+        UsageError: more than one snapshot is asked for, or a time without zone.
+    """
+    return IcebergCatalog(table, snapshot_id=snapshot_id, ref=ref, as_of=as_of)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IcebergSnapshot:
+    """A snapshot of a table (a :class:`asyncpq.datasets.model.Snapshot`).
+
+    Attributes:
+        description: table and snapshot.
+        fields: the columns.
+        name: of the table, for messages.
+        schema, specs: the snapshot's columns, and the table's partition specs by id.
+        manifest_list: where it is; None for a table without a snapshot.
+        entries: live files of manifests, by path.
+    """
+
+    description: str
+    fields: tuple[TableField, ...]
+    name: str
+    schema: Schema
+    specs: dict[int, PartitionSpec]
+    manifest_list: str | None
+    reader: Reader
+    entries: LRUCache[str, tuple[Entry, ...]]
+
+    async def files(self, where: Expression | None) -> Sequence[DataFile]:
+        """The Parquet files that may hold rows for which ``where`` is true, in the order of the manifests.
+
+        Raises:
+            UnsupportedFeatureError: a file is not Parquet, or has deletes that are not applied.
+            CorruptFileError: metadata cannot be read.
+        """
+        if self.manifest_list is None:
+            return ()
+        url = store_url(self.manifest_list)
+        data = await self.reader.read_bytes(url)
+        manifests = await asyncio.to_thread(decode_manifest_list, data, url)
+        leaves = struct_leaves(self.schema)
+        partitions = PartitionFilter(where, self.schema, leaves)
+        kept = [manifest for manifest in manifests if partitions.keeps_manifest(manifest, self._spec_of(manifest))]
+        entries = await _all(self._read, kept)
+        asked = {name: leaves[name] for name in (() if where is None else columns(where)) if name in leaves}
+        return await asyncio.to_thread(self._data_files, kept, entries, partitions, asked)
+
+    def _spec_of(self, manifest: ManifestFile) -> PartitionSpec:
+        try:
+            return self.specs[manifest.partition_spec_id]
+        except KeyError:
+            raise CorruptFileError(
+                f"{self.name} has no partition spec {manifest.partition_spec_id}", url=store_url(manifest.manifest_path)
+            ) from None
+
+    async def _read(self, manifest: ManifestFile) -> tuple[Entry, ...]:
+        entries = self.entries.get(manifest.manifest_path)
+        if entries is None:
+            data = await self.reader.read_bytes(store_url(manifest.manifest_path))
+            entries = await asyncio.to_thread(decode_manifest, data, manifest)
+            if len(entries) < _KEPT_ENTRIES:
+                self.entries[manifest.manifest_path] = entries
+        return entries
+
+    def _data_files(
+        self,
+        manifests: list[ManifestFile],
+        entries: list[tuple[Entry, ...]],
+        partitions: PartitionFilter,
+        asked: dict[str, NestedField],
+    ) -> list[DataFile]:
+        deletes = DeleteIndex(
+            (
+                entry
+                for manifest, found in zip(manifests, entries, strict=True)
+                if manifest.content == ManifestContent.DELETES
+                for entry in found
+            ),
+            self.name,
+        )
+        files = []
+        for manifest, found in zip(manifests, entries, strict=True):
+            if manifest.content != ManifestContent.DATA:
+                continue
+            spec = self.specs[manifest.partition_spec_id]
+            identities = self._identities(spec)
+            files += [
+                self._data_file(entry, identities, deletes, asked)
+                for entry in found
+                if entry.content == DATA and partitions.keeps_file(entry.file, spec)
+            ]
+        return files
+
+    def _identities(self, spec: PartitionSpec) -> list[tuple[int, str, PrimitiveType]]:
+        """Position, column name and type of each partition field that is a column's own value."""
+        top = {field.field_id: field for field in self.schema.fields}
+        found = []
+        for at, part in enumerate(spec.fields):
+            field = top.get(part.source_id) if isinstance(part.transform, IdentityTransform) else None
+            if field is not None and isinstance(field.field_type, PrimitiveType):
+                found.append((at, field.name, field.field_type))
+        return found
+
+    def _data_file(
+        self,
+        entry: Entry,
+        identities: list[tuple[int, str, PrimitiveType]],
+        deletes: DeleteIndex,
+        asked: dict[str, NestedField],
+    ) -> DataFile:
+        if entry.format != "PARQUET":
+            raise UnsupportedFeatureError(f"{self.name} has data files in {entry.format}, not read", url=entry.url)
+        partition: dict[str, Any] = {}
+        for at, name, kind in identities:
+            if entry.partition[at] is None:
+                continue  # a column that the file lacks then has its default
+            try:
+                partition[name] = as_literal(kind, entry.partition[at])
+            except (ValueError, TypeError, ArithmeticError):
+                raise UnsupportedFeatureError(
+                    f"{self.name}: partition value {entry.partition[at]!r} is not read", url=entry.url, column=name
+                ) from None
+        return DataFile(
+            url=entry.url,
+            size=entry.size,
+            num_rows=entry.num_rows,
+            partition=partition,
+            bounds={name: column_bounds(field, entry.file) for name, field in asked.items() if name not in partition},
+            deletes=deletes.of(entry),
+            immutable=True,
+        )
+
+
+async def _all(call: Callable[[ManifestFile], Awaitable[_T]], arguments: Iterable[ManifestFile]) -> list[_T]:
+    """The results, in order; a few calls at a time. The first error ends the others."""
+    free = asyncio.Semaphore(_MANIFESTS_AT_ONCE)
+
+    async def bounded(argument: ManifestFile) -> _T:
+        async with free:
+            return await call(argument)
+
+    tasks = [asyncio.ensure_future(bounded(argument)) for argument in arguments]
+    if not tasks:
+        return []
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

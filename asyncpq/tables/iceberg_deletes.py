@@ -1,0 +1,191 @@
+"""Deleted rows of an Iceberg table: which delete files apply to a data file, and the rows they name.
+
+Table spec, "Scan planning" and "Delete formats"; Puffin spec, "deletion-vector-v1".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.datasets.model import Deletes, Reader
+from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.expressions import col
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.tables.iceberg_manifests import EQUALITY_DELETES, Entry
+from asyncpq.tables.roaring import decode_roaring
+
+_VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
+_FILE_PATH_ID = 2147483546  # of the column file_path of every position delete file
+
+
+@dataclass(frozen=True, slots=True)
+class PositionDeletes:
+    """Rows that position delete files name.
+
+    Attributes:
+        data_path: the data file, as the metadata writes it.
+        urls: the delete files, ascending.
+    """
+
+    data_path: str
+    urls: tuple[str, ...]
+
+    @property
+    def identity(self) -> Hashable:
+        return ("iceberg position deletes", self.data_path, self.urls)
+
+    async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
+        """Numbers of the deleted rows.
+
+        Raises:
+            CorruptFileError: a position is null or outside of the file.
+        """
+        tables = await asyncio.gather(*(self._positions(reader, url) for url in self.urls))
+        positions = pa.concat_tables(tables).column(0)
+        if positions.null_count:
+            raise CorruptFileError(f"a position of a deleted row of {self.data_path} is null", url=self.urls[0])
+        rows = RowRanges.from_rows(pc.unique(positions).sort().to_pylist())
+        if rows.stop > num_rows:
+            raise CorruptFileError(
+                f"row {rows.stop - 1} of {self.data_path} is deleted, which has {num_rows} rows", url=self.urls[0]
+            )
+        return rows
+
+    async def _positions(self, reader: Reader, url: str) -> pa.Table:
+        table = await reader.read_table(url, ["pos"], col("file_path") == self.data_path)
+        return table.cast(pa.schema([("pos", pa.int64())]))
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionVector:
+    """Rows that one blob of a Puffin file names.
+
+    Attributes:
+        data_path: the data file, as the metadata writes it.
+        url: the Puffin file.
+        offset, size: of the blob, in bytes.
+        cardinality: how many rows it names.
+    """
+
+    data_path: str
+    url: str
+    offset: int
+    size: int
+    cardinality: int
+
+    @property
+    def identity(self) -> Hashable:
+        return ("iceberg deletion vector", self.url, self.offset, self.size)
+
+    async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
+        """Numbers of the deleted rows.
+
+        Raises:
+            CorruptFileError: the blob is not such a vector, or not one of this file.
+        """
+        blob = await reader.read_bytes(self.url, self.offset, self.offset + self.size)
+        try:
+            rows = _decode_vector(blob)
+            if rows.num_rows != self.cardinality:
+                raise CorruptFileError(f"deletion vector of {rows.num_rows} rows, not {self.cardinality}")
+            if rows.stop > num_rows:
+                raise CorruptFileError(f"row {rows.stop - 1} of {self.data_path} is deleted, which has {num_rows} rows")
+        except CorruptFileError as error:
+            error.locate(url=self.url, byte_range=(self.offset, self.offset + self.size))
+            raise
+        return rows
+
+
+def _decode_vector(blob: bytes) -> RowRanges:
+    """Length of magic and bitmap (big-endian), magic, bitmap, CRC-32 of magic and bitmap (big-endian)."""
+    if len(blob) < 12 or int.from_bytes(blob[:4], "big") != len(blob) - 8:
+        raise CorruptFileError(f"deletion vector of {len(blob)} bytes gives another length")
+    if blob[4:8] != _VECTOR_MAGIC:
+        raise CorruptFileError("deletion vector without its magic bytes")
+    if zlib.crc32(blob[4:-4]) != int.from_bytes(blob[-4:], "big"):
+        raise CorruptFileError("deletion vector with another checksum")
+    return decode_roaring(blob[8:-4])
+
+
+class DeleteIndex:
+    """The delete files of a snapshot, by the data files that they may apply to."""
+
+    def __init__(self, entries: Iterable[Entry], table: str) -> None:
+        """``entries`` are those of the delete manifests; ``table`` names it in errors."""
+        self._table = table
+        self._by_path: dict[str, list[Entry]] = defaultdict(list)
+        self._by_partition: dict[Hashable, list[Entry]] = defaultdict(list)
+        self._everywhere: list[Entry] = []
+        for entry in entries:
+            path = _referenced_path(entry)
+            if path is not None:
+                self._by_path[path].append(entry)
+            elif entry.content == EQUALITY_DELETES and not entry.partition:
+                self._everywhere.append(entry)
+            else:
+                self._by_partition[entry.partition_key].append(entry)
+
+    def of(self, data: Entry) -> Deletes | None:
+        """What is deleted in a data file.
+
+        Raises:
+            UnsupportedFeatureError: an equality delete applies to it, or a position delete file is not Parquet.
+            CorruptFileError: two deletion vectors apply to it.
+        """
+        near = (*self._by_path.get(data.path, ()), *self._by_partition.get(data.partition_key, ()), *self._everywhere)
+        applied = [entry for entry in near if _applies(entry, data)]
+        vectors = [entry for entry in applied if entry.format == "PUFFIN"]
+        for entry in applied:
+            if entry.content == EQUALITY_DELETES:
+                raise UnsupportedFeatureError(
+                    f"{self._table} has equality deletes, such as {entry.path}: they are not applied",
+                    url=data.url,
+                    hint="Rewrite the table's data files (compaction), which applies them, or read another snapshot.",
+                )
+        if len(vectors) > 1:
+            raise CorruptFileError(f"{self._table} has {len(vectors)} deletion vectors for one file", url=data.url)
+        if vectors:  # it holds what position deletes before it said
+            return _vector(vectors[0], data)
+        for entry in applied:
+            if entry.format != "PARQUET":
+                raise UnsupportedFeatureError(
+                    f"{self._table} has position deletes in {entry.format}, which is not read", url=entry.url
+                )
+        if not applied:
+            return None
+        return PositionDeletes(data.path, tuple(sorted({entry.url for entry in applied})))
+
+
+def _referenced_path(entry: Entry) -> str | None:
+    """The one data file that a position delete file or vector speaks of, if it says so."""
+    if entry.content == EQUALITY_DELETES:
+        return None
+    if entry.referenced_path is not None:
+        return entry.referenced_path
+    low, high = entry.lower_bounds.get(_FILE_PATH_ID), entry.upper_bounds.get(_FILE_PATH_ID)
+    if low is not None and low == high:
+        return low.decode("utf-8", "replace")
+    return None
+
+
+def _applies(delete: Entry, data: Entry) -> bool:
+    if delete.content == EQUALITY_DELETES:
+        return data.sequence_number < delete.sequence_number
+    if data.sequence_number > delete.sequence_number:
+        return False
+    path = data.path.encode()
+    low, high = delete.lower_bounds.get(_FILE_PATH_ID), delete.upper_bounds.get(_FILE_PATH_ID)
+    return (low is None or low <= path) and (high is None or path <= high)
+
+
+def _vector(entry: Entry, data: Entry) -> DeletionVector:
+    if entry.content_offset is None or entry.content_size is None or entry.referenced_path is None:
+        raise CorruptFileError("deletion vector without its place in the file", url=entry.url)
+    return DeletionVector(data.path, entry.url, entry.content_offset, entry.content_size, entry.num_rows)

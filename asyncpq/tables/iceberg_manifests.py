@@ -1,0 +1,212 @@
+"""Iceberg's metadata files from their bytes: table metadata, manifest lists, manifests (table spec, "Manifests").
+
+pyiceberg decodes them; the bytes come through the session's stores. Decoding takes long enough to block an event
+loop: call it in a thread.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import InputFile, InputStream
+from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, ManifestEntry, ManifestFile, read_manifest_list
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.serializers import Compressor, FromByteStream
+from pyiceberg.table.metadata import TableMetadata
+
+from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # DataFile.content
+_ADDED, _DELETED = 1, 2  # ManifestEntry.status
+_NEWEST_FORMAT = 3
+_PRIMITIVE = re.compile(
+    r"boolean|int|long|float|double|date|time|timestamp(tz)?(_ns)?|string|uuid|binary|fixed\[.*|decimal\(.*|unknown"
+    r"|geometry.*|geography.*"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A live file of a manifest.
+
+    Attributes:
+        content: DATA, POSITION_DELETES or EQUALITY_DELETES.
+        path: as written; delete files name data files by it.
+        url: the same for a store.
+        format: in capitals, such as "PARQUET".
+        spec_id: of the partition spec of ``partition``, which holds values in the order of the spec's fields.
+        sequence_number: of the snapshot that added it.
+        num_rows: rows, deleted ones included; for delete files, the deletes in it.
+        referenced_path, content_offset, content_size: of a deletion vector.
+        file: pyiceberg's record, for statistics.
+    """
+
+    content: int
+    path: str
+    url: str
+    format: str
+    spec_id: int
+    partition: tuple[Any, ...]
+    sequence_number: int
+    num_rows: int
+    size: int
+    referenced_path: str | None
+    content_offset: int | None
+    content_size: int | None
+    file: IcebergFile
+
+    @property
+    def lower_bounds(self) -> Mapping[int, bytes]:
+        return self.file.lower_bounds or {}
+
+    @property
+    def upper_bounds(self) -> Mapping[int, bytes]:
+        return self.file.upper_bounds or {}
+
+    @property
+    def partition_key(self) -> Hashable:
+        """Equal for files of one partition; NaN equals itself."""
+        return (self.spec_id, *("nan" if value != value else value for value in self.partition))
+
+
+def decode_table_metadata(data: bytes, url: str) -> TableMetadata:
+    """The content of a ``.metadata.json`` file; gzipped if its name says so.
+
+    Raises:
+        UnsupportedFeatureError: a format version or column type that is not read.
+        CorruptFileError: it is no table metadata.
+    """
+    try:
+        with Compressor.get_compressor(url).stream_decompressor(io.BytesIO(data)) as stream:
+            text = stream.read()
+        document = json.loads(text)
+        version = document["format-version"]
+        types = list(_column_types(document.get("schemas") or [document["schema"]]))
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError) as error:
+        raise CorruptFileError(f"not the metadata of an Iceberg table: {error}", url=url) from error
+    if version not in range(1, _NEWEST_FORMAT + 1):
+        raise UnsupportedFeatureError(f"Iceberg format version {version} is not read", url=url)
+    for column, kind in types:
+        if _PRIMITIVE.fullmatch(kind) is None:
+            raise UnsupportedFeatureError(f"Iceberg type {kind} is not read", url=url, column=column)
+    try:
+        return FromByteStream.table_metadata(io.BytesIO(text))
+    except Exception as error:
+        raise CorruptFileError(f"pyiceberg cannot read the metadata: {error}", url=url) from error
+
+
+def _column_types(schemas: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Name and type of the primitive parts of each schema."""
+    parts = [("", part) for schema in schemas for part in schema["fields"]]
+    while parts:
+        prefix, part = parts.pop()
+        name, kind = prefix + part["name"], part["type"]
+        if isinstance(kind, str):
+            yield name, kind
+        elif kind["type"] == "struct":
+            parts += [(f"{name}.", child) for child in kind["fields"]]
+        elif kind["type"] == "list":
+            parts.append((f"{name}.", {"name": "element", "type": kind["element"]}))
+        elif kind["type"] == "map":
+            parts += [(f"{name}.", {"name": side, "type": kind[side]}) for side in ("key", "value")]
+        else:
+            yield name, str(kind["type"])
+
+
+def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
+    """The manifests of a snapshot that may hold live files.
+
+    Raises:
+        UnsupportedFeatureError: a manifest is encrypted.
+        CorruptFileError: it is no manifest list.
+    """
+    try:
+        manifests = list(read_manifest_list(_InMemory(url, data)))
+    except Exception as error:
+        raise CorruptFileError(f"pyiceberg cannot read the manifest list: {error}", url=url) from error
+    for manifest in manifests:
+        if manifest.key_metadata:
+            raise UnsupportedFeatureError(
+                "encrypted Iceberg manifests are not read", url=store_url(manifest.manifest_path)
+            )
+    return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
+
+
+def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[Entry, ...]:
+    """The live files of a manifest, in its order.
+
+    Raises:
+        UnsupportedFeatureError: a file is encrypted.
+        CorruptFileError: it is no manifest.
+    """
+    url = store_url(manifest.manifest_path)
+    try:
+        # the newest schema: fields that a file lacks are None
+        with AvroFile[ManifestEntry](
+            _InMemory(url, data), MANIFEST_ENTRY_SCHEMAS[_NEWEST_FORMAT], {-1: ManifestEntry, 2: IcebergFile}
+        ) as records:
+            return tuple(_entry(record, manifest, url) for record in records if record.status != _DELETED)
+    except (CorruptFileError, UnsupportedFeatureError):
+        raise
+    except Exception as error:
+        raise CorruptFileError(f"pyiceberg cannot read the manifest: {error}", url=url) from error
+
+
+def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> Entry:
+    file = record.data_file
+    sequence_number = record.sequence_number
+    if sequence_number is None:  # inherited from the manifest, if the file came with it
+        if record.status != _ADDED and manifest.sequence_number != 0:
+            raise CorruptFileError(f"{file.file_path} has no sequence number", url=url)
+        sequence_number = manifest.sequence_number
+    if file.key_metadata:
+        raise UnsupportedFeatureError("encrypted files of an Iceberg table are not read", url=store_url(file.file_path))
+    # pyiceberg's record has no names for what came with format version 3: positions of its schema
+    referenced_path, content_offset, content_size = file._data[17:20]
+    return Entry(
+        content=int(file.content),
+        path=file.file_path,
+        url=store_url(file.file_path),
+        format=str(file.file_format).upper(),
+        spec_id=manifest.partition_spec_id,
+        partition=tuple(file.partition[at] for at in range(len(file.partition))),
+        sequence_number=sequence_number,
+        num_rows=file.record_count,
+        size=file.file_size_in_bytes,
+        referenced_path=referenced_path,
+        content_offset=content_offset,
+        content_size=content_size,
+        file=file,
+    )
+
+
+def store_url(path: str) -> str:
+    """A location in Iceberg's metadata as a url for a store: other names of S3, and Hadoop's ``file:/path``."""
+    if path.startswith("s3n://"):
+        return "s3" + path[3:]
+    if path.startswith("file:") and not path.startswith("file://"):
+        return path.removeprefix("file:")
+    return path
+
+
+class _InMemory(InputFile):
+    """Bytes where pyiceberg wants a file."""
+
+    def __init__(self, location: str, data: bytes) -> None:
+        super().__init__(location)
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:
+        return io.BytesIO(self._data)

@@ -1,0 +1,101 @@
+"""Reads of files in memory in the terms of a dataset, and what pyarrow makes of the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+import asyncpq
+from asyncpq.datasets.columns import FileView, view_of
+from asyncpq.datasets.model import TableField
+from asyncpq.expressions import Expression
+from asyncpq.lookup import Keys
+from asyncpq.metrics import ReadMetrics
+from asyncpq.plan import Plan, describe
+from asyncpq.prepared import Question
+from tests.reads import ask
+
+
+class Viewed(NamedTuple):
+    """What a read of a file in a dataset's terms gave, and what it cost."""
+
+    table: pa.Table
+    metrics: ReadMetrics
+
+
+def view(
+    file: asyncpq.File,
+    schema: pa.Schema,
+    fields: tuple[TableField, ...] | None = None,
+    partition: Mapping[str, Any] | None = None,
+) -> FileView:
+    """How a file has a dataset's columns."""
+    return view_of(file._version, schema, fields, partition or {})
+
+
+async def read(file: asyncpq.File, question: Question) -> Viewed:
+    """All rows of a question."""
+    _, table = await file._collect("read", question)
+    return Viewed(table, file.metrics)
+
+
+async def count(file: asyncpq.File, question: Question) -> int:
+    """How many rows match."""
+    prepared, _ = await file._collect("count", question._replace(rows_only=True))
+    return prepared.read.rows_matched
+
+
+async def lookup(file: asyncpq.File, view: FileView, keys: Mapping[str, Any], with_keys: bool = False) -> pa.Table:
+    """Rows by key."""
+    wanted = Keys(keys)
+    question = Question(keys=wanted.columns(with_keys), where=wanted.where, prune=wanted.prune, view=view)
+    return wanted.finish((await read(file, question)).table, with_keys)
+
+
+async def plan(file: asyncpq.File, question: Question) -> Plan:
+    """What would be read."""
+    preparation = file._prepare("plan", question)
+    with preparation.operation:
+        prepared = await preparation.prepare(scan=True)
+    return describe(file._source, prepared, preparation.metrics, preparation.question, scan=True)
+
+
+def read_as(
+    data: bytes,
+    schema: pa.Schema,
+    *,
+    fields: tuple[TableField, ...] | None = None,
+    partition: Mapping[str, Any] | None = None,
+    columns: Sequence[str | int] | None = None,
+    where: Expression | None = None,
+    limit: int | None = None,
+    read_dictionary: Sequence[str] = (),
+    **options: Any,
+) -> pa.Table:
+    """The rows of a file in memory in a dataset's terms; the count is held to them."""
+
+    async def question(file: asyncpq.File) -> pa.Table:
+        asked = Question(
+            columns=columns,
+            where=where,
+            limit=limit,
+            read_dictionary=read_dictionary,
+            view=view(file, schema, fields, partition),
+        )
+        table = (await read(file, asked)).table
+        if limit is None:
+            assert await count(file, asked) == table.num_rows
+        return table.slice(0, limit)
+
+    return ask(data, question, **options)
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    """A table as a Parquet file."""
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    return bytes(sink.getvalue())
