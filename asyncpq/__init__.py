@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from asyncpq import blocking
 from asyncpq.caching.memory import MemoryCache
+from asyncpq.datasets.dataset import Dataset
+from asyncpq.datasets.dataset_plan import DatasetPlan
+from asyncpq.datasets.dataset_scan import DatasetScan
+from asyncpq.datasets.file_sets import SkippedFile
+from asyncpq.datasets.model import Catalog, ColumnBounds, DataFile, FileList, Snapshot, TableField, View
 from asyncpq.errors import (
     AccessDeniedError,
     AmbiguousColumnError,
@@ -33,7 +38,7 @@ from asyncpq.errors import (
     UnsupportedStoreError,
     UsageError,
 )
-from asyncpq.events import ReadEnded, RequestEnded
+from asyncpq.events import FileEnded, ReadEnded, RequestEnded
 from asyncpq.expressions import Expression, col
 from asyncpq.file import File
 from asyncpq.metrics import ReadMetrics, RequestRecord
@@ -53,8 +58,9 @@ from asyncpq.plan import Plan
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.scalars import now
 from asyncpq.scan import Scan
-from asyncpq.session import Session, open_file
+from asyncpq.session import Session, open_dataset, open_file
 from asyncpq.storage.base import Validator
+from asyncpq.tables.ducklake import DuckLakeTable
 
 __version__ = "0.1.0"
 
@@ -65,14 +71,23 @@ __all__ = [
     "AsyncpqError",
     "BucketNotFoundError",
     "CachePolicy",
+    "Catalog",
+    "ColumnBounds",
     "ColumnNotFoundError",
     "CorruptFileError",
     "CredentialsError",
+    "DataFile",
+    "Dataset",
+    "DatasetPlan",
+    "DatasetScan",
     "DeadlineExceededError",
     "DiskCacheOptions",
+    "DuckLakeTable",
     "Expression",
     "ExpressionError",
     "File",
+    "FileEnded",
+    "FileList",
     "FormatError",
     "InvalidOptionError",
     "InvalidResponseError",
@@ -81,6 +96,7 @@ __all__ = [
     "NotParquetError",
     "ObjectChangedError",
     "ObjectNotFoundError",
+    "PartitionError",
     "Plan",
     "PredicateTypeError",
     "QueryError",
@@ -92,24 +108,28 @@ __all__ = [
     "RequestRecord",
     "ResourceLimitError",
     "RetryOptions",
-    "PartitionError",
     "RowIndexError",
     "Scan",
     "SchemaMismatchError",
     "Session",
     "SharedCacheOptions",
+    "SkippedFile",
+    "Snapshot",
     "StoreError",
+    "TableField",
     "ThrottledError",
     "TransportError",
     "UnsupportedFeatureError",
     "UnsupportedStoreError",
     "UsageError",
     "Validator",
+    "View",
     "blocking",
     "col",
     "etag",
     "immutable",
     "now",
-    "ttl",
+    "open_dataset",
     "open_file",
+    "ttl",
 ]

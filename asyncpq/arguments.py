@@ -76,6 +76,16 @@ def access_plan(access: Any) -> AccessPlan | None:
     return access
 
 
+def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    """Check the argument ``name``.
+
+    Raises:
+        InvalidOptionError: it is none of those that are known.
+    """
+    if value not in known:
+        raise InvalidOptionError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
+
+
 def whole_number(name: str, value: Any, least: int) -> int | None:
     """The argument ``name``, if it was given.
 

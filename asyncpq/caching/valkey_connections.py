@@ -118,12 +118,16 @@ class ValkeyConnections:
         connect_timeout_s: for address, TCP, TLS and authentication.
         max_reply_bytes: a connection on which the server announces a longer reply is closed.
 
+    Attributes:
+        place: where the server is, without user and password.
+
     Raises:
         InvalidOptionError: the url cannot be used. Does not show it.
     """
 
     def __init__(self, url: str, *, max_connections: int, connect_timeout_s: float, max_reply_bytes: int) -> None:
         self._factory: Any = _factory(url, max_reply_bytes)
+        self.place = _place(self._factory.connection_kwargs)
         self._max_connections = max_connections
         self._connect_timeout_s = connect_timeout_s
         self._idle: list[AbstractConnection] = []
@@ -191,17 +195,19 @@ class ValkeyConnections:
                 await connection.connect()
         except BaseException as error:
             await self._discard(connection)
-            self._refuse_waiting(f"no connection: {type(error).__name__}")
+            self._refuse_waiting(f"no connection: {type(error).__name__}", error)
             if not isinstance(error, _FAILURES):
                 raise
         else:
             await self._give_back(connection)
 
-    def _refuse_waiting(self, reason: str) -> None:
+    def _refuse_waiting(self, reason: str, cause: BaseException | None = None) -> None:
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
-                waiter.set_exception(ConnectionError(reason))
+                refusal = ConnectionError(reason)
+                refusal.__cause__ = cause
+                waiter.set_exception(refusal)
 
     async def _give_back(self, connection: AbstractConnection) -> None:
         if self._closed:
@@ -249,10 +255,19 @@ def _parser(connection: AbstractConnection) -> _Parser:
     return cast("_Parser", connection._parser)
 
 
+def _place(arguments: dict[str, Any]) -> str:
+    if "path" in arguments:
+        return str(arguments["path"])
+    return f"{arguments.get('host', 'localhost')}:{arguments.get('port', 6379)}"
+
+
 def _factory(url: str, max_reply_bytes: int) -> Any:
     """valkey-py's pool, which here only makes connections."""
     try:
-        query = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+        parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        if parts.scheme != "unix" and "@" in parts.path:
+            raise ValueError("a / that is not encoded: what comes before it is no host")
         factory: Any = ConnectionPool.from_url(url)
     except (ValueError, ValkeyError):
         # its message may quote a part of the password

@@ -9,7 +9,17 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import TableField
 from asyncpq.decoding.arrow import read_schema
-from asyncpq.decoding.conform import Match, SourcePart, cast, child_leaves, children_of, is_list, lacking, mismatch
+from asyncpq.decoding.conform import (
+    Match,
+    SourcePart,
+    cast,
+    child_leaves,
+    children_of,
+    inside,
+    is_list,
+    lacking,
+    mismatch,
+)
 from asyncpq.decoding.file_view import FileView
 from asyncpq.decoding.splice import schema_file
 from asyncpq.decoding.types import field_types, file_schema
@@ -177,7 +187,8 @@ class _Matcher:
             try:
                 self._known[ordinal] = self._match(version, ordinal)
             except AsyncpqError as error:
-                raise error.locate(url=version.url, column=self._schema.field(ordinal).name) from error.__cause__
+                name = self._schema.field(ordinal).name
+                raise inside(error, name).locate(url=version.url) from error.__cause__
         return [self._known[ordinal] for ordinal in ordinals]
 
     def _match(self, version: FileVersion, ordinal: int) -> Match:
@@ -196,7 +207,7 @@ class _Matcher:
 
 
 def _several(name: str) -> AmbiguousColumnError:
-    return AmbiguousColumnError("several columns of the file have this name or field id", column=name)
+    return AmbiguousColumnError(f"several columns of the file are {name!r}, by name or field id")
 
 
 def _plain_type(version: FileVersion, ordinal: int) -> pa.DataType:
@@ -257,7 +268,7 @@ def _matched(
         try:
             children.append(_matched(part, child, inner, with_ids[at].type if with_ids else None, schema))
         except AsyncpqError as error:
-            raise error.locate(column=child.name) from error.__cause__
+            raise inside(error, child.name) from error.__cause__
     return Match(target, source, None, tuple(children))
 
 

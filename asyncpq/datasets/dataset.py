@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from asyncpq.arguments import column_names, dictionary_names, row_numbers, whole_number
 from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.dataset_scan import DatasetScan
-from asyncpq.datasets.files_read import DatasetState, FilesRead, SkippedFile
+from asyncpq.datasets.file_sets import SkippedFile
+from asyncpq.datasets.files_read import DatasetState, FilesRead
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.output import output_schema
@@ -303,9 +304,7 @@ class Dataset(Unpicklable):
     def _scan(self, name: OperationName, ask: Ask, batch_size: int, *, ordered: bool) -> DatasetScan:
         operation = self._resources.operation(name, self.url)
         read = FilesRead(self._state, ask, operation, scan=True, ordered=ordered)
-        return DatasetScan(
-            self._resources, read, operation, self._output(ask), batch_size=batch_size, limit=ask.limit
-        )
+        return DatasetScan(self._resources, read, operation, self._output(ask), batch_size=batch_size, limit=ask.limit)
 
     async def _collect(self, name: OperationName, ask: Ask) -> tuple[list[tuple[str, list[pa.Table]]], ReadMetrics]:
         """All rows of a small read, by the url of their file, in the order of the files."""

@@ -9,7 +9,8 @@ from typing import Self
 
 import pyarrow as pa
 
-from asyncpq.datasets.files_read import FilesRead, SkippedFile
+from asyncpq.datasets.file_sets import SkippedFile
+from asyncpq.datasets.files_read import FilesRead
 from asyncpq.errors import UsageError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics

@@ -6,8 +6,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from asyncpq.datasets.model import DataFile, Snapshot, View
+from asyncpq.errors import AsyncpqError
 from asyncpq.expressions import Expression
 from asyncpq.storage.base import RequestContext
+
+
+class SkippedFile(NamedTuple):
+    """A file that a read left out since ``on_bad_file`` is "skip", and why."""
+
+    url: str
+    error: AsyncpqError
 
 
 class FileSet(NamedTuple):
@@ -16,10 +24,12 @@ class FileSet(NamedTuple):
     Attributes:
         files: in the order of the dataset.
         listed_at: ``time.monotonic()`` when they were asked for, where that tells that they have these versions.
+        bad: files that are not among them, since their paths cannot be understood.
     """
 
     files: Sequence[DataFile]
     listed_at: float | None = None
+    bad: tuple[SkippedFile, ...] = ()
 
 
 class FileSource(Protocol):
@@ -42,8 +52,8 @@ class FileSource(Protocol):
 class GivenFiles:
     """Files that the caller named."""
 
-    view = View.LISTED
-    known = None
+    view: View = View.LISTED
+    known: FileSet | None = None
 
     def __init__(self, files: Sequence[DataFile]) -> None:
         self.description = f"{len(files)} file{'' if len(files) == 1 else 's'}, as given"
@@ -59,20 +69,21 @@ class ListedFiles:
     Args:
         target: what is listed, for messages.
         list_files: lists them. A listing that equals the one before is given as that very one.
+        known: a listing that was made before.
     """
 
-    view = View.LISTED
+    view: View = View.LISTED
 
-    def __init__(self, target: str, list_files: Callable[[RequestContext], Awaitable[FileSet]]) -> None:
+    def __init__(self, target: str, list_files: Callable[[RequestContext], Awaitable[FileSet]], known: FileSet) -> None:
         self.description = f"files of {target}, listed for each read"
-        self.known: FileSet | None = None
+        self.known: FileSet | None = known
         self._list = list_files
 
     async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
         found = await self._list(context)
         known = self.known
         if known is not None and known.files == found.files:
-            found = FileSet(known.files, found.listed_at)  # what was made for these files still serves
+            found = found._replace(files=known.files)  # what was made for these files still serves
         self.known = found
         return found
 
@@ -80,8 +91,8 @@ class ListedFiles:
 class TableFiles:
     """The files of one snapshot of a table."""
 
-    view = View.TABLE
-    known = None
+    view: View = View.TABLE
+    known: FileSet | None = None
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.description = snapshot.description

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,37 +11,21 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.datasets.file_sets import FileSet, FileSource
+from asyncpq.datasets.file_sets import FileSet, FileSource, SkippedFile
 from asyncpq.datasets.known_files import KnownFiles
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
-from asyncpq.errors import (
-    AccessDeniedError,
-    AsyncpqError,
-    FormatError,
-    ObjectChangedError,
-    ObjectNotFoundError,
-    SchemaMismatchError,
-    UsageError,
-)
+from asyncpq.datasets.opener import BAD_FILE, Opener
+from asyncpq.datasets.schemas import SchemaUnifier
+from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.events import Operation
 from asyncpq.pipeline import Job, Pipeline
 from asyncpq.plan import Plan
 from asyncpq.read import Read
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext
-from asyncpq.storage.urls import safe_url
 
 logger = logging.getLogger(__name__)
-
-_BAD_FILE = (FormatError, ObjectNotFoundError, AccessDeniedError, SchemaMismatchError)
-
-
-class SkippedFile(NamedTuple):
-    """A file that a read left out since ``on_bad_file`` is "skip", and why."""
-
-    url: str
-    error: AsyncpqError
 
 
 @dataclass(slots=True)
@@ -54,6 +36,7 @@ class DatasetState:
         url: of the dataset, safe to be shown.
         source: where its files come from.
         known: what was learnt of files that were opened.
+        unifier: holds further files to the schema of those before; None where they need not have it.
         skips: bad files are left out and reported; else they end the read.
     """
 
@@ -63,6 +46,7 @@ class DatasetState:
     columns: Columns
     skips: bool
     known: KnownFiles = field(default_factory=KnownFiles)
+    unifier: SchemaUnifier | None = None
 
 
 class FileRows(NamedTuple):
@@ -108,7 +92,6 @@ class FilesRead:
         self._pipeline: Pipeline | None = None
         self._rounds = 0
         self._collected: dict[int, list[pa.Table]] | None = None
-        self._plans: dict[int, Plan] | None = None
 
     async def start(self) -> None:
         """Find the files and begin to open them."""
@@ -130,8 +113,12 @@ class FilesRead:
         state, metrics, files = self._state, self._metrics, found.files
         self._used = found
         self._rounds = metrics.rounds if self._listing is None else 0
-        self._candidates = [(number, files[number]) for number in state.known.candidates(files, self._ask, state.columns)]
-        metrics.files_total = len(files)
+        self._candidates = [
+            (number, files[number]) for number in state.known.candidates(files, self._ask, state.columns)
+        ]
+        metrics.files_total = len(files) + len(found.bad)
+        metrics.files_skipped = len(found.bad)
+        self.skipped.extend(found.bad)
         metrics.files_ruled_out = len(files) - len(self._candidates)
 
     def _run(self) -> None:
@@ -141,95 +128,70 @@ class FilesRead:
 
     # -- files, opened ahead ----------------------------------------------------------------------
 
-    async def _jobs(self) -> AsyncGenerator[Job]:
-        limits = self._resources.options.limits
-        round_bytes = None if self._scan else limits.round_bytes
-        todo = iter([item for item in self._candidates if item[0] not in self._done])
-        window: deque[asyncio.Task[OpenedFile | None]] = deque()
-        ahead = limits.files_ahead if self._ask.limit is None else 1  # with a limit, the first ones may be enough
-        try:
-            while True:
-                for item in itertools.islice(todo, ahead - len(window)):
-                    window.append(asyncio.get_running_loop().create_task(self._open_file(*item)))
-                if not window:
-                    return
-                awaited = [window[0]] if self._ordered else window
-                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-                task = next(task for task in window if task.done())
-                window.remove(task)
-                ahead = min(ahead * 2, limits.files_ahead)
-                opened = task.result()
-                if opened is not None:
-                    self._reading[opened.prepared.read] = opened
-                    for job in opened.jobs(limits.unit_bytes, round_bytes):
-                        yield job
-        finally:
-            for task in window:
-                task.cancel()
-            if window:
-                await asyncio.wait(window)
-                for task in window:
-                    if not task.cancelled():
-                        task.exception()  # the read ends for another reason
-
-    async def _open_file(self, number: int, file: DataFile) -> OpenedFile | None:
-        """A file that has something to read; None for one that has nothing, or is skipped."""
-        part = self._operation.part(safe_url(file.url), self._rounds)
-        attempts = self._resources.options.limits.max_restarts if self._may_restart else 0
-        while True:
-            try:
-                opened = await self._prepared(number, file, part)
-            except ObjectChangedError:
-                if attempts == 0:
-                    self._metrics.add_part(part.metrics)
-                    raise
-                attempts -= 1
-                part.restarts()
-            except _BAD_FILE as error:
-                if not self._state.skips:
-                    self._metrics.add_part(part.metrics)
-                    raise
-                self._skip(number, part, error)
-                return None
-            except BaseException:
-                self._metrics.add_part(part.metrics)
-                raise
-            else:
-                return opened
+    def _opener(self) -> Opener:
+        state, used, limits = self._state, self._used, self._resources.options.limits
+        return Opener(
+            self._resources,
+            self._operation,
+            rounds=self._rounds,
+            neighbours=state.url,
+            listed_at=None if used is None else used.listed_at,
+            scan=self._scan,
+            ordered=self._ordered,
+            few=self._ask.limit is not None,
+            restarts=limits.max_restarts if self._may_restart else 0,
+            skip=self._skip if state.skips else None,
+        )
 
     @property
     def _may_restart(self) -> bool:
         """Whether another version of a file will do: not where rows are named, or a table names the file."""
         return self._ask.access is None and self._state.source.view is View.LISTED
 
-    async def _prepared(self, number: int, file: DataFile, part: Operation) -> OpenedFile | None:
-        used = self._used
-        opened = await OpenedFile.open(
-            self._resources,
-            number,
-            file,
-            part,
-            neighbours=self._state.url,
-            listed_at=None if used is None else used.listed_at,
-            scan=self._scan,
-        )
-        try:
-            await opened.prepare(self._ask, self._state.columns, scan=self._scan)
-            self._state.known.learn(opened, self._ask, self._state.columns)
-            if self._plans is not None:
-                self._plans[number] = opened.describe(scan=self._scan)
-            elif not opened.prepared.plan.row_groups:
-                await opened.finish()
-        except BaseException as error:
-            if isinstance(error, ObjectChangedError):
-                await opened.changed()
-            await opened.close()
-            raise
-        self._open[number] = opened
-        if opened.prepared.plan.row_groups and self._plans is None:
-            return opened
-        await self._end(opened)
-        return None
+    async def _jobs(self) -> AsyncGenerator[Job]:
+        limits = self._resources.options.limits
+        round_bytes = None if self._scan else limits.round_bytes
+        todo = [item for item in self._candidates if item[0] not in self._done]
+        async with aclosing(self._opener().files(todo, self._prepare)) as files:
+            async for opened, _ in files:
+                self._open[opened.number] = opened
+                if opened.prepared.plan.row_groups:
+                    self._reading[opened.prepared.read] = opened
+                    for job in opened.jobs(limits.unit_bytes, round_bytes):
+                        yield job
+                else:
+                    await self._end(opened)
+
+    async def _prepare(self, opened: OpenedFile) -> None:
+        """Plan what is read of a file; what its footer says of it is learnt."""
+        state = self._state
+        if state.unifier is not None:
+            state.unifier.add(opened.version.url, opened.schema)
+        await opened.prepare(self._ask, state.columns, scan=self._scan)
+        state.known.learn(opened, self._ask, state.columns)
+        if not opened.prepared.plan.row_groups:
+            await opened.finish()
+
+    async def plans(self) -> list[Plan]:
+        """What would be read of the files that are not ruled out, in their order; nothing is."""
+        async with self._resources.deadline(self._state.url):
+            context = RequestContext(self._metrics, purpose="list")
+            self._find(await self._state.source.files(self._ask.where, context))
+
+        async def describe(opened: OpenedFile) -> Plan:
+            await self._prepare(opened)
+            return opened.describe(scan=self._scan)
+
+        plans: list[Plan] = []
+        async with aclosing(self._opener().files(self._candidates, describe)) as files:
+            async for opened, plan in files:
+                plans.append(plan)
+                await self._end(opened)
+        return plans
+
+    def url(self, number: int) -> str:
+        """Of a file, as the dataset has it."""
+        return "" if self._used is None else self._used.files[number].url
 
     # -- rows -------------------------------------------------------------------------------------
 
@@ -289,21 +251,6 @@ class FilesRead:
             self.done_with_head()
         return sorted(self._collected.items())
 
-    async def plans(self) -> list[Plan]:
-        """What would be read of the files that are not ruled out, in their order; nothing is."""
-        self._plans = {}
-        async with self._resources.deadline(self._state.url):
-            context = RequestContext(self._metrics, purpose="list")
-            self._find(await self._state.source.files(self._ask.where, context))
-        async with aclosing(self._jobs()) as jobs:
-            async for _ in jobs:
-                pass
-        return [plan for _, plan in sorted(self._plans.items())]
-
-    def url(self, number: int) -> str:
-        """Of a file, as the dataset has it."""
-        return "" if self._used is None else self._used.files[number].url
-
     # -- beginning again --------------------------------------------------------------------------
 
     async def _listing_differs(self) -> bool:
@@ -334,7 +281,7 @@ class FilesRead:
             raise error
         if changed and self._may_restart and self._metrics.restarts < self._resources.options.limits.max_restarts:
             self._operation.restarts()
-        elif isinstance(error, _BAD_FILE) and self._state.skips:
+        elif isinstance(error, BAD_FILE) and self._state.skips:
             del self._open[opened.number]
             await opened.close()
             self._skip(opened.number, opened.operation, error)
@@ -353,12 +300,11 @@ class FilesRead:
     async def _end(self, opened: OpenedFile) -> None:
         """A file is done with."""
         self._done.add(opened.number)
-        del self._open[opened.number]
+        self._open.pop(opened.number, None)
         read = opened.prepared.read
-        self._reading.pop(read, None)
         self.rows_matched += read.rows_matched
         self._metrics.files_opened += 1
-        self._metrics.files_read += self._plans is None and bool(opened.prepared.plan.row_groups)
+        self._metrics.files_read += self._reading.pop(read, None) is not None
         await opened.close()
         self._operation.part_ended(opened.operation, None, self._num_done)
 

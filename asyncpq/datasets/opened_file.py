@@ -11,6 +11,7 @@ from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.datasets.reader import SessionReader
 from asyncpq.decoding.file_view import FileView
+from asyncpq.decoding.types import file_schema
 from asyncpq.errors import ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
@@ -130,6 +131,12 @@ class OpenedFile:
             await source.handle.close()
             raise
         return opened
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The file's own Arrow schema."""
+        version, extensions = self.version, self._source.resources.options.read.extension_types
+        return file_schema(version, version.metadata.schema.whole_fields, extensions)
 
     async def prepare(self, ask: Ask, columns: Columns, *, scan: bool) -> None:
         """Plan what ``ask`` takes of it, with the index requests that this takes."""

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
-from functools import partial
+from contextlib import aclosing
 
 import pyarrow as pa
 
 from asyncpq.datasets.dataset import Dataset
-from asyncpq.datasets.file_sets import FileSet, FileSource, GivenFiles, ListedFiles, TableFiles
+from asyncpq.datasets.file_sets import FileSet, GivenFiles, ListedFiles, SkippedFile, TableFiles
 from asyncpq.datasets.files_read import DatasetState
-from asyncpq.datasets.listing import Target, list_files
-from asyncpq.datasets.model import Catalog, DataFile, TableField
+from asyncpq.datasets.listing import Listing, Target, list_files
+from asyncpq.datasets.model import Catalog, DataFile
 from asyncpq.datasets.opened_file import Columns, OpenedFile
+from asyncpq.datasets.opener import Opener
 from asyncpq.datasets.partitioning import Partitioning
 from asyncpq.datasets.reader import SessionReader
-from asyncpq.datasets.schemas import SchemaUnifier
-from asyncpq.decoding.types import file_schema
-from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
+from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier
+from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext
+from asyncpq.storage.urls import safe_url
 
 
 async def open_table(resources: Resources, catalog: Catalog, url: str, operation: Operation, *, skips: bool) -> Dataset:
@@ -32,11 +32,119 @@ async def open_table(resources: Resources, catalog: Catalog, url: str, operation
         UnsupportedFeatureError: the table has a feature that is not read.
     """
     snapshot = await catalog.snapshot(SessionReader(resources, operation))
-    fields = snapshot.fields
-    source = TableFiles(snapshot)
+    source, fields = TableFiles(snapshot), snapshot.fields
+    state = DatasetState(resources, url, source, Columns(pa.schema([]), fields, object()), skips)
     if fields is not None:
         schema = pa.schema([pa.field(field.name, field.type, field.nullable) for field in fields])
     else:
-        context = RequestContext(operation.metrics, purpose="list")
-        schema = await _schema(resources, await source.files(None, context), url, operation, pa.schema([]), "strict")
-    return Dataset(DatasetState(resources, url, source, Columns(schema, fields, object()), skips))
+        files = (await source.files(None, _listing_context(operation))).files
+        schema = await _schema_of(state, files, operation, "strict", pa.schema([]))
+    state.columns = Columns(schema, fields, object())
+    return Dataset(state)
+
+
+async def open_files(
+    resources: Resources,
+    target: Target,
+    operation: Operation,
+    *,
+    schema: pa.Schema | None,
+    policy: SchemaPolicy,
+    partitioning: Partitioning | None,
+    skips: bool,
+    plain: bool,
+) -> Dataset:
+    """The files of a prefix, of a pattern, or of a list.
+
+    Args:
+        schema: the dataset's columns; None to take them from the files.
+        policy: how the columns of different files may differ.
+        skips: bad files are left out.
+        plain: what looks like a table is read as the files that it is made of.
+
+    Raises:
+        InvalidOptionError: it is a table.
+        ObjectNotFoundError: there are no files.
+        SchemaMismatchError: the files' columns cannot be one dataset's.
+    """
+    store, _ = resources.store(target.url)
+    shown, asked = safe_url(target.url), time.monotonic()
+    listing = await list_files(store, target, _listing_context(operation), partitioning=partitioning)
+    if listing.table_format is not None and not plain:
+        raise InvalidOptionError(
+            f"this is a {listing.table_format} table: some of its files may hold rows that are deleted or replaced",
+            url=shown,
+            hint='Open it as that table (docs/datasets.md), or pass format="parquet" to read every file that is there.',
+        )
+    if partitioning is not None:  # what further files have must be of the same types
+        types = dict(zip(listing.partitions.names, listing.partitions.types, strict=True))
+        partitioning = Partitioning(partitioning.names, {**partitioning.types, **types})
+
+    async def list_again(context: RequestContext) -> FileSet:
+        began = time.monotonic()
+        found = await list_files(store, target, context, partitioning=partitioning, allow_empty=True)
+        return _file_set(found, began, skips=skips)
+
+    first = _file_set(listing, asked, skips=skips)
+    source = GivenFiles(first.files) if target.urls is not None else ListedFiles(shown, list_again, first)
+    state = DatasetState(resources, shown, source, Columns(pa.schema([]), None, object()), skips)
+    if schema is None:
+        schema = await _schema_of(state, first.files, operation, policy, listing.partitions)
+    state.columns = Columns(schema, None, object())
+    return Dataset(state)
+
+
+def _listing_context(operation: Operation) -> RequestContext:
+    return RequestContext(operation.metrics, purpose="list")
+
+
+def _file_set(listing: Listing, asked: float | None, *, skips: bool) -> FileSet:
+    """What was listed.
+
+    Raises:
+        PartitionError: a path has a value that is none, and such files are not skipped.
+    """
+    if listing.errors and not skips:
+        raise listing.errors[0]
+    bad = tuple(SkippedFile(error.url or "", error) for error in listing.errors)
+    return FileSet(listing.files, asked, bad)
+
+
+async def _schema_of(
+    state: DatasetState, files: Sequence[DataFile], operation: Operation, policy: SchemaPolicy, partitions: pa.Schema
+) -> pa.Schema:
+    """The columns of the files together: with "strict" those of the first, to which all others are held when they are
+    opened; else of all.
+
+    Raises:
+        ObjectNotFoundError: there is no file.
+        SchemaMismatchError: two files do not go together.
+    """
+    unifier = SchemaUnifier(policy, partitions)
+
+    def skip(number: int, part: Operation, error: AsyncpqError) -> None:
+        operation.part_ended(part, error, number + 1)
+
+    async def schema_of(opened: OpenedFile) -> pa.Schema:
+        return opened.schema
+
+    opener = Opener(
+        state.resources,
+        operation,
+        rounds=operation.metrics.rounds,
+        neighbours=state.url,
+        few=policy == "strict",
+        restarts=state.resources.options.limits.max_restarts,
+        skip=skip if state.skips else None,
+    )
+    async with aclosing(opener.files(enumerate(files), schema_of)) as opened_files:
+        async for opened, schema in opened_files:
+            await opened.close()
+            operation.part_ended(opened.operation, None, opened.number + 1)
+            unifier.add(opened.version.url, schema)
+            if policy == "strict":
+                state.unifier = unifier
+                return unifier.schema
+    if unifier.is_empty:
+        raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
+    return unifier.schema

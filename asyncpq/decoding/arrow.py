@@ -54,6 +54,13 @@ def typed_error(error: Exception, what: str) -> AsyncpqError:
     return CorruptFileError(f"{what}: {error}")
 
 
+def parquet_bytes(table: pa.Table) -> bytes:
+    """``table`` as a Parquet file in memory, for rows that come from elsewhere and are few."""
+    content = io.BytesIO()
+    pq.write_table(table, content, compression="none")
+    return content.getvalue()
+
+
 def read_column(file: bytes, *, verify_crc: bool) -> pa.ChunkedArray:
     """Decode a Parquet file in memory that has one leaf, as :func:`read_leaves` does."""
     return read_leaves(file, [(0,)], verify_crc=verify_crc)[0]

@@ -126,6 +126,12 @@ def mismatch(source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
     )
 
 
+def inside(error: AsyncpqError, name: str) -> AsyncpqError:
+    """``error``, which concerns a part of the column or part ``name``; its column becomes the dotted path."""
+    error.column = name if error.column is None else f"{name}.{error.column}"
+    return error
+
+
 def conformer(match: Match, kind: pa.DataType, leaves: frozenset[int]) -> Conform | None:
     """What brings arrays of a file's column to the dataset's type; None where they have it already.
 
@@ -179,7 +185,7 @@ def _nested(match: Match, source: SourcePart, kind: pa.DataType, leaves: frozens
             try:
                 conform = conformer(child, inner[at].type, leaves)
             except AsyncpqError as error:
-                raise error.locate(column=child.field.name) from error.__cause__
+                raise inside(error, child.field.name) from error.__cause__
         parts.append((at, conform, child))
     same = [at for at, _, _ in parts] == list(range(len(inner))) and not any(conform for _, conform, _ in parts)
     if same and kind.equals(target):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.conform import Conform, Match, conformer, constant_array, is_list, with_children
+from asyncpq.decoding.conform import Conform, Match, conformer, constant_array, inside, is_list, with_children
 from asyncpq.decoding.types import dictionary_type, projected_field
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, ColumnNotFoundError, UnsupportedFeatureError
 from asyncpq.fetching.version import FileVersion
@@ -211,7 +211,7 @@ def _column(version: FileVersion, match: Match, extensions: frozenset[str], *, a
     try:
         conform = conformer(match, kind, frozenset(leaves))
     except AsyncpqError as error:
-        raise error.locate(url=version.url, column=field.name) from error.__cause__
+        raise inside(error, field.name).locate(url=version.url) from error.__cause__
     return ColumnView(field, projection, None, conform)
 
 

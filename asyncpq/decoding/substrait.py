@@ -8,6 +8,7 @@ to their columns' types. What has no Substrait form, or no asyncpq form, is an e
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from typing import Final, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.exact_casts import is_exact_cast, with_unsafe_casts
+from asyncpq.decoding.typed_literals import exact_scalar, storage_type
 from asyncpq.errors import ColumnNotFoundError, ExpressionError
 from asyncpq.expressions import (
     And,
@@ -42,7 +45,29 @@ _OPS: Final[dict[str, CompareOp]] = {
     "gte": ">=",
 }
 _MIRRORED: Final[dict[CompareOp, CompareOp]] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_UNSIGNED: Final = ("u8", "u16", "u32", "u64")
+_USER_TYPES: Final = {
+    "u8": pa.uint8(),
+    "u16": pa.uint16(),
+    "u32": pa.uint32(),
+    "u64": pa.uint64(),
+    "large_string": pa.large_string(),
+    "large_binary": pa.large_binary(),
+}
+# Type (substrait/type.proto), by field number.
+_TYPES: Final = {
+    2: pa.int8(),
+    3: pa.int16(),
+    5: pa.int32(),
+    7: pa.int64(),
+    10: pa.float32(),
+    11: pa.float64(),
+    12: pa.string(),
+    13: pa.binary(),
+    14: pa.timestamp("us"),
+    17: pa.time64("us"),
+    29: pa.timestamp("us", "UTC"),
+}
+_PRECISIONS: Final = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 _MAX_DEPTH: Final = 200
 _SHOWN: Final = 200  # characters of the expression in messages
@@ -58,7 +83,8 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
 
     Args:
         expression: comparisons with literals and between columns, ``&``, ``|``, ``~``, ``is_null()``,
-            ``is_valid()``, ``isin()``, ``pc.starts_with``, ``pc.is_nan``; fields by name, path or position.
+            ``is_valid()``, ``isin()``, ``pc.starts_with``, ``pc.is_nan``; fields by name, path or position, also
+            cast to a type that holds all of their values in the same order.
         schema: of the columns it is asked of.
 
     Raises:
@@ -69,6 +95,8 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
     short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     if "null_matching_behavior=" in text.replace("null_matching_behavior=MATCH", ""):
         raise ExpressionError(f"{short}: isin with another treatment of nulls than the default", hint=_HINT)
+    if "cast(" in text:
+        expression = with_unsafe_casts(expression)
     try:
         data = bytes(expression.to_substrait(_plain(schema)))
     except (pa.ArrowException, ImportError) as error:
@@ -265,7 +293,7 @@ class _Reader:
 
     def _compare(self, op: CompareOp, args: list[Message]) -> Expression:
         left, right = args
-        if 1 in left and 2 in right:
+        if 1 in left and 1 not in right:
             left, right, op = right, left, _MIRRORED[op]
         column = self._column_of(left)
         if 1 in right:
@@ -283,14 +311,45 @@ class _Reader:
 
     def _in(self, node: Message) -> Expression:
         values = tuple(self._literal(_message(option, 1)) for option in _messages(node, 2))
-        return In(self._column_of(_message(node, 1)), values)
+        tested = _message(node, 1)
+        column = self._column_of(tested)
+        if 11 in tested:  # a value that the column cannot hold is in it nowhere, once cast
+            type_ = storage_type(self._column(_message(_message(_message(tested, 11), 2), 2))[1])
+            values = tuple(value for value in values if value is None or _holds(type_, value))
+        return In(column, values)
 
     # -- columns and literals ---------------------------------------------------------------------
 
     def _column_of(self, node: Message) -> str:
+        if 11 in node:
+            return self._cast(_message(node, 11))
         if 2 not in node:
-            self._refuse("anything but a column in this place (a cast, a calculation, a value)")
+            self._refuse("anything but a column in this place (a calculation, a value)")
         return self._column(_message(node, 2))[0]
+
+    def _cast(self, cast: Message) -> str:
+        """The column that is cast, if comparing it comes to the same."""
+        argument = _message(cast, 2)
+        if 2 not in argument:
+            self._refuse("a cast of anything but a column")
+        name, type_ = self._column(_message(argument, 2))
+        target = self._type(_message(cast, 1))
+        if target is None or not is_exact_cast(type_, target):
+            self._refuse(f"a cast of {type_} that may change its values, or their order")
+        return name
+
+    def _type(self, type_: Message) -> pa.DataType | None:
+        """The Arrow type that a Type stands for (substrait/type.proto); None for those that nothing is cast to."""
+        kind = min(type_, default=0)
+        fields = _message(type_, kind)
+        if kind == 24:
+            return pa.decimal256(_integer(fields, 2), _integer(fields, 1))
+        if kind in (33, 34):
+            unit = _PRECISIONS.get(_integer(fields, 1))
+            return None if unit is None else pa.timestamp(unit, None if kind == 33 else "UTC")
+        if kind == 30:
+            return _USER_TYPES.get(self._types.get(_integer(fields, 1), ""))
+        return _TYPES.get(kind)
 
     def _column(self, reference: Message) -> tuple[str, pa.DataType]:
         """The dotted name and the type that a FieldReference, a path of ordinals from the root, leads to."""
@@ -315,16 +374,25 @@ class _Reader:
             if number in literal:
                 return read(literal)
         if 33 in literal:
-            return self._unsigned(_message(literal, 33))
+            return self._user_defined(_message(literal, 33))
         self._refuse(f"a literal of Substrait kind {min(literal, default=0)}")
 
-    def _unsigned(self, literal: Message) -> int:
-        """Arrow's unsigned integers are user-defined types to Substrait, in google.protobuf wrappers."""
-        if self._types.get(_integer(literal, 1)) not in _UNSIGNED:
+    def _user_defined(self, literal: Message) -> Scalar:
+        """Some Arrow types are user-defined to Substrait, their values in google.protobuf wrappers."""
+        type_ = _USER_TYPES.get(self._types.get(_integer(literal, 1), ""))
+        if type_ is None:
             self._refuse("a literal of a type that Substrait lacks")
-        wrapper = _fields(_bytes(_message(literal, 2), 2))
-        value = wrapper.get(1, [0])[0]
-        return value if isinstance(value, int) else self._refuse("an unsigned literal")
+        value = _fields(_bytes(_message(literal, 2), 2)).get(1, [0 if pa.types.is_integer(type_) else b""])[0]
+        if isinstance(value, bytes) is pa.types.is_integer(type_):
+            self._refuse("a literal of another type than it says")
+        return value.decode() if isinstance(value, bytes) and type_ == pa.large_string() else value
+
+
+def _holds(type_: pa.DataType, value: Scalar) -> bool:
+    negative_zero = type(value) is float and value == 0 and math.copysign(1, value) < 0
+    if negative_zero and pa.types.is_integer(type_):
+        return False  # to isin it is another value than zero
+    return exact_scalar(value, type_) is not None
 
 
 def _moment(literal: Message, number: int, zone: dt.tzinfo | None) -> dt.datetime:

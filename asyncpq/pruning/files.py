@@ -56,11 +56,8 @@ def file_zones(
     highs: list[Any] = []
     nulls: list[bool] = []
     for low, high, is_null in zip(mins, maxs, all_null, strict=True):
-        low_key, high_key = _bound(low, convert), _bound(high, convert)
-        if low_key is None and high_key is not None:
-            low_key = least
-        elif high_key is None and low_key is not None:
-            high_key = greatest
+        low_key = least if low is None and high is not None else _bound(low, convert)
+        high_key = greatest if high is None and low is not None else _bound(high, convert)
         # What contradicts itself proves nothing.
         nulls.append(is_null and low is None and high is None)
         known = low_key is not None and high_key is not None and low_key <= high_key and not is_null

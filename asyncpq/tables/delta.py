@@ -139,7 +139,7 @@ def _snapshot(state: TableState, root: TableRoot, version: int) -> FileList:
     try:
         configuration = dict(metadata.get("configuration") or {})
         provider = (metadata.get("format") or {}).get("provider", "parquet")
-        text, partition_columns = metadata["schemaString"], tuple(metadata.get("partitionColumns") or ())
+        text, partition_columns = metadata["schemaString"], tuple(map(str, metadata.get("partitionColumns") or ()))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptFileError(f"Delta metadata: {type(error).__name__}: {error}", url=shown) from error
     if provider != "parquet":

@@ -169,8 +169,9 @@ class DuckLakeSnapshot:
                 self._refuse("encrypted files")
             if str(row["file_format"]).lower() != "parquet":
                 self._refuse(f"files of format {row['file_format']}")
-        for mapping, kind in state.mappings.items():
-            if kind != "map_by_name":
+        for mapping, names in state.names_by_mapping.items():
+            kind = state.mappings.get(mapping)
+            if kind != "map_by_name" or not names:
                 self._refuse(f"files with column mapping {mapping} of type {kind}")
         for row in state.delete_files:
             if row.get("encryption_key") is not None:

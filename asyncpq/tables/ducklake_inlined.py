@@ -5,14 +5,13 @@ What a value looks like depends on the database: SQLite has text where PostgreSQ
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from asyncpq.datasets.model import DataFile, TableField
+from asyncpq.decoding.arrow import parquet_bytes
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.scalars import Timestamp
 from asyncpq.tables.ducklake_catalog import InlinedRows, Row, TableState
@@ -39,13 +38,11 @@ def inlined_file(inlined: InlinedRows, state: TableState, fields: Sequence[Table
         names.append(field.name)
     if not arrays:  # rows of nothing but columns that were added since
         arrays, names = [pa.nulls(len(inlined.rows), pa.int32())], [_unused_name(fields)]
-    content = io.BytesIO()
-    pq.write_table(pa.table(arrays, names=names), content, compression="none")
     return DataFile(
         url=f"ducklake://{table}/{inlined.name}/{state.snapshot_id}",
         num_rows=len(inlined.rows),
         immutable=True,
-        content=content.getvalue(),
+        content=parquet_bytes(pa.table(arrays, names=names)),
     )
 
 

@@ -56,6 +56,8 @@ _TIMESTAMP = re.compile(
     r"(\d{4}-\d{2}-\d{2})(?: (\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?)?([+-]\d{2}(?::\d{2}(?::\d{2})?)?)?", re.ASCII
 )
 _TIME = re.compile(r"\d{2}:\d{2}:\d{2}(\.\d{1,6})?", re.ASCII)
+_BLOB = re.compile(r"([^\\]|\\x[0-9A-Fa-f]{2})*", re.DOTALL)
+_ESCAPE = re.compile(rb"\\x(..)", re.DOTALL)
 _FLOAT_WORDS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -175,6 +177,13 @@ def _decimal(text: str) -> Decimal:
     return Decimal(text)
 
 
+def _blob(text: str) -> bytes:
+    r"""Bytes that are not printable ASCII are written as ``\xAA``."""
+    if not text.isascii() or _BLOB.fullmatch(text) is None:
+        raise ValueError(f"not a blob: {text!r}")
+    return _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
+
+
 def _date(text: str) -> dt.date:
     return dt.date.fromisoformat(text)
 
@@ -242,8 +251,9 @@ _PARSERS: dict[str, Callable[[str], Scalar]] = {
     "timestamp_ns": _nanoseconds,
     "timestamptz": _instant,
     "uuid": uuid.UUID,
+    "blob": _blob,
 }
-_BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal"} | {"varchar"}
+_BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal", "blob"} | {"varchar"}
 
 
 def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from cachetools import LRUCache
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -26,6 +26,7 @@ from asyncpq.datasets.model import DataFile, Reader, TableField
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, UsageError
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.urls import safe_url
+from asyncpq.tables.bounded import call_each
 from asyncpq.tables.iceberg_deletes import DeleteIndex
 from asyncpq.tables.iceberg_fields import table_fields
 from asyncpq.tables.iceberg_filter import PartitionFilter
@@ -39,10 +40,8 @@ from asyncpq.tables.iceberg_manifests import (
 )
 from asyncpq.tables.iceberg_values import as_literal, column_bounds, struct_leaves
 
-_MANIFESTS_AT_ONCE = 16
+_AT_ONCE = 16  # manifests
 _KEPT_ENTRIES = 50_000  # live files of manifests that were read, kept for the next read
-
-_T = TypeVar("_T")
 
 
 class IcebergCatalog:
@@ -188,7 +187,7 @@ class IcebergSnapshot:
         leaves = struct_leaves(self.schema)
         partitions = PartitionFilter(where, self.schema, leaves)
         kept = [manifest for manifest in manifests if partitions.keeps_manifest(manifest, self._spec_of(manifest))]
-        entries = await _all(self._read, kept)
+        entries = await call_each(self._read, kept, at_once=_AT_ONCE)
         asked = {name: leaves[name] for name in (() if where is None else columns(where)) if name in leaves}
         return await asyncio.to_thread(self._data_files, kept, entries, partitions, asked)
 
@@ -276,22 +275,3 @@ class IcebergSnapshot:
             deletes=deletes.of(entry),
             immutable=True,
         )
-
-
-async def _all(call: Callable[[ManifestFile], Awaitable[_T]], arguments: Iterable[ManifestFile]) -> list[_T]:
-    """The results, in order; a few calls at a time. The first error ends the others."""
-    free = asyncio.Semaphore(_MANIFESTS_AT_ONCE)
-
-    async def bounded(argument: ManifestFile) -> _T:
-        async with free:
-            return await call(argument)
-
-    tasks = [asyncio.ensure_future(bounded(argument)) for argument in arguments]
-    if not tasks:
-        return []
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)

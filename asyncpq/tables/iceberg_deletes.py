@@ -5,22 +5,24 @@ Table spec, "Scan planning" and "Delete formats"; Puffin spec, "deletion-vector-
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.datasets.model import Deletes, Reader
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, QueryError, UnsupportedFeatureError
 from asyncpq.expressions import col
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.tables.bounded import call_each
 from asyncpq.tables.iceberg_manifests import EQUALITY_DELETES, Entry
 from asyncpq.tables.roaring import decode_roaring
 
+_AT_ONCE = 8  # delete files of one data file
 _VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
 _FILE_PATH_ID = 2147483546  # of the column file_path of every position delete file
 
@@ -47,20 +49,23 @@ class PositionDeletes:
         Raises:
             CorruptFileError: a position is null or outside of the file.
         """
-        tables = await asyncio.gather(*(self._positions(reader, url) for url in self.urls))
-        positions = pa.concat_tables(tables).column(0)
-        if positions.null_count:
-            raise CorruptFileError(f"a position of a deleted row of {self.data_path} is null", url=self.urls[0])
-        rows = RowRanges.from_rows(pc.unique(positions).sort().to_pylist())
+        found = await call_each(partial(self._positions, reader), self.urls, at_once=_AT_ONCE)
+        rows = RowRanges.from_rows(pc.unique(pa.chunked_array(found)).sort().to_pylist())
         if rows.stop > num_rows:
             raise CorruptFileError(
                 f"row {rows.stop - 1} of {self.data_path} is deleted, which has {num_rows} rows", url=self.urls[0]
             )
         return rows
 
-    async def _positions(self, reader: Reader, url: str) -> pa.Table:
-        table = await reader.read_table(url, ["pos"], col("file_path") == self.data_path)
-        return table.cast(pa.schema([("pos", pa.int64())]))
+    async def _positions(self, reader: Reader, url: str) -> pa.Array:
+        try:
+            table = await reader.read_table(url, ["pos"], col("file_path") == self.data_path)
+        except QueryError as error:
+            raise CorruptFileError("not a position delete file: no file_path of text, or no pos", url=url) from error
+        positions = table.column("pos").combine_chunks()
+        if positions.type != pa.int64() or positions.null_count:
+            raise CorruptFileError("a position of a deleted row is null or not a long", url=url, column="pos")
+        return positions
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from asyncpq.testing.stores import (
     WrappedStore,
     wrap_store,
 )
+from asyncpq.testing.tier_storages import FolderStorage, ServerStorage
 from asyncpq.testing.traces import Access, HitRate, RecordingCache, Replay, read_trace, replay, write_trace
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "CATALOGUE",
     "Fault",
     "FaultStore",
+    "FolderStorage",
     "HitRate",
     "LatencyStore",
     "LoggedRequest",
@@ -35,6 +37,7 @@ __all__ = [
     "STORE_CHECKS",
     "Scene",
     "ServedObject",
+    "ServerStorage",
     "StoreCall",
     "StoreFault",
     "StoreStorage",

@@ -23,6 +23,7 @@ from typing import Protocol
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
 from asyncpq.caching.tiers import CacheTier
 from asyncpq.storage.base import Validator
+from asyncpq.testing.checks import equal
 
 _POINTER_KEY = PointerKey("namespace", "s3|endpoint|bucket|key")
 #: How much older a pointer may come back: a tier may round ages, up, and takes time.
@@ -47,20 +48,22 @@ async def check_round_trip(storage: TierStorage) -> None:
     entries = {key: bytes([place]) * (place + 1) for place, key in enumerate(_keys(20))}
     async with _opened(storage) as tier:
         await tier.put_many(entries)
-        assert await tier.get_many(list(entries)) == list(entries.values())
+        equal(await tier.get_many(list(entries)), list(entries.values()), "what this tier put")
         async with _opened(storage) as other:
-            assert await other.get_many(list(entries)) == list(entries.values())
+            equal(
+                await other.get_many(list(entries)), list(entries.values()), "what another tier on the same storage put"
+            )
     async with _opened(storage) as later:
-        assert await later.get_many(list(entries)) == list(entries.values())
+        equal(await later.get_many(list(entries)), list(entries.values()), "what a tier that was closed put")
 
 
 async def check_misses(storage: TierStorage) -> None:
     """What was not put is None, and nothing is asked of nothing."""
     async with _opened(storage) as tier:
-        assert await tier.get_many(_keys(3)) == [None, None, None]
-        assert await tier.get_many([]) == []
+        equal(await tier.get_many(_keys(3)), [None, None, None], "keys that nobody put")
+        equal(await tier.get_many([]), [], "no keys")
         await tier.put_many({})
-        assert await tier.get_pointer(_POINTER_KEY) is None
+        assert await tier.get_pointer(_POINTER_KEY) is None, "a pointer that nobody put"
 
 
 async def check_order(storage: TierStorage) -> None:
@@ -71,7 +74,7 @@ async def check_order(storage: TierStorage) -> None:
     random.Random(4).shuffle(asked)
     async with _opened(storage) as tier:
         await tier.put_many(present)
-        assert await tier.get_many(asked) == [present.get(key) for key in asked]
+        equal(await tier.get_many(asked), [present.get(key) for key in asked], "values in the order of the keys")
 
 
 async def check_sizes(storage: TierStorage) -> None:
@@ -80,7 +83,7 @@ async def check_sizes(storage: TierStorage) -> None:
     entries = dict(zip(_keys(len(values)), values, strict=True))
     async with _opened(storage) as tier:
         await tier.put_many(entries)
-        assert await tier.get_many(list(entries)) == values
+        equal(await tier.get_many(list(entries)), values, "values of all sizes")
 
 
 async def check_keys(storage: TierStorage) -> None:
@@ -99,9 +102,9 @@ async def check_keys(storage: TierStorage) -> None:
     entries = {key: str(place).encode() for place, key in enumerate(keys)}
     async with _opened(storage) as tier:
         for key in keys:
-            assert await tier.get_many([key]) == [None]
+            equal(await tier.get_many([key]), [None], "a key that differs in one thing from those that were put")
             await tier.put_many({key: entries[key]})
-        assert await tier.get_many(keys) == list(entries.values())
+        equal(await tier.get_many(keys), list(entries.values()), "keys that differ in one thing")
 
 
 async def check_put_again(storage: TierStorage) -> None:
@@ -110,7 +113,7 @@ async def check_put_again(storage: TierStorage) -> None:
     async with _opened(storage) as tier:
         for value in (b"first", b"", b"the third, which is longer", b"4"):
             await tier.put_many({key: value})
-            assert await tier.get_many([key]) == [value]
+            equal(await tier.get_many([key]), [value], "the value that was put last")
 
 
 async def check_pointers(storage: TierStorage) -> None:
@@ -131,10 +134,10 @@ async def check_pointers(storage: TierStorage) -> None:
             for reader in (tier, other):
                 found = await reader.get_pointer(key)
                 assert found is not None, pointer
-                assert found.validator == pointer.validator
+                equal(found.validator, pointer.validator, "the pointer's validator")
                 # 1 ms: two clocks are read, one after the other
                 assert found.validated_at <= pointer.validated_at + 0.001, "younger than it is"
-                assert found.validated_at >= pointer.validated_at - _OLDER_S
+                assert found.validated_at >= pointer.validated_at - _OLDER_S, "older than it can be"
         first = await other.get_pointer(PointerKey("namespace 1", _POINTER_KEY.identity))
         assert first is None, "another identity"
 
@@ -146,9 +149,9 @@ async def check_newer_pointer(storage: TierStorage) -> None:
         await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"old"'), now - 50))
         await other.put_pointer(_POINTER_KEY, Pointer(Validator(2, '"new"'), now))
         found = await tier.get_pointer(_POINTER_KEY)
-        assert found is not None
-        assert found.validator == Validator(2, '"new"')
-        assert found.validated_at >= now - _OLDER_S
+        assert found is not None, "the later pointer is not there"
+        equal(found.validator, Validator(2, '"new"'), "the validator that was validated later")
+        assert found.validated_at >= now - _OLDER_S, "older than it can be"
 
 
 async def check_older_pointer(storage: TierStorage) -> None:
@@ -160,9 +163,9 @@ async def check_older_pointer(storage: TierStorage) -> None:
             for validated_at in (now - 50, -math.inf):
                 await writer.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"old"'), validated_at))
                 found = await tier.get_pointer(_POINTER_KEY)
-                assert found is not None
-                assert found.validator == Validator(2, '"new"')
-                assert found.validated_at >= now - _OLDER_S
+                assert found is not None, "the later pointer is not there"
+                equal(found.validator, Validator(2, '"new"'), "the validator that was validated later")
+                assert found.validated_at >= now - _OLDER_S, "older than it can be"
 
 
 async def check_drop_pointer(storage: TierStorage) -> None:
@@ -173,12 +176,12 @@ async def check_drop_pointer(storage: TierStorage) -> None:
         await tier.put_many({key: b"content"})
         await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1, '"a"'), time.monotonic()))
         await other.drop_pointer(_POINTER_KEY)
-        assert await tier.get_pointer(_POINTER_KEY) is None
-        assert await tier.get_many([key]) == [b"content"]
+        assert await tier.get_pointer(_POINTER_KEY) is None, "a pointer that another tier dropped"
+        equal(await tier.get_many([key]), [b"content"], "contents, once a pointer was dropped")
         await tier.put_pointer(_POINTER_KEY, Pointer(Validator(2, '"b"'), time.monotonic() - 1))
         found = await other.get_pointer(_POINTER_KEY)
-        assert found is not None
-        assert found.validator.etag == '"b"'
+        assert found is not None, "a pointer that was put once one was dropped is not there"
+        equal(found.validator.etag, '"b"', "the pointer that was put last")
 
 
 async def check_concurrent_use(storage: TierStorage) -> None:
@@ -191,12 +194,12 @@ async def check_concurrent_use(storage: TierStorage) -> None:
         async def use(tier: CacheTier, mine: Sequence[ContentKey]) -> None:
             await tier.put_many({key: values[key] for key in mine[:5]})
             for key, value in zip(mine, await tier.get_many(mine), strict=True):
-                assert value in (None, values[key])
+                assert value in (None, values[key]), "another key's value"
 
         await asyncio.gather(*(use(choose.choice((tier, other)), choose.sample(keys, 15)) for _ in range(40)))
         for start in range(0, len(keys), 20):
             await tier.put_many({key: values[key] for key in keys[start : start + 20]})
-        assert await other.get_many(keys) == [values[key] for key in keys]
+        equal(await other.get_many(keys), [values[key] for key in keys], "what many put at once")
 
 
 async def check_cancellation(storage: TierStorage) -> None:
@@ -215,7 +218,7 @@ async def check_cancellation(storage: TierStorage) -> None:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            assert await tier.get_many(keys) == [b"value"] * len(keys)
+            equal(await tier.get_many(keys), [b"value"] * len(keys), "what was there before calls were cancelled")
 
 
 async def check_unwritable(storage: TierStorage) -> None:
@@ -234,16 +237,24 @@ async def check_unwritable(storage: TierStorage) -> None:
                         await reader.put_many({other_key: b"other", kept: b"value"})
                         await reader.put_pointer(pointer_key, Pointer(Validator(2, '"b"'), time.monotonic()))
                         await reader.drop_pointer(pointer_key)
-                        assert await reader.get_many([kept, other_key]) == [b"value", None]
-                        assert await reader.get_pointer(pointer_key) is None
+                        equal(
+                            await reader.get_many([kept, other_key]),
+                            [b"value", None],
+                            "what was there before nothing could be written",
+                        )
+                        assert await reader.get_pointer(pointer_key) is None, "a pointer that could not be written"
                         found = await reader.get_pointer(_POINTER_KEY)
-                        assert found is not None
-                        assert found.validator == Validator(1, '"a"')
+                        assert found is not None, "the pointer from before is not there"
+                        equal(found.validator, Validator(1, '"a"'), "the pointer from before")
         finally:
             await storage.set_writable(True)
     async with _opened(storage) as afterwards:
         await afterwards.put_many({other_key: b"other"})
-        assert await afterwards.get_many([kept, other_key]) == [b"value", b"other"]
+        equal(
+            await afterwards.get_many([kept, other_key]),
+            [b"value", b"other"],
+            "what was put once it could be written again",
+        )
 
 
 async def check_closing(storage: TierStorage) -> None:
@@ -255,13 +266,13 @@ async def check_closing(storage: TierStorage) -> None:
     await tier.put_many({key: b"value"})
     await tier.close()
     await tier.close()
-    assert await tier.get_many([key]) == [None]
+    equal(await tier.get_many([key]), [None], "a closed tier's answer")
     await tier.put_many({key: b"other"})
     await tier.put_pointer(_POINTER_KEY, Pointer(Validator(1), 0.0))
     await tier.drop_pointer(_POINTER_KEY)
-    assert await tier.get_pointer(_POINTER_KEY) is None
+    assert await tier.get_pointer(_POINTER_KEY) is None, "a closed tier has a pointer"
     async with _opened(storage) as later:
-        assert await later.get_many([key]) == [b"value"]
+        equal(await later.get_many([key]), [b"value"], "what was put before the tier was closed")
 
 
 async def check_damage(storage: TierStorage) -> None:
@@ -275,12 +286,12 @@ async def check_damage(storage: TierStorage) -> None:
             await tier.put_pointer(_POINTER_KEY, pointer)
 
         async def read() -> None:
-            assert (await tier.get_many([first]))[0] in (None, b"the first")
-            assert (await tier.get_many([second]))[0] in (None, b"another")
+            assert (await tier.get_many([first]))[0] in (None, b"the first"), "bytes that nobody put"
+            assert (await tier.get_many([second]))[0] in (None, b"another"), "bytes that nobody put"
             found = await tier.get_pointer(_POINTER_KEY)
             if found is not None:
-                assert found.validator == pointer.validator
-                assert found.validated_at <= pointer.validated_at + 0.001
+                equal(found.validator, pointer.validator, "the validator of a damaged pointer")
+                assert found.validated_at <= pointer.validated_at + 0.001, "younger than it is"
 
         await put()
         stored: list[bytes] = []
@@ -293,12 +304,14 @@ async def check_damage(storage: TierStorage) -> None:
         assert len(stored) == 3, "three entries are three entries in the storage"
         for change in _damages(stored):
             await put()
-            assert await storage.rewrite(change) == 3
+            equal(await storage.rewrite(change), 3, "entries that the storage rewrites")
             await read()
             await read()  # what was dropped is not found either
         await put()
-        assert await tier.get_many([first, second]) == [b"the first", b"another"]
-        assert await tier.get_pointer(_POINTER_KEY) is not None
+        equal(await tier.get_many([first, second]), [b"the first", b"another"], "what was put over damaged entries")
+        assert await tier.get_pointer(_POINTER_KEY) is not None, (
+            "a pointer that was put over a damaged one is not there"
+        )
 
 
 CACHE_TIER_CHECKS: tuple[Callable[[TierStorage], Awaitable[None]], ...] = (

@@ -34,6 +34,7 @@ from asyncpq.options import LimitOptions, RetryOptions
 from asyncpq.storage.base import RequestContext, Store, StoreLimits
 from asyncpq.storage.registry import open_store
 from asyncpq.storage.urls import split_url
+from asyncpq.testing.checks import equal
 
 DATA = random.Random(7).randbytes(200_000)
 #: File systems have coarse clocks: so long is waited before an object is replaced.
@@ -110,11 +111,11 @@ async def check_tail(storage: StoreStorage) -> None:
     for length in (1, 8, 1000, len(DATA) - 1, len(DATA), len(DATA) + 1, 10**9):
         context = _context()
         result = await stored.fetch_tail(length, context=context)
-        assert result.data == DATA[-length:]
-        assert result.start == max(0, len(DATA) - length)
-        assert result.validator.size == len(DATA)
-        assert _gets(context) == 1
-        assert context.metrics.bytes_fetched == len(result.data)
+        equal(result.data, DATA[-length:], "the object's last bytes")
+        equal(result.start, max(0, len(DATA) - length), "where they begin")
+        equal(result.validator.size, len(DATA), "the object's size")
+        equal(_gets(context), 1, "requests for a tail")
+        equal(context.metrics.bytes_fetched, len(result.data), "the bytes that were counted")
 
 
 async def check_ranges(storage: StoreStorage) -> None:
@@ -127,9 +128,9 @@ async def check_ranges(storage: StoreStorage) -> None:
     for start, stop in spans:
         for asked in (None, pin):
             result = await stored.fetch_range(start, stop, context=_context(), pin=asked)
-            assert result.data == DATA[start:stop]
-            assert (result.start, result.stop) == (start, stop)
-            assert result.validator.same_version(pin)
+            equal(result.data, DATA[start:stop], "the bytes of the range")
+            equal((result.start, result.stop), (start, stop), "the range that was given")
+            assert result.validator.same_version(pin), "another version than the pinned one"
 
 
 async def check_many_at_once(storage: StoreStorage) -> None:
@@ -143,8 +144,10 @@ async def check_many_at_once(storage: StoreStorage) -> None:
         read = context if index % 2 else _context(scan=True)
         return (await stored.fetch_range(start, start + 1000, context=read, pin=pin)).data == DATA[start : start + 1000]
 
-    assert all(await asyncio.gather(*(fetch(index) for index in range(100))))
-    assert _gets(context) - context.metrics.retries == 50
+    assert all(await asyncio.gather(*(fetch(index) for index in range(100)))), (
+        "some of the concurrent reads have other bytes"
+    )
+    equal(_gets(context) - context.metrics.retries, 50, "requests for 50 ranges")
 
 
 async def check_requests_are_recorded(storage: StoreStorage) -> None:
@@ -153,27 +156,29 @@ async def check_requests_are_recorded(storage: StoreStorage) -> None:
     context = _context().step("index", 3)
     await stored.fetch_range(10, 30, context=context)
     (record,) = (record for record in context.metrics.log if record.method == "GET")
-    assert (record.purpose, record.attempt) == ("index", 1)
-    assert record.round >= 3
-    assert all(other.purpose == "stat" for other in context.metrics.log if other is not record)
-    assert context.metrics.requests == len(context.metrics.log)
-    assert (record.start, record.stop, record.bytes) == (10, 30, 20)
-    assert record.status in (200, 206)
-    assert record.seconds >= 0
+    equal((record.purpose, record.attempt), ("index", 1), "purpose and attempt of the request")
+    assert record.round >= 3, "the round is not the context's"
+    assert all(other.purpose == "stat" for other in context.metrics.log if other is not record), (
+        "more requests than the one for the bytes"
+    )
+    equal(context.metrics.requests, len(context.metrics.log), "requests in the log")
+    equal((record.start, record.stop, record.bytes), (10, 30, 20), "range and bytes in the log")
+    assert record.status in (200, 206), "the status is none of a success"
+    assert record.seconds >= 0, "the time is negative"
 
 
 async def check_nothing_there(storage: StoreStorage) -> None:
     """No object: an error that names its url."""
     error = await _raised(ObjectNotFoundError, _open_and_fetch(storage, "missing"))
-    assert error.url is not None
-    assert error.url.endswith("missing")
+    assert error.url is not None, "the error names no url"
+    assert error.url.endswith("missing"), "the error names another url"
 
 
 async def check_empty_object(storage: StoreStorage) -> None:
     """An object without bytes is no Parquet file."""
     await storage.put("empty", b"")
     error = await _raised(NotParquetError, _open_and_fetch(storage, "empty"))
-    assert "empty" in str(error)
+    assert "empty" in str(error), "the error does not say that the object is empty"
 
 
 async def check_range_past_the_end(storage: StoreStorage) -> None:
@@ -194,9 +199,13 @@ async def check_another_version(storage: StoreStorage) -> None:
         await storage.put("key", fill * length)
         await _raised(ObjectChangedError, stored.fetch_range(0, 8, context=_context(), pin=first.validator))
         second = await stored.fetch_tail(8, context=_context())
-        assert second.data == fill * 8
-        assert not second.validator.same_version(first.validator)
-        assert (await stored.fetch_range(0, 8, context=_context(), pin=second.validator)).data == fill * 8
+        equal(second.data, fill * 8, "the bytes of the new version")
+        assert not second.validator.same_version(first.validator), "the new version has the old one's validator"
+        equal(
+            (await stored.fetch_range(0, 8, context=_context(), pin=second.validator)).data,
+            fill * 8,
+            "the bytes of the pinned new version",
+        )
 
 
 async def check_deleted_between_reads(storage: StoreStorage) -> None:
@@ -213,9 +222,11 @@ async def check_identities(storage: StoreStorage) -> None:
     again = await storage.store.open_object(storage.url("key"))
     await storage.put("other", DATA)
     other = await storage.store.open_object(storage.url("other"))
-    assert stored.identity == again.identity != other.identity
+    assert stored.identity == again.identity != other.identity, (
+        "the same object has two identities, or two objects have one"
+    )
     credentials = [await storage.store.credential_identity(storage.url(key)) for key in ("key", "other", "key")]
-    assert len(set(credentials)) == 1
+    equal(len(set(credentials)), 1, "identities of the same credentials")
 
 
 async def check_closing(storage: StoreStorage) -> None:
@@ -241,9 +252,9 @@ async def check_cancellation(storage: StoreStorage) -> None:
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(
             isinstance(out, asyncio.CancelledError) or getattr(out, "data", b"") == DATA[:100_000] for out in outcomes
-        )
+        ), "a cancelled fetch ended otherwise"
     result = await stored.fetch_range(5, 50, context=_context(), pin=pin)
-    assert result.data == DATA[5:50]
+    equal(result.data, DATA[5:50], "the bytes after cancelled fetches")
 
 
 async def check_nothing_is_left(storage: StoreStorage) -> None:
@@ -263,7 +274,7 @@ async def check_nothing_is_left(storage: StoreStorage) -> None:
         if held() == before:
             break
         await asyncio.sleep(0.01)
-    assert held() == before
+    equal(held(), before, "what is held after closing")
 
 
 async def check_names_that_cannot_be(storage: StoreStorage) -> None:

@@ -27,6 +27,8 @@ CONFIGURATION = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
+INSERTS = [f"INSERT INTO {{t}} SELECT id + {10 * number} FROM range(0, 3, 1, 1)" for number in range(4)]
+
 #: Statements for each table; ``{t}`` is the table.
 TABLES = {
     "deletion_vectors": [
@@ -61,7 +63,7 @@ TABLES = {
     ],
     "wider": [
         "CREATE TABLE {t} (b TINYINT, i INT, f FLOAT, d DECIMAL(5, 2), t DATE, k INT) USING delta"
-        " TBLPROPERTIES ('delta.enableTypeWidening' = 'true')",
+        " TBLPROPERTIES ('delta.enableTypeWidening' = 'true', 'delta.feature.timestampNtz' = 'supported')",
         "INSERT INTO {t} VALUES (1, 2, 1.1, 3.33, DATE'2020-02-02', 7), (-1, NULL, -0.1, -1, NULL, 8)",
         "ALTER TABLE {t} ALTER COLUMN b TYPE INT",
         "ALTER TABLE {t} ALTER COLUMN i TYPE BIGINT",
@@ -76,13 +78,13 @@ TABLES = {
         "SET spark.databricks.delta.checkpointV2.topLevelFileFormat = json",
         "CREATE TABLE {t} (id BIGINT) USING delta"
         " TBLPROPERTIES ('delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '3')",
-        *["INSERT INTO {t} SELECT id + %d FROM range(0, 3, 1, 1)" % (10 * n) for n in range(4)],
+        *INSERTS,
     ],
     "v2_parquet": [
         "SET spark.databricks.delta.checkpointV2.topLevelFileFormat = parquet",
         "CREATE TABLE {t} (id BIGINT) USING delta"
         " TBLPROPERTIES ('delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '3')",
-        *["INSERT INTO {t} SELECT id + %d FROM range(0, 3, 1, 1)" % (10 * n) for n in range(4)],
+        *INSERTS,
     ],
     "parsed": [
         "CREATE TABLE {t} (id BIGINT, t TIMESTAMP, s STRING, n STRUCT<a: INT>, d DECIMAL(20, 3), x FLOAT) USING delta"
@@ -95,7 +97,7 @@ TABLES = {
     "parts": [
         "SET spark.databricks.delta.checkpoint.partSize = 2",
         "CREATE TABLE {t} (id BIGINT) USING delta TBLPROPERTIES ('delta.checkpointInterval' = '4')",
-        *["INSERT INTO {t} SELECT id + %d FROM range(0, 3, 1, 1)" % (10 * n) for n in range(4)],
+        *INSERTS,
         "DELETE FROM {t} WHERE id < 2",
         "SET spark.databricks.delta.checkpoint.partSize = 5000000",
     ],

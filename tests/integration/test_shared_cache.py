@@ -22,11 +22,10 @@ import valkey
 
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
 from asyncpq.caching.shared import SharedCache
-from asyncpq.caching.tiers import CacheTier
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import SharedCacheOptions
 from asyncpq.storage.base import Validator
-from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS
+from asyncpq.testing import CACHE_TIER_CHECKS, ServerStorage
 from tests.tcp_proxy import TcpProxy
 from tests.valkey_server import PASSWORD, PASSWORD_QUOTED, ValkeyServer
 
@@ -55,21 +54,12 @@ def options(server: ValkeyServer) -> SharedCacheOptions:
     return SharedCacheOptions(url=server.url, secret="the secret", timeout_s=PATIENT_S, connect_timeout_s=PATIENT_S)
 
 
-class Storage:
-    """The tier as the contract's checks want it."""
+class Storage(ServerStorage):
+    """One that can be made read only."""
 
     def __init__(self, server: ValkeyServer, options: SharedCacheOptions) -> None:
+        super().__init__(options, server.admin)
         self._server = server
-        self._options = options
-
-    async def open(self) -> CacheTier:
-        return SharedCache(self._options)
-
-    async def rewrite(self, change: Callable[[bytes], bytes]) -> int:
-        stored = self._server.stored()
-        if stored:
-            self._server.admin.mset({key: change(value) for key, value in stored.items()})
-        return len(stored)
 
     async def set_writable(self, writable: bool) -> bool:
         """A server that asks for replicas, and has none, refuses every command that writes."""
@@ -453,6 +443,7 @@ def test_a_url_that_cannot_be_used_is_not_shown(url: str) -> None:
         {"connect_timeout_s": 0},
         {"max_connections": 0},
         {"max_entry_bytes": 0},
+        {"max_read_bytes": -1},
     ],
 )
 def test_options_that_cannot_work(wrong: dict[str, object]) -> None:
@@ -473,7 +464,7 @@ async def test_no_secret_is_shown(
     assert (cache.errors, cache.skipped) == (1, 1)  # left alone for a while
     await cache.put_many({KEY: b"value"})
     await cache.close()
-    assert "the shared cache failed" in caplog.text
+    assert f"the shared cache at 127.0.0.1:{server.port} failed" in caplog.text
     for text in (repr(wrong), str(wrong), repr(cache), repr(vars(cache)), caplog.text):
         for shown in ("hunter2", PASSWORD, PASSWORD_QUOTED, "sesame"):
             assert shown not in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -51,7 +51,7 @@ async def test_row_groups_ask_for_no_index(server: ObjectServer) -> None:
 async def test_a_small_hole_costs_nothing(server: ObjectServer, tail_bytes: int) -> None:
     options = {"tail_bytes": tail_bytes, "gap_bytes": 1000}
     asked = []
-    for deleted in ([], [777], list(range(500, 620)) + [3999]):  # 120 rows of ``id`` are 960 bytes
+    for deleted in ([], [777], [*range(500, 620), 3999]):  # 120 rows of ``id`` are 960 bytes
         async with session(server, requests=options) as s:
             file = await s.open_file(URL)
             table = await file.read(["id", "price"], access=ALL - AccessPlan.rows(deleted))
@@ -124,11 +124,10 @@ async def test_without_an_index_chunks_are_cut_and_pages_learnt(server: ObjectSe
         file = await s.open_file(URL)
         taken(server, parts)
         assert (await file.read(["price"], access=plan))["price"].to_pylist() == [15.0, 600.0]
-        assert taken(server, parts) == ["GET price[0]"]
-        s._resources.memory.clear()
-        await file.refresh()
-        taken(server, parts)
-        assert (await file.read(["price"], access=plan))["price"].to_pylist() == [15.0, 600.0]
+        assert taken(server, parts) == ["GET price[0] chunk"]
+        assert (await file.read(["price"], access=AccessPlan.rows([1999])))["price"].to_pylist() == [999.5]
+        assert taken(server, parts) == []  # its page was kept, and where it begins
+        assert (await file.plan(["price"], access=plan)).pruning.pages_kept == 2
 
 
 async def test_bloom_filters_and_statistics_are_asked_of_allowed_row_groups_only(server: ObjectServer) -> None:
@@ -152,21 +151,25 @@ async def test_explain_says_what_the_plan_leaves(server: ObjectServer) -> None:
         assert "access plan" not in (await file.plan(["price"])).explain()
 
 
-@pytest.mark.parametrize("plan", [AccessPlan.row_groups([0]), ALL - AccessPlan.rows([3])])
-async def test_a_plan_that_names_positions_means_one_version(server: ObjectServer, plan: AccessPlan) -> None:
-    for verb in (
-        lambda file: file.read(access=plan),
-        lambda file: file.count(col("price") > 3.0, access=plan),
-        lambda file: file.lookup({"id": 30}, access=plan),
-    ):
+QUESTIONS: dict[str, Callable[[asyncpq.File, AccessPlan], Awaitable[object]]] = {
+    "read": lambda file, plan: file.read(access=plan),
+    "count": lambda file, plan: file.count(col("price") > 3.0, access=plan),
+    "lookup": lambda file, plan: file.lookup({"id": 30}, access=plan),
+}
+
+
+@pytest.mark.parametrize("name", list(QUESTIONS))
+async def test_a_plan_that_names_positions_means_one_version(server: ObjectServer, name: str) -> None:
+    for plan in (AccessPlan.row_groups([0]), ALL - AccessPlan.rows([3])):
+        server.put("lake/sample.parquet", DATA)
         async with session(server) as s:
             file = await s.open_file(URL)
-            server.put("lake/sample.parquet", DATA + b"")
-            with pytest.raises(asyncpq.ObjectChangedError):
-                await verb(file)
+            server.put("lake/sample.parquet", WITHOUT_INDEX)
+            with pytest.raises(asyncpq.ObjectChangedError, match="refresh"):
+                await QUESTIONS[name](file, plan)
             file = await s.open_file(URL)
-            server.put("lake/sample.parquet", DATA + b"")
-            assert (await file.read(access=ALL)).num_rows == ROWS  # names nothing: starts again
+            server.put("lake/sample.parquet", DATA)
+            await QUESTIONS[name](file, ALL)  # it names nothing, and starts again
 
 
 @pytest.mark.parametrize(

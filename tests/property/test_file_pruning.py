@@ -158,7 +158,7 @@ def test_kinds(kind: str) -> None:
 
 
 def _kept(expr: Expression, type_: pa.DataType, low: Any, high: Any, **known: Any) -> bool:
-    facts = {"null_counts": [0], "all_null": [False], "may_be_nan": [False]} | known
+    facts: dict[str, Any] = {"null_counts": [0], "all_null": [False], "may_be_nan": [False]} | known
     return bool(prune_files(expr, {"x": file_zones(kind_of(type_), [low], [high], **facts)}, 1))
 
 

@@ -34,6 +34,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
+from pyiceberg.types import PrimitiveType
 
 from asyncpq.datasets.model import ColumnBounds
 from asyncpq.expressions import Expression, col
@@ -59,7 +60,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, str, list[Any]]] = {
     "q": (pa.bool_(), "bool", [True, False]),
 }
 _Parts = list[tuple[str, Transform[Any, Any]]]
-_TIMES = [YearTransform(), MonthTransform(), DayTransform()]
+_TIMES: list[Transform[Any, Any]] = [YearTransform(), MonthTransform(), DayTransform()]
 _SPECS: dict[str, list[_Parts]] = {
     "identity": [[(name, IdentityTransform())] for name in _COLUMNS],
     "bucket": [[(name, BucketTransform(3))] for name in "inspdtub"],
@@ -127,6 +128,7 @@ def _statistics(schema: Schema, rows: list[dict[str, Any]]) -> dict[str, dict[in
             low, high = min(ordered), max(ordered)
             if isinstance(high, str) and len(high) > 16:
                 high = high[:15] + chr(ord(high[15]) + 1)
+            assert isinstance(field.field_type, PrimitiveType)
             lower[field.field_id] = to_bytes(field.field_type, low)
             upper[field.field_id] = to_bytes(field.field_type, high)
     return {"lower_bounds": lower, "upper_bounds": upper, "null_value_counts": nulls, "nan_value_counts": nans}
@@ -186,7 +188,8 @@ def _check(written: _Written, where: Expression) -> None:
         table = written.rows[file.url]
         assert file.num_rows == table.num_rows
         for name, value in file.partition.items():
-            assert repr(table.column(name).unique().to_pylist()) == repr([value])
+            constant = pa.scalar(value, table.schema.field(name).type)
+            assert repr(table.column(name).unique().to_pylist()) == repr([constant.as_py()])
         for name, bounds in file.bounds.items():
             _holds(bounds, table.column(name))
 
@@ -200,7 +203,7 @@ def _holds(bounds: ColumnBounds, values: pa.ChunkedArray) -> None:
         known = known.filter(pc.invert(pc.is_nan(known)))
     assert (bounds.min is None) == (len(known) == 0)
     for value in known.to_pylist():
-        assert bounds.min <= value <= bounds.max  # type: ignore[operator]  # both of the column's type
+        assert bounds.min <= value <= bounds.max
 
 
 def _count(written: _Written, where: Expression) -> int:

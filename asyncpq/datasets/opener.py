@@ -1,0 +1,155 @@
+"""Opens the files of a read ahead of their rows, a bounded number at once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import Final, TypeVar
+
+from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.opened_file import OpenedFile
+from asyncpq.errors import (
+    AccessDeniedError,
+    AsyncpqError,
+    FormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+)
+from asyncpq.events import Operation
+from asyncpq.resources import Resources
+from asyncpq.storage.urls import safe_url
+
+T = TypeVar("T")
+
+#: What makes a file a bad one: it is no Parquet, is not there, cannot be read, or does not fit.
+BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
+
+
+class Opener:
+    """Opens files.
+
+    Args:
+        operation: of the read that they are opened for; each of them has a part of it.
+        rounds: requests of the read that these wait for, one after another.
+        neighbours: names all of them, whose footers are alike.
+        listed_at: when the files' validators were asked for (``time.monotonic()``).
+        scan: for a scan, which leaves connections to others.
+        ordered: files are given in order; else as they become ready.
+        few: the first ones may be enough: more are opened once those were given.
+        restarts: how often a file that changes meanwhile is opened again.
+        skip: told of each bad file, and its part, that is left out; None to raise what is wrong with it.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        operation: Operation,
+        *,
+        rounds: int = 0,
+        neighbours: str,
+        listed_at: float | None = None,
+        scan: bool = True,
+        ordered: bool = True,
+        few: bool = False,
+        restarts: int = 0,
+        skip: Callable[[int, Operation, AsyncpqError], None] | None = None,
+    ) -> None:
+        self._resources = resources
+        self._operation = operation
+        self._rounds = rounds
+        self._neighbours = neighbours
+        self._listed_at = listed_at
+        self._scan = scan
+        self._ordered = ordered
+        self._few = few
+        self._restarts = restarts
+        self._skip = skip
+
+    async def files(
+        self, todo: Iterable[tuple[int, DataFile]], prepare: Callable[[OpenedFile], Awaitable[T]]
+    ) -> AsyncGenerator[tuple[OpenedFile, T]]:
+        """Opened files, and what ``prepare`` gave for them. Whoever takes one closes it.
+
+        Args:
+            todo: numbers and files.
+            prepare: runs for several files at once.
+        """
+        most = self._resources.options.limits.files_ahead
+        left = iter(todo)
+        window: deque[asyncio.Task[tuple[OpenedFile, T] | None]] = deque()
+        ahead = 1 if self._few else most
+        try:
+            while True:
+                for number, file in itertools.islice(left, ahead - len(window)):
+                    window.append(asyncio.get_running_loop().create_task(self._one(number, file, prepare)))
+                if not window:
+                    return
+                awaited = [window[0]] if self._ordered else window
+                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                task = next(task for task in window if task.done())
+                window.remove(task)
+                ahead = min(ahead * 2, most)
+                opened = task.result()
+                if opened is not None:
+                    yield opened
+        finally:
+            await self._end(window)
+
+    async def _end(self, window: Iterable[asyncio.Task[tuple[OpenedFile, T] | None]]) -> None:
+        """Nobody takes the files that are under way."""
+        for task in window:
+            task.cancel()
+        for task in window:
+            await asyncio.wait((task,))
+            if not task.cancelled() and task.exception() is None and (found := task.result()) is not None:
+                opened, _ = found
+                self._operation.metrics.add_part(opened.operation.metrics)
+                await opened.close()
+
+    async def _one(
+        self, number: int, file: DataFile, prepare: Callable[[OpenedFile], Awaitable[T]]
+    ) -> tuple[OpenedFile, T] | None:
+        """A file; None for one that is left out."""
+        part = self._operation.part(safe_url(file.url), self._rounds)
+        restarts = self._restarts
+        while True:
+            try:
+                return await self._prepared(number, file, part, prepare)
+            except ObjectChangedError:
+                if not restarts:
+                    self._operation.metrics.add_part(part.metrics)
+                    raise
+                restarts -= 1
+                part.restarts()
+            except BAD_FILE as error:
+                if self._skip is None:
+                    self._operation.metrics.add_part(part.metrics)
+                    raise
+                self._skip(number, part, error)
+                return None
+            except BaseException:
+                self._operation.metrics.add_part(part.metrics)
+                raise
+
+    async def _prepared(
+        self, number: int, file: DataFile, part: Operation, prepare: Callable[[OpenedFile], Awaitable[T]]
+    ) -> tuple[OpenedFile, T]:
+        async with self._resources.deadline(part.url):
+            opened = await OpenedFile.open(
+                self._resources,
+                number,
+                file,
+                part,
+                neighbours=self._neighbours,
+                listed_at=self._listed_at,
+                scan=self._scan,
+            )
+            try:
+                return opened, await prepare(opened)
+            except BaseException as error:
+                if isinstance(error, ObjectChangedError):
+                    await opened.changed()
+                await opened.close()
+                raise

@@ -1,0 +1,299 @@
+"""One schema for many files, whose columns go together by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from asyncpq.decoding.conform import children_of, is_list, with_children
+from asyncpq.errors import SchemaMismatchError
+
+SchemaPolicy: TypeAlias = Literal["strict", "permissive"]
+
+_types = pa.types
+_SEEN = 16  # distinct schemas that are recognised at once
+_UNITS = ("s", "ms", "us", "ns")
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # of the integers of so many bits
+_MAX_DIGITS = 38, 76  # of decimal128 and decimal256
+_SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+_STRICT_HINT = 'Open the dataset with schema_policy="permissive": missing columns are null, types are widened.'
+_NO_TYPE_HINT = "No type holds the values of both exactly; give the dataset's schema, or read the files apart."
+
+
+@dataclass(slots=True)
+class _Known:
+    """A column so far.
+
+    Attributes:
+        field: unified.
+        url: of a file that has the column so.
+    """
+
+    field: pa.Field
+    url: str
+
+
+class SchemaUnifier:
+    """Takes the schemas of files one by one, and says which one stands for all.
+
+    ``strict``: every file has the same columns, of the same types. Their order, nullability and metadata may
+    differ, also inside of nested types, and a column may be of the null type, which has no values.
+    ``permissive``: a file may lack columns, also inside structs, and types are widened to one that holds the
+    values of all. Columns come in the order of the first file that has them, then those of ``partition`` that no
+    file has; where one has them, they stand there, but the partition's type counts.
+
+    Args:
+        policy: see above.
+        partition: columns whose values are not taken from the files.
+    """
+
+    def __init__(self, policy: SchemaPolicy, partition: pa.Schema | None = None) -> None:
+        self._policy = policy
+        self._partition = {} if partition is None else {field.name: field for field in partition}
+        self._known: dict[str, _Known] = {}
+        self._metadata: dict[bytes, bytes] | None = None
+        self._seen: list[pa.Schema] = []
+        self._first: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """No file has been added."""
+        return self._first is None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of all files so far."""
+        fields = [self._partition.get(name, known.field) for name, known in self._known.items()]
+        fields += [field for name, field in self._partition.items() if name not in self._known]
+        return pa.schema(fields, metadata=self._metadata)
+
+    def add(self, url: str, schema: pa.Schema) -> None:
+        """Take the schema of one more file.
+
+        Raises:
+            SchemaMismatchError: it does not go together with the others; names both files.
+        """
+        if any(schema.equals(seen) for seen in self._seen):
+            return
+        fields = {field.name: field for field in reversed(list(schema))}  # of several the first: see FileView
+        if self._first is None:
+            self._metadata = schema.metadata
+        if self._policy == "strict":
+            self._check_same_names(url, fields)
+        for name in dict.fromkeys(schema.names):
+            known = self._known.get(name)
+            if known is None:
+                missed = self._first is not None and not fields[name].nullable
+                self._known[name] = _Known(fields[name].with_nullable(True) if missed else fields[name], url)
+            elif name not in self._partition:
+                self._unify(known, fields[name], url)
+        if self._first is not None:
+            for name, known in self._known.items():
+                if name not in fields and not known.field.nullable:
+                    known.field = known.field.with_nullable(True)
+        self._first = self._first or url
+        if len(self._seen) < _SEEN:
+            self._seen.append(schema)
+
+    def _check_same_names(self, url: str, fields: dict[str, pa.Field]) -> None:
+        if self._first is None:
+            return
+        for name in self._known:
+            if name not in fields and name not in self._partition:
+                raise _lacks(name, url, self._first)
+        for name in fields:
+            if name not in self._known and name not in self._partition:
+                raise _lacks(name, self._first, url)
+
+    def _unify(self, known: _Known, field: pa.Field, url: str) -> None:
+        kind = unified_type(known.field.type, field.type, self._policy)
+        if kind is None:
+            raise SchemaMismatchError(
+                f"it is {field.type} there, and {known.field.type} in {known.url}",
+                url=url,
+                column=field.name,
+                hint=_STRICT_HINT
+                if self._policy == "strict" and unified_type(known.field.type, field.type, "permissive") is not None
+                else _NO_TYPE_HINT,
+            )
+        if not kind.equals(known.field.type):
+            if kind.equals(field.type):
+                known.url = url
+            known.field = known.field.with_type(kind)
+        if field.nullable and not known.field.nullable:
+            known.field = known.field.with_nullable(True)
+
+
+def unify(
+    schemas: Iterable[tuple[str, pa.Schema]], policy: SchemaPolicy, partition: pa.Schema | None = None
+) -> pa.Schema:
+    """The schema that stands for those of all files (see :class:`SchemaUnifier`).
+
+    Args:
+        schemas: url and schema of each file.
+
+    Raises:
+        SchemaMismatchError: two files do not go together.
+    """
+    unifier = SchemaUnifier(policy, partition)
+    for url, schema in schemas:
+        unifier.add(url, schema)
+    return unifier.schema
+
+
+def _lacks(name: str, url: str, other: str) -> SchemaMismatchError:
+    return SchemaMismatchError(f"the file lacks a column that {other} has", url=url, column=name, hint=_STRICT_HINT)
+
+
+# -- types ----------------------------------------------------------------------------------------
+
+
+def unified_type(left: pa.DataType, right: pa.DataType, policy: SchemaPolicy) -> pa.DataType | None:
+    """The type that stands for both; None if there is none."""
+    if left.equals(right) or _types.is_null(right):
+        return left
+    if _types.is_null(left):
+        return right
+    if children_of(left) and children_of(right):
+        return _nested(left, right, policy)
+    return _wider(left, right) if policy == "permissive" else None
+
+
+def _nested(left: pa.DataType, right: pa.DataType, policy: SchemaPolicy) -> pa.DataType | None:
+    if isinstance(left, pa.StructType) and isinstance(right, pa.StructType):
+        return _struct(left, right, policy)
+    if isinstance(left, pa.MapType) and isinstance(right, pa.MapType):
+        like: pa.DataType = left if right.keys_sorted else right
+        if policy == "strict" and left.keys_sorted != right.keys_sorted:
+            return None
+    elif is_list(left) and is_list(right):
+        same = left.id == right.id and getattr(left, "list_size", None) == getattr(right, "list_size", None)
+        if same:
+            like = left
+        elif policy == "strict":
+            return None
+        else:
+            large = (pa.lib.Type_LARGE_LIST, pa.lib.Type_LARGE_LIST_VIEW)
+            like = pa.large_list(pa.null()) if left.id in large or right.id in large else pa.list_(pa.null())
+    else:
+        return None
+    fields: list[pa.Field] = []
+    for one, other in zip(children_of(left), children_of(right), strict=True):
+        kind = unified_type(one.type, other.type, policy)
+        if kind is None:
+            return None
+        fields.append(one.with_type(kind).with_nullable(one.nullable or other.nullable))
+    return with_children(like, fields)
+
+
+def _struct(left: pa.StructType, right: pa.StructType, policy: SchemaPolicy) -> pa.DataType | None:
+    fields: list[pa.Field] = []
+    ours, theirs = {field.name: field for field in left}, {field.name: field for field in right}
+    if len(ours) < left.num_fields or len(theirs) < right.num_fields:
+        return None  # which of several is meant cannot be said
+    if policy == "strict" and ours.keys() != theirs.keys():
+        return None
+    for name, one in ours.items():
+        other = theirs.pop(name, None)
+        kind = one.type if other is None else unified_type(one.type, other.type, policy)
+        if kind is None:
+            return None
+        fields.append(one.with_type(kind).with_nullable(other is None or one.nullable or other.nullable))
+    fields += [field.with_nullable(True) for field in theirs.values()]
+    return pa.struct(fields)
+
+
+def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The narrowest type with the values of two that are not nested; integers of 64 bits and floats meet in
+    float64, though it has not all of them: those that it has not are an error when they are read."""
+    if isinstance(left, pa.DictionaryType) or isinstance(right, pa.DictionaryType):
+        return _dictionaries(left, right)
+    for rule in (_numbers, _times, _strings):
+        kind = rule(left, right)
+        if kind is not None:
+            return kind
+    return None
+
+
+def _dictionaries(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    one = left.value_type if isinstance(left, pa.DictionaryType) else left
+    other = right.value_type if isinstance(right, pa.DictionaryType) else right
+    values = unified_type(one, other, "permissive")
+    if values is None or not (isinstance(left, pa.DictionaryType) and isinstance(right, pa.DictionaryType)):
+        return values
+    index = _integers(left.index_type, right.index_type)
+    return pa.dictionary(index, values, left.ordered and right.ordered)
+
+
+def _numbers(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    if _types.is_integer(left) and _types.is_integer(right):
+        return _integers(left, right)
+    if _types.is_floating(left) and _types.is_floating(right):
+        return left if left.bit_width > right.bit_width else right
+    if _types.is_floating(left) and _types.is_integer(right):
+        return _numbers(right, left)
+    if _types.is_integer(left) and _types.is_floating(right):
+        return pa.float32() if left.bit_width <= 16 and right.bit_width <= 32 else pa.float64()
+    if _types.is_decimal(left) and (_types.is_decimal(right) or _types.is_integer(right)):
+        return _decimals(left, right)
+    if _types.is_integer(left) and _types.is_decimal(right):
+        return _decimals(right, left)
+    return None
+
+
+def _integers(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    wide = left if left.bit_width >= right.bit_width else right
+    if _types.is_signed_integer(left) == _types.is_signed_integer(right):
+        return wide
+    unsigned = right if _types.is_signed_integer(left) else left
+    return _SIGNED[min(64, max(wide.bit_width, 2 * unsigned.bit_width))]
+
+
+def _decimals(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    scale, whole = left.scale, left.precision - left.scale
+    if _types.is_decimal(right):
+        scale, whole = max(scale, right.scale), max(whole, right.precision - right.scale)
+    else:
+        whole = max(whole, _DIGITS[right.bit_width])
+    digits = scale + whole
+    if digits > _MAX_DIGITS[1]:
+        return None
+    wide = _types.is_decimal256(left) or _types.is_decimal256(right) or digits > _MAX_DIGITS[0]
+    return pa.decimal256(digits, scale) if wide else pa.decimal128(digits, scale)
+
+
+def _times(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    if _types.is_date(left) and _types.is_date(right):
+        return pa.date64()
+    for is_kind in (_types.is_timestamp, _types.is_time, _types.is_duration):
+        if is_kind(left) and is_kind(right):
+            break
+    else:
+        return None
+    unit = _UNITS[max(_UNITS.index(left.unit), _UNITS.index(right.unit))]
+    if _types.is_duration(left):
+        return pa.duration(unit)
+    if _types.is_time(left):
+        return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+    if (left.tz is None) is not (right.tz is None):
+        return None
+    return pa.timestamp(unit, left.tz if left.tz == right.tz else "UTC")
+
+
+def _strings(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    text = (pa.string(), pa.large_string(), pa.string_view())
+    raw = (pa.binary(), pa.large_binary(), pa.binary_view())
+    is_text = left in text and right in text
+    if not is_text and not all(
+        kind in text or kind in raw or _types.is_fixed_size_binary(kind) for kind in (left, right)
+    ):
+        return None
+    if (left in text and _types.is_fixed_size_binary(right)) or (right in text and _types.is_fixed_size_binary(left)):
+        return None
+    large = any(kind in (pa.large_string(), pa.large_binary()) for kind in (left, right))
+    if is_text:
+        return pa.large_string() if large else pa.string()
+    return pa.large_binary() if large else pa.binary()

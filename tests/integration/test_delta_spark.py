@@ -1,0 +1,61 @@
+"""Delta tables that Spark wrote: deletion vectors, column mapping, type widening, v2 checkpoints, parsed statistics.
+
+The oracle is what Spark itself reads. Needs Java, and ``delta-spark`` (delta_spark.txt) in this environment or in that
+of the interpreter that ASYNCPQ_DELTA_SPARK_PYTHON names; Spark fetches jars from Maven.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from tests.delta_tables import rows_of, snapshot_of
+
+TABLES = ("deletion_vectors", "names", "ids", "wider", "v2_json", "v2_parquet", "parsed", "parts")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    python = os.environ.get("ASYNCPQ_DELTA_SPARK_PYTHON", sys.executable)
+    found = subprocess.run([python, "-c", "import delta, pyspark"], capture_output=True, timeout=60).returncode == 0
+    if shutil.which("java") is None or not found:
+        pytest.skip("needs Java, pyspark and delta-spark: pip install -r tests/integration/delta_spark.txt")
+    folder = tmp_path_factory.mktemp("spark")
+    script = Path(__file__).with_name("delta_spark_writer.py")
+    environment = {**os.environ, "PYSPARK_PYTHON": python}
+    command = [python, str(script), str(folder)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    if "unresolved dependency" in run.stderr:
+        pytest.skip("Maven's repository cannot be reached")
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
+def sorted_rows(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("name", TABLES)
+async def test_equal_to_spark(written: Path, name: str) -> None:
+    snapshot = await snapshot_of(written / name)
+    expected = ds.dataset(written / f"{name}.expected").to_table()
+    assert sorted_rows(await rows_of(snapshot)) == sorted_rows(expected)
+    # no value lies outside of its bounds
+    for file in snapshot.data_files:
+        alone = await rows_of(type(snapshot)(description="", data_files=(file,), fields=snapshot.fields))
+        for path, bounds in file.bounds.items():
+            values = alone.flatten()[path] if "." in path else alone[path]
+            for value in values.drop_null().to_pylist():
+                assert not bounds.all_null
+                if value == value:
+                    assert bounds.min is None or bounds.min <= value
+                    assert bounds.max is None or bounds.max >= value
