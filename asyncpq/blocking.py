@@ -27,6 +27,7 @@ import pyarrow as pa
 from asyncpq import file as async_file
 from asyncpq import scan as async_scan
 from asyncpq import session as async_session
+from asyncpq.caching.memory import MemoryCache
 from asyncpq.errors import UsageError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import Validator
@@ -209,6 +210,15 @@ class Session(_Bridge[async_session.Session]):
     @property
     def metrics(self) -> ReadMetrics:
         return self._inner.metrics
+
+    @property
+    def memory_cache(self) -> MemoryCache:
+        """See :attr:`asyncpq.Session.memory_cache`."""
+        return self._inner.memory_cache
+
+    def cache_counters(self) -> dict[str, dict[str, int]]:
+        """See :meth:`asyncpq.Session.cache_counters`."""
+        return self._inner.cache_counters()
 
     def close(self) -> None:
         """End the session, its loop and its thread. Idempotent."""

@@ -108,6 +108,7 @@ class File(Unpicklable):
                         version = await self._source.present(self._version, context)
                     finally:
                         operation.metrics.wait_ends()
+                self._source.describe(operation.metrics)
         finally:
             self.metrics = operation.metrics
         self._adopt(version)

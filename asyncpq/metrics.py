@@ -24,7 +24,7 @@ class RequestRecord:
     Attributes:
         method: "GET" or "HEAD".
         purpose: what it was for.
-        start, stop: byte range asked for; a suffix GET has start = -length and stop = 0.
+        start, stop: byte range asked for; a suffix GET has start = -length and stop = 0, a listing none.
         status: HTTP status; 0 when there was no response, 200 for stores without statuses.
         bytes: length of the body received.
         attempt: 1 for the first try.
@@ -47,8 +47,8 @@ class RequestRecord:
     hedge: bool = False
 
     def __str__(self) -> str:
-        span = f"last {-self.start}" if self.start < 0 else f"{self.start}-{self.stop - 1}"
-        return f"round {self.round}: {self.method} {self.purpose} {span} ({self.bytes} bytes)"
+        span = f" last {-self.start}" if self.start < 0 else f" {self.start}-{self.stop - 1}" if self.stop else ""
+        return f"round {self.round}: {self.method} {self.purpose}{span} ({self.bytes} bytes)"
 
 
 @dataclass(slots=True)
@@ -81,6 +81,7 @@ class ReadMetrics:
         fallbacks: what could not be done the best way, and why; the first 100 distinct ones.
         guarantee: how the store pins the version ("pinned", "compared", "bracketed", "none").
         store_path: which client served it, e.g. "direct" or "s3fs".
+        server: host, with its port unless that is the scheme's own, that it asked; empty where s3fs or fsspec do.
         log: every request, in the order they ended; the first 10,000.
         total: the session's counts, once this read was added to them: a fetch that outlives the read
             which began it, since others wait for it, is counted there.
@@ -116,6 +117,7 @@ class ReadMetrics:
     decode_s: float = 0.0
     guarantee: str = ""
     store_path: str = ""
+    server: str = ""
     fallbacks: list[str] = field(default_factory=list)
     log: list[RequestRecord] = field(default_factory=list)
     total: ReadMetrics | None = field(default=None, repr=False)
@@ -137,6 +139,9 @@ class ReadMetrics:
     def __str__(self) -> str:
         bloom = f" ({self.row_groups_by_bloom} ruled out by bloom filters)" if self.row_groups_by_bloom else ""
         proven = f" ({self.row_groups_proven} of them not filtered)" if self.row_groups_proven else ""
+        lower = {"on disk": self.disk_hits, "shared": self.shared_hits}
+        tiers = ", ".join([f"{hits} of them {tier}" for tier, hits in lower.items() if hits])
+        tiers = f" ({tiers})" if tiers else ""
         # Without an OffsetIndex the total leaves pages out
         pages = (
             f"{self.pages_read} of {self.pages_total}"
@@ -153,7 +158,7 @@ class ReadMetrics:
             f"{self.requests} requests in {self.rounds} rounds, {self.bytes_fetched} bytes; "
             f"{files}row groups {self.row_groups_read} of {self.row_groups_total}{proven}{bloom}, pages {pages}, "
             f"rows {self.rows_scanned} seen and {self.rows_returned} returned; "
-            f"cache hits {self.cache_hits}, misses {self.cache_misses}"
+            f"cache hits {self.cache_hits}{tiers}, misses {self.cache_misses}"
         )
         return f"{text}; fallbacks: {'; '.join(self.fallbacks)}" if self.fallbacks else text
 
@@ -271,6 +276,7 @@ class ReadMetrics:
         self.decode_s += other.decode_s
         self.guarantee = other.guarantee or self.guarantee
         self.store_path = other.store_path or self.store_path
+        self.server = other.server or self.server
         for reason in other.fallbacks:
             self.fall_back(reason)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.sources import QueryShape
 from asyncpq.errors import printable
+from asyncpq.expressions import is_unsatisfiable
 from asyncpq.fetching.source import ObjectSource, Tail
 from asyncpq.format.schema import ParquetSchema, Projection
 from asyncpq.metrics import ReadMetrics
@@ -177,7 +179,7 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
         version=validator.etag or validator.version or f"{validator.size} bytes",
         guarantee=str(source.handle.guarantee),
         columns=_columns(prepared.shape, schema),
-        where=_where(question),
+        where=_where(question, prepared.shape.filter),
         limit=question.limit,
         access=question.access,
         pruning=plan.report,
@@ -221,10 +223,15 @@ def _labels(schema: ParquetSchema, leaves: Iterable[int]) -> dict[int, str]:
     return labels
 
 
-def _where(question: Question) -> str | None:
+def _where(question: Question, compiled: Filter | None) -> str | None:
     if question.where is None:
         return None
-    return f"{question.where}" + (f" (that is {question.relative})" if question.relative is not None else "")
+    text = str(question.where)
+    if question.relative is not None:
+        text += f" (that is {question.relative})"
+    if compiled is not None and is_unsatisfiable(question.where, compiled.engine_atoms):
+        text += " (no row can meet it)"
+    return text
 
 
 def _accessed(pruning: PruningReport) -> str:

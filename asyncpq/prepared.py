@@ -158,10 +158,10 @@ class Preparation:
         context = RequestContext(metrics, scan=scan, guest=scan)
         if self.version is None:
             self.version = await source.version(context)
-        elif source.is_expired(self.version):
+        elif source.currency.is_expired(self.version):
             self.version = await self._anew(self.version, context)
         version = self.version
-        metrics.guarantee, metrics.store_path = str(source.handle.guarantee), source.handle.client
+        source.describe(metrics)
         try:
             view = self.question.view
             if view is not None and view.digest != version.digest:
@@ -222,7 +222,7 @@ class Preparation:
         Raises:
             ObjectChangedError: the object has another version now.
         """
-        if not self.source.is_fresh(version):
+        if not self.source.currency.is_fresh(version):
             context = context.step("validate", self.metrics.rounds + 1)
             validation = self.source.start_validation(version, context)
             validation.join()

@@ -190,7 +190,7 @@ class Read:
             discard_parts(self._source, self.version, [page.key for some in self._unproven.values() for page in some])
 
     def _start_validation(self) -> Flight[None] | None:
-        if self.current or self._source.is_fresh(self.version):
+        if self.current or self._source.currency.is_fresh(self.version):
             return None
         flight = self._source.start_validation(self.version, self.context)
         flight.join()

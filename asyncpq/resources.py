@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
+from importlib import import_module
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -23,7 +26,7 @@ from asyncpq.events import Event, Operation, OperationName
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import SessionOptions
 from asyncpq.storage.base import Store, StoreLimits
-from asyncpq.storage.registry import open_store
+from asyncpq.storage.registry import CLIENT_MODULES, open_store
 from asyncpq.storage.urls import options_for, split_url
 
 T = TypeVar("T")
@@ -231,8 +234,17 @@ class Resources:
 
     # -- what is shared ---------------------------------------------------------------------------
 
-    def store(self, url: str) -> tuple[Store, str]:
-        """The store for ``url`` and the cache namespace of what is read through it."""
+    async def store(self, url: str) -> tuple[Store, str]:
+        """The store for ``url`` and the cache namespace of what is read through it.
+
+        Its client is imported in a thread: botocore takes some tenths of a second.
+        """
+        module = CLIENT_MODULES.get(split_url(url)[0])
+        if module is not None and module not in sys.modules:
+            await self.in_thread(partial(import_module, module))
+        return self._store(url)
+
+    def _store(self, url: str) -> tuple[Store, str]:
         protocol, _ = split_url(url)
         options = options_for(protocol, self.storage_options)
         store = self._stores.get(protocol)
@@ -250,7 +262,7 @@ class Resources:
 
     def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
         """Read through ``wrap(store)`` whatever has the protocol of ``url`` and is opened from now on."""
-        store, _ = self.store(url)
+        store, _ = self._store(url)
         self._stores[split_url(url)[0]] = wrap(store)
 
     async def in_thread(self, work: Callable[[], T]) -> T:

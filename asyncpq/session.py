@@ -126,7 +126,8 @@ class Session(Unpicklable):
         self._resources = Resources(options, storage_options or {}, memory=memory_cache, tiers=tiers, on_event=on_event)
 
     def __repr__(self) -> str:
-        return f"Session(memory_cache={self.memory_cache.current_bytes} of {self.memory_cache.max_bytes} bytes)"
+        tiers = "".join([f", {tier.name}_cache={tier!r}" for tier in self._tiers])
+        return f"Session(memory_cache={self.memory_cache.current_bytes} of {self.memory_cache.max_bytes} bytes{tiers})"
 
     async def __aenter__(self) -> Self:
         """Enter the running event loop.
@@ -199,7 +200,7 @@ class Session(Unpicklable):
                 except BaseException:
                     await handle.close()
                     raise
-                metrics.guarantee, metrics.store_path = str(handle.guarantee), handle.client
+                source.describe(metrics)
         file = File(source, version)
         file.metrics = metrics
         return file

@@ -67,6 +67,7 @@ class ReadSpan:
     def end(self, metrics: ReadMetrics, error: BaseException | None) -> None:
         """With the operation's cost, and what it failed with."""
         self._span.set_attributes(dict(_cost(metrics)))
+        self._span.set_attributes(dict(_server(metrics.server)))
         if error is not None:
             from opentelemetry.trace import Status, StatusCode
 
@@ -99,6 +100,19 @@ def _place(url: str) -> Iterator[tuple[str, str | int]]:
         if host:
             yield "server.address", host
             yield "server.port", port or (443 if scheme.lower() == "https" else 80)
+
+
+def _server(server: str) -> Iterator[tuple[str, str | int]]:
+    """Attributes of the endpoint of an S3 url, which does not name it."""
+    try:
+        found = urlsplit(f"//{server}")
+        host, port = found.hostname, found.port
+    except ValueError:
+        return
+    if host:
+        yield "server.address", host
+    if port:
+        yield "server.port", port
 
 
 def _cost(metrics: ReadMetrics) -> Iterator[tuple[str, Any]]:

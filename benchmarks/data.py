@@ -2,7 +2,7 @@
 
 12 columns of common types, row groups of a million rows, zstd, pages of 64 KiB or 20,000 rows. Everything
 is drawn from fixed seeds, so each machine makes the same rows. A second file has the same rows in random order
-and a bloom filter of the ids in each of its row groups.
+and a bloom filter of the ids in each of its row groups; a folder has them, in order, in 500 files.
 """
 
 from __future__ import annotations
@@ -51,14 +51,16 @@ WRITE_OPTIONS: dict[str, Any] = {
     "write_batch_size": 1024,
 }
 
-Kind = Literal["events", "events-bloom"]
+LAKE_FILES = 500
+
+Kind = Literal["events", "events-bloom", "lake"]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Where the file is, and what a lookup of each key must give.
+    """Where the file is, or the folder of files, and what a lookup of each key must give.
 
-    ``keys[i]`` is looked up, has the user ``users[i]`` and is in the row ``places[i]`` of the file; ``warm_up``
+    ``keys[i]`` is looked up, has the user ``users[i]`` and is in the row ``places[i]``; ``warm_up``
     are other keys.
     """
 
@@ -76,8 +78,13 @@ class Dataset:
 
     @property
     def folder_key(self) -> str:
-        """Key of the folder that holds nothing but the file."""
+        """Key of the folder that holds nothing but the file, or the files."""
         return self.name.rpartition("/")[0]
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the file, or of all files."""
+        return sum(file.stat().st_size for file in (self.file.iterdir() if self.file.is_dir() else [self.file]))
 
 
 def ensure(folder: Path, rows: int, kind: Kind = "events") -> Dataset:
@@ -95,13 +102,18 @@ def ensure(folder: Path, rows: int, kind: Kind = "events") -> Dataset:
             _announce(shuffled, rows)
             _write_shuffled(file, shuffled)
             _write_places(load(folder, rows), shuffled, places)
+    if kind == "lake":
+        lake = folder / "objects" / BUCKET / _name(rows, kind)
+        if not lake.is_dir():
+            _announce(lake, rows)
+            _write_lake(file, lake)
     return load(folder, rows, kind)
 
 
 def load(folder: Path, rows: int, kind: Kind = "events") -> Dataset:
     """The dataset that :func:`ensure` made."""
     stored = json.loads((folder / f"keys-{rows}.json").read_text())
-    if kind == "events":
+    if kind != "events-bloom":
         places = [key // KEY_STEP for key in stored["keys"]]
     else:
         places = json.loads((folder / f"places-{rows}.json").read_text())
@@ -109,7 +121,7 @@ def load(folder: Path, rows: int, kind: Kind = "events") -> Dataset:
 
 
 def _name(rows: int, kind: Kind) -> str:
-    return f"{kind}-{rows}/events.parquet"
+    return f"lake-{rows}/" if kind == "lake" else f"{kind}-{rows}/events.parquet"
 
 
 def _announce(file: Path, rows: int) -> None:
@@ -145,6 +157,18 @@ def _write_shuffled(source: Path, file: Path) -> None:
                 rows = rows.take(pa.array(random.permutation(len(rows))))
                 writer.write_table(rows, row_group_size=len(rows))
     os.replace(unfinished, file)
+
+
+def _write_lake(source: Path, lake: Path) -> None:
+    """The rows of ``source``, in order, in files of equal size."""
+    unfinished = lake.with_name(f"{lake.name}.unfinished")
+    unfinished.mkdir(exist_ok=True)
+    table = pq.read_table(source)
+    rows = -(-len(table) // LAKE_FILES)
+    for number in range(LAKE_FILES):
+        part = table.slice(number * rows, rows)
+        pq.write_table(part, unfinished / f"part-{number:05d}.parquet", row_group_size=rows, **WRITE_OPTIONS)
+    os.replace(unfinished, lake)
 
 
 def _write_places(dataset: Dataset, file: Path, places: Path) -> None:

@@ -24,6 +24,7 @@ class Pages:
         self._metadata: FileMetadata = decode_file_metadata(self._content[-8 - length : -8])
         self._first_rows = [group.first_row for group in self._metadata.row_groups]
         self._indexes: dict[tuple[int, int], OffsetIndex] = {}
+        self.num_rows = self._metadata.num_rows
 
     def bytes_of_row(self, row: int, columns: Sequence[str]) -> int:
         """Bytes of the pages of ``columns`` that hold ``row``, dictionaries included."""
@@ -50,6 +51,14 @@ class Pages:
 
 
 def lookup_bytes(file: Path, rows: Sequence[int], columns: Sequence[str]) -> float:
-    """Mean over ``rows`` of the least bytes that a lookup of one of them needs."""
-    pages = Pages(file)
-    return fmean(pages.bytes_of_row(row, columns) for row in rows)
+    """Mean over ``rows`` of the least bytes that a lookup of one of them needs.
+
+    Args:
+        file: or a folder of files, in the order of their names, of equal numbers of rows but for the last.
+    """
+    if not file.is_dir():
+        pages = Pages(file)
+        return fmean(pages.bytes_of_row(row, columns) for row in rows)
+    files = sorted(file.iterdir())
+    size = Pages(files[0]).num_rows
+    return fmean(Pages(files[row // size]).bytes_of_row(row % size, columns) for row in rows)

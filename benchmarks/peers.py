@@ -20,7 +20,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Target:
-    """Where the file is served: an endpoint and keys in ``BUCKET``."""
+    """Where the file is served: an endpoint and keys in ``BUCKET``; a file's key that ends in a slash is a folder's."""
 
     endpoint: str
     file_key: str
@@ -150,9 +150,10 @@ class PyArrow(BlockingPeer):
         caching = arrow.CacheOptions(hole_size_limit=64 * 1024, range_size_limit=8 << 20, lazy=True)
         options = dataset.ParquetFragmentScanOptions(pre_buffer=True, cache_options=caching)
         parquet = dataset.ParquetFileFormat(default_fragment_scan_options=options)
-        found = dataset.dataset(f"{BUCKET}/{target.file_key}", filesystem=filesystem, format=parquet)
+        found = dataset.dataset(f"{BUCKET}/{target.file_key.rstrip('/')}", filesystem=filesystem, format=parquet)
         fragments = list(found.get_fragments())
-        fragments[0].ensure_complete_metadata()
+        with ThreadPoolExecutor(32) as pool:
+            list(pool.map(lambda fragment: fragment.ensure_complete_metadata(), fragments))
         self._dataset: Any = dataset.FileSystemDataset(fragments, found.schema, found.format, filesystem)
 
     def look_up_one(self, key: int) -> list[str]:
@@ -189,7 +190,9 @@ class Asyncpq:
             "client_kwargs": {"region_name": "us-east-1"},
         }
         self._session: Any = await self._asyncpq.Session(storage_options=options).__aenter__()
-        self._file: Any = await self._session.open_file(f"s3://{BUCKET}/{target.file_key}")
+        url = f"s3://{BUCKET}/{target.file_key}"
+        opening = self._session.open_dataset if url.endswith("/") else self._session.open_file
+        self._file: Any = await opening(url)
 
     def look_up(self, keys: Sequence[int], at_once: int, limit_s: float) -> Outcome:
         return self._runner.run(self._look_up(keys, at_once, limit_s))

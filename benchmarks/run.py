@@ -33,6 +33,8 @@ TITLES = {
     "W3_64": "W3_64: warm lookups, 64 at once",
     "W5b": "W5b: one cold lookup through bloom filters in an unsorted file, opening included",
     "W5c": "W5c: warm lookups through bloom filters in an unsorted file, one after another",
+    "W7": "W7: one cold lookup in 500 files, opening included",
+    "W7w": "W7w: warm lookups in 500 files, one after another",
 }
 DEFAULT_PEERS = ["asyncpq", "asyncpq-no-pages", "datafusion", "pyarrow"]
 BASELINE = "datafusion"
@@ -140,7 +142,7 @@ def main() -> None:
     print(f"{args.rows:,} rows; {args.first_byte_ms:g} ms to first byte.", end=" ")
     print(f"Median of {args.repeats} runs; Python {platform.python_version()}.")
     for kind, dataset in datasets.items():
-        size = dataset.file.stat().st_size / 1e6
+        size = dataset.num_bytes / 1e6
         print(f"{kind}: {size:.0f} MB; the least is {least_bytes[kind] / 1024:.1f} KiB for each lookup.")
     print()
     for workload in args.workloads:

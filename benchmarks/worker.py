@@ -38,6 +38,8 @@ WORKLOADS = {
     "W3_64": Workload(64, 1000, False),
     "W5b": Workload(1, 1, True, "events-bloom"),
     "W5c": Workload(1, 200, False, "events-bloom"),
+    "W7": Workload(1, 1, True, "lake"),
+    "W7w": Workload(1, 200, False, "lake"),
 }
 
 

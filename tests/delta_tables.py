@@ -5,6 +5,7 @@ The oracle here reads whole files with pyarrow: it knows snapshots, but nothing 
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 import uuid
@@ -13,8 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from duckdb_extensions import import_extension
 
 from asyncpq.datasets.model import DataFile, FileList, TableField
 from asyncpq.errors import ColumnNotFoundError, ObjectNotFoundError
@@ -118,6 +121,22 @@ def _typed(array: Any, field: TableField) -> Any:
     return array.cast(field.type)
 
 
+@functools.cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"threads": 1})
+    import_extension("delta", con=connection)
+    connection.execute("LOAD delta; SET TimeZone = 'UTC'")
+    return connection
+
+
+async def assert_same_as_duckdb(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a table, which DuckDB's Delta reader gives, too."""
+    found: list[dict[str, Any]] = (await rows_of(await snapshot_of(folder))).to_pylist()
+    expected = _duckdb().execute("SELECT * FROM delta_scan(?)", [str(folder)]).to_arrow_table().to_pylist()
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+    return found
+
+
 # -- writing ------------------------------------------------------------------------------------
 
 
@@ -188,10 +207,23 @@ def metadata(
 
 
 def column(
-    name: str, kind: Any, *, nullable: bool = True, physical: str | None = None, id_: int = 0, **more: Any
+    name: str,
+    kind: Any,
+    *,
+    nullable: bool = True,
+    physical: str | None = None,
+    id_: int = 0,
+    more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     mapped = {} if physical is None else {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": id_}
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": mapped | more}
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": mapped | dict(more or {})}
+
+
+ID = column("id", "long")
+
+
+def ids(*values: int) -> pa.Table:
+    return pa.table({"id": pa.array(values, pa.int64())})
 
 
 def add(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.resources
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import duckdb
@@ -14,13 +17,37 @@ import pyarrow as pa
 import asyncpq
 from asyncpq import DuckLakeTable
 from tests.postgres_server import PostgresServer
+from tests.predicates import oracle
 
 _EXTENSIONS = ("ducklake", "postgres_scanner", "sqlite_scanner")
 _databases = itertools.count()
 
+#: A select list with a value of each type that is neither nested nor held otherwise by Parquet.
+SCALARS = """
+    true AS b, 1::TINYINT AS i8, 2::SMALLINT AS i16, 3::INTEGER AS i32, -4::BIGINT AS i64,
+    1::UTINYINT AS u8, 2::USMALLINT AS u16, 3::UINTEGER AS u32, 18446744073709551615::UBIGINT AS u64,
+    0.1::FLOAT AS f32, 'nan'::DOUBLE AS f64, 1.25::DECIMAL(5,2) AS d5, -1.25::DECIMAL(18,2) AS d18,
+    12345678901234567890.25::DECIMAL(38,2) AS d38, TIME '12:34:56.123456' AS t, DATE '1969-12-31' AS day,
+    TIMESTAMP '1969-12-31 23:59:59.999999' AS us, TIMESTAMP_S '2020-01-02 03:04:05' AS s,
+    TIMESTAMP_MS '2020-01-02 03:04:05.123' AS ms, TIMESTAMP_NS '2020-01-02 03:04:05.123456789' AS ns,
+    TIMESTAMPTZ '2020-01-02 03:04:05+02' AS tz, 'é, ''quoted''' AS v, '\\x00\\xFFa'::BLOB AS bl,
+    'c3a286f6-cf00-4b47-885d-1892e2b0ca6d'::UUID AS u, '{"a": 1}'::JSON AS j
+"""
+
+
+@functools.cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """One for all tests of a process: loading the extensions takes longer than most tests."""
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False, "threads": 1})
+    for name in _EXTENSIONS:
+        module = importlib.resources.files(f"duckdb_extension_{name}")
+        connection.execute(f"LOAD '{module}/extensions/v{duckdb.__version__}/{name}.duckdb_extension'")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
 
 class Lake:
-    """A DuckLake, attached to a DuckDB of its own. Closed by ``close``.
+    """A DuckLake, attached to DuckDB as ``lake`` from ``with`` to its end. One at a time.
 
     Args:
         folder: for its data, and its catalog without a ``server``.
@@ -42,14 +69,18 @@ class Lake:
             server.execute(f"CREATE DATABASE {database}")
             self.url = server.url(database)
             catalog = f"postgres:{server.parameters(database)}"
-        self._connection = duckdb.connect(config={"autoinstall_known_extensions": False, "threads": 1})
-        for name in _EXTENSIONS:
-            module = importlib.resources.files(f"duckdb_extension_{name}")
-            self._connection.execute(f"LOAD '{module}/extensions/v{duckdb.__version__}/{name}.duckdb_extension'")
-        self._connection.execute("SET TimeZone = 'UTC'")
         given = [f"DATA_PATH '{folder}/data'", f"DATA_INLINING_ROW_LIMIT {inline_rows}", *options]
-        self._connection.execute(f"ATTACH 'ducklake:{catalog}' AS lake ({', '.join(given)})")
-        self._connection.execute("USE lake")
+        self._attach = f"ATTACH 'ducklake:{catalog}' AS lake ({', '.join(given)})"
+        self._connection = _duckdb()
+
+    def __enter__(self) -> Lake:
+        self.sql(self._attach, "USE lake")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.sql("USE memory", "DETACH lake")
 
     def sql(self, *statements: str) -> None:
         for statement in statements:
@@ -61,18 +92,15 @@ class Lake:
 
     def value(self, query: str) -> Any:
         """The first value of the first row."""
-        return self._connection.execute(query).fetchall()[0][0]
+        return self.query(query).column(0)[0].as_py()
 
     @property
     def newest(self) -> int:
         """Id of the newest snapshot."""
         return int(self.value("SELECT max(snapshot_id) FROM lake.snapshots()"))
 
-    def table(self, name: str, **options: Any) -> DuckLakeTable:
+    def table(self, name: str, /, **options: Any) -> DuckLakeTable:
         return DuckLakeTable(self.url, name, **options)
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 def rows(table: pa.Table) -> list[str]:
@@ -84,10 +112,16 @@ def rows(table: pa.Table) -> list[str]:
 def _plain(column: pa.ChunkedArray) -> list[object]:
     kind = column.type
     if pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp(kind.unit)).cast(pa.int64())  # zones have several names
+        unit = "us" if kind.unit == "s" else kind.unit  # Parquet has no seconds
+        column = column.cast(pa.timestamp(unit)).cast(pa.int64())  # zones have several names
     if isinstance(kind, pa.UuidType):
         return [None if value is None else str(value) for value in column.to_pylist()]
     return list(column.to_pylist())
+
+
+def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
+    only_found, only_wanted = Counter(found) - Counter(wanted), Counter(wanted) - Counter(found)
+    return f"only asyncpq has {list(only_found)[:3]}, only DuckDB {list(only_wanted)[:3]}"
 
 
 async def read(session: asyncpq.Session, table: DuckLakeTable, where: object = None) -> pa.Table:
@@ -97,17 +131,18 @@ async def read(session: asyncpq.Session, table: DuckLakeTable, where: object = N
 
 
 async def assert_same(
-    lake: Lake, table: str, *, snapshots: Sequence[int] = (), where: object = None, sql: str = "true"
+    lake: Lake, table: str, *, snapshots: Sequence[int] = (), where: asyncpq.Expression | None = None
 ) -> None:
-    """The newest state of a table, and those ``snapshots``, read as DuckDB reads them.
+    """The newest state of a table, and those of ``snapshots``: the rows that DuckDB gives, with pyarrow's filter.
 
-    Args:
-        where, sql: the same predicate.
+    DuckDB does not filter itself: it prunes by a table's statistics even where those of a file are missing.
     """
     async with asyncpq.Session() as session:
         for snapshot in (None, *snapshots):
-            at = "" if snapshot is None else f" AT (VERSION => {snapshot})"
-            wanted = lake.query(f"SELECT * FROM {table}{at} WHERE {sql}")
+            wanted = lake.query(f"SELECT * FROM {table}" + ("" if snapshot is None else f" AT (VERSION => {snapshot})"))
+            if where is not None:
+                wanted = wanted.filter(oracle(where))
             found = await read(session, lake.table(table, snapshot=snapshot), where)
             assert found.column_names == wanted.column_names
-            assert (snapshot, rows(found)) == (snapshot, rows(wanted))
+            if rows(found) != rows(wanted):
+                raise AssertionError(f"snapshot {snapshot}: {_difference(rows(found), rows(wanted))}")

@@ -5,7 +5,8 @@ For each the table's field as it is now, and what becomes of a value that was wr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from asyncpq.datasets.model import TableField
 from asyncpq.decoding.conform import children_of, with_children
 
 Convert = Callable[[Any], Any]
+_FIELD_ID = b"PARQUET:field_id"
+_ABSENT = 1_000_000
 
 
 class Evolved(NamedTuple):
@@ -57,7 +60,7 @@ def evolved(draw: st.DrawFn, before: pa.Field, name: str) -> Evolved:
     nullable = before.nullable or draw(st.booleans())
     if not children:
         after, convert = draw(st.sampled_from([(kind, lambda value: value), *_PROMOTED.get(kind, [])]))
-        return Evolved(before, _field(name, after, nullable, before.name), convert)
+        return Evolved(before, _field(name, after, nullable, before), convert)
     if isinstance(kind, pa.StructType):
         return draw(_struct(before, name, nullable))
     parts = [draw(evolved(child, child.name)) for child in children]
@@ -65,14 +68,12 @@ def evolved(draw: st.DrawFn, before: pa.Field, name: str) -> Evolved:
         key = Evolved(children[0], TableField(name="key", type=children[0].type, nullable=False), lambda key: key)
         value = parts[1]
         after = with_children(kind, [key.arrow, value.arrow])
-        made = TableField(
-            name=name, type=after, nullable=nullable, names=(before.name,), children=(key.after, value.after)
-        )
+        made = _field(name, after, nullable, before, (key.after, value.after))
         return Evolved(before, made, lambda pairs: [(key_, _or_null(value.convert, item)) for key_, item in pairs])
     (element,) = parts
     like = draw(st.sampled_from([kind, pa.list_(pa.null()), pa.large_list(pa.null()), pa.list_view(pa.null())]))
     after = with_children(like, [element.arrow])
-    made = TableField(name=name, type=after, nullable=nullable, names=(before.name,), children=(element.after,))
+    made = _field(name, after, nullable, before, (element.after,))
     return Evolved(before, made, lambda items: [_or_null(element.convert, item) for item in items])
 
 
@@ -84,7 +85,9 @@ def _struct(draw: st.DrawFn, before: pa.Field, name: str, nullable: bool) -> Evo
     parts = [(child.name, draw(evolved(child, new))) for child, new in zip(kept, new_names, strict=False)]
     if not parts or draw(st.booleans()):
         default = draw(st.sampled_from([None, 7]))
-        lacking = TableField(name=new_names[len(kept)], type=pa.int32(), names=("absent",), default=default)
+        lacking = TableField(
+            name=new_names[len(kept)], type=pa.int32(), names=("absent",), field_id=_ABSENT, default=default
+        )
         parts.insert(
             draw(st.integers(0, len(parts))), ("", Evolved(pa.field("", pa.null()), lacking, lambda _: default))
         )
@@ -97,12 +100,32 @@ def _struct(draw: st.DrawFn, before: pa.Field, name: str, nullable: bool) -> Evo
         }
 
     children = tuple(part.after for _, part in parts)
-    made = TableField(name=name, type=after, nullable=nullable, names=(before.name,), children=children)
+    made = _field(name, after, nullable, before, children)
     return Evolved(before, made, convert)
 
 
-def _field(name: str, kind: pa.DataType, nullable: bool, source: str) -> TableField:
-    return TableField(name=name, type=kind, nullable=nullable, names=(source,))
+def _field(
+    name: str, kind: pa.DataType, nullable: bool, source: pa.Field, children: tuple[TableField, ...] = ()
+) -> TableField:
+    """Found by its id where the file has one, else by the name that it has there."""
+    field_id = (source.metadata or {}).get(_FIELD_ID)
+    if field_id is None:
+        return TableField(name=name, type=kind, nullable=nullable, names=(source.name,), children=children)
+    return TableField(name=name, type=kind, nullable=nullable, field_id=int(field_id), children=children)
+
+
+def with_ids(schema: pa.Schema) -> pa.Schema:
+    """The schema with a field id for every field of whatever depth."""
+    numbers = itertools.count(1)
+    return pa.schema([_with_ids(field, numbers) for field in schema])
+
+
+def _with_ids(field: pa.Field, numbers: Iterator[int]) -> pa.Field:
+    field = field.with_metadata({_FIELD_ID: str(next(numbers))})
+    children = children_of(field.type)
+    if not children:
+        return field
+    return field.with_type(with_children(field.type, [_with_ids(child, numbers) for child in children]))
 
 
 def _or_null(convert: Convert, value: Any) -> Any:

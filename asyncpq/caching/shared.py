@@ -76,6 +76,9 @@ class SharedCache(TierCounters):
         self._owner: tuple[asyncio.AbstractEventLoop, int] | None = None
         self._closed = False
 
+    def __repr__(self) -> str:
+        return f"SharedCache({self._connections.place!r})"
+
     # -- entries ----------------------------------------------------------------------------------
 
     async def get_many(self, keys: Sequence[ContentKey]) -> list[bytes | None]:

@@ -12,9 +12,13 @@ from typing import Protocol
 
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
 
+# No options: what they cost is a later hit, never a read. More than what comes in while a tier is busy with one put
+# would be memory that no budget knows of.
 PENDING_BYTES = 64 << 20  # on their way into the tiers; what comes on top of that is not kept there
 PENDING_PUTS = 256  # and so many puts: small ones cost a tier more than their bytes
-FLUSH_S = 2.0  # what is on its way into the tiers gets this long when they are closed
+# A worker that ends must not lose what it has just fetched, and must end whatever the disk does: a disk takes
+# PENDING_BYTES in this time at 32 MiB/s.
+FLUSH_S = 2.0
 
 
 class CacheTier(Protocol):

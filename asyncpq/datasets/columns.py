@@ -30,6 +30,7 @@ from asyncpq.format.schema import LogicalKind, ParquetSchema, PhysicalType
 __all__ = ["FileView", "view_of"]
 
 _FIELD_ID = b"PARQUET:field_id"
+_SEVERAL = -1  # in the place of an ordinal
 
 
 def view_of(
@@ -53,13 +54,20 @@ def view_of(
         extensions: allowed extension types.
 
     Raises:
-        SchemaMismatchError: a partition value that is none of its column's type.
+        SchemaMismatchError: a partition value that is none of its column's type; a file without field ids, where
+            the table's fields have nothing else.
     """
     known = {} if fields is None else {field.name: field for field in fields}
     wanted = [known.get(field.name) or _table_field(field) for field in schema]
     parquet = version.metadata.schema
     by_id = _ordinals_by_id(version) if any(field.field_id is not None for field in wanted) else {}
+    nameless = [] if by_id else [field.name for field in wanted if field.field_id is not None and not field.names]
+    if nameless:
+        raise SchemaMismatchError(
+            "the file has no field ids, and the table no names for such files", url=version.url, column=nameless[0]
+        )
     sources: list[int | None] = []
+    used: dict[int, int] = {}
     constants: dict[str, pa.Scalar] = {}
     for field, target in zip(wanted, schema, strict=True):
         ordinal = None
@@ -71,6 +79,10 @@ def view_of(
                 value = None if ordinal is not None else field.default
                 ordinal = None
                 constants[field.name] = _scalar(value, target, version.url)
+        if ordinal is not None and ordinal in used:  # it is not two of the dataset
+            sources[used[ordinal]] = ordinal = _SEVERAL
+        elif ordinal is not None:
+            used[ordinal] = len(sources)
         sources.append(ordinal)
     match = _Matcher(tuple(wanted), schema, sources, constants, bool(by_id), extensions)
     is_plain = sources == list(range(len(parquet.fields))) and _same_types(version, schema, match, extensions)
@@ -113,14 +125,14 @@ def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:
 
 
 def _ordinal(schema: ParquetSchema, field: TableField, by_id: Mapping[int, Sequence[int]]) -> int | None:
-    """The file's top-level field; -1 for several."""
+    """The file's top-level field; ``_SEVERAL`` for more than one."""
     if by_id and field.field_id is not None:
         found = by_id.get(field.field_id, ())
-        return None if not found else found[0] if len(found) == 1 else -1
+        return None if not found else found[0] if len(found) == 1 else _SEVERAL
     for name in field.names or (field.name,):
         same = schema.ordinals(name)
         if same:
-            return same[0] if len(same) == 1 else -1
+            return same[0] if len(same) == 1 else _SEVERAL
     return None
 
 
@@ -207,7 +219,9 @@ class _Matcher:
 
 
 def _several(name: str) -> AmbiguousColumnError:
-    return AmbiguousColumnError(f"several columns of the file are {name!r}, by name or field id")
+    return AmbiguousColumnError(
+        f"the file and the dataset do not go together one to one in {name!r}: a name or field id is there twice"
+    )
 
 
 def _plain_type(version: FileVersion, ordinal: int) -> pa.DataType:

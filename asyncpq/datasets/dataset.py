@@ -19,11 +19,12 @@ from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.output import output_schema
 from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.relative_times import resolve_typed_times
 from asyncpq.decoding.selection import counted, take_table
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, RowIndexError
 from asyncpq.events import OperationName
-from asyncpq.expressions import Expression, parse_filters, resolve_times
+from asyncpq.expressions import Expression, parse_filters, without_contradictions
 from asyncpq.lookup import Keys
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import DEFAULT_BATCH_SIZE
@@ -288,14 +289,13 @@ class Dataset(Unpicklable):
         return str(self.schema.field(column).name)
 
     def _predicate(self, where: object) -> Expression | None:
-        """The predicate, with its relative times resolved: for all files to the same instant."""
+        """The predicate, its relative times resolved to one instant; false if no row can meet it."""
         if where is None:
             return None
         schema = self.schema
         bound = from_pyarrow(where, schema) if isinstance(where, pc.Expression) else parse_filters(where)
-        bound = resolve_times(bound, datetime.now(UTC))
-        compile_filter(bound, schema)
-        return bound
+        bound = resolve_typed_times(bound, datetime.now(UTC), schema)
+        return without_contradictions(bound, compile_filter(bound, schema).engine_atoms)
 
     def _output(self, ask: Ask) -> pa.Schema:
         """Arrow schema of what ``ask`` gives, its keys included."""

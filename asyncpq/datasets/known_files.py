@@ -18,7 +18,7 @@ from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import chunk_bounds, order_of
 from asyncpq.pruning.files import file_zones, prune_files, value_zones
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.value_kinds import Domain, ValueKind, kind_of_leaf
+from asyncpq.pruning.value_kinds import ValueKind, kind_of_leaf
 from asyncpq.pruning.zones import ZonedColumn, Zones, successor
 from asyncpq.storage.base import Validator
 
@@ -205,7 +205,7 @@ def _bounds(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
         all_null = False
         least: Any = found.min
         most: Any = found.max
-        if most is not None and kind.domain is Domain.BYTES and not found.max_exact:
+        if most is not None and kind.is_bytes and not found.max_exact:
             most = successor(most) if most else most
         if least is None or most is None:
             return unknown

@@ -122,7 +122,8 @@ class TableField:
         type: Arrow type in the table, children included.
         nullable: whether nulls may occur.
         field_id: Parquet field id in the files; None where names decide.
-        names: names in the files, the first that is there counts; by default (empty) ``name``.
+        names: names in the files, the first that is there counts; by default (empty) ``name``, but none for a
+            top-level field that has an id: a file without ids is then refused.
         default: value in files that lack it (a pyarrow scalar or a Python value); None for null.
         children: parts of a nested type, in the order of ``type``.
     """

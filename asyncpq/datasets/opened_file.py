@@ -121,7 +121,7 @@ class OpenedFile:
             if _differs(version.validator, file.validator):
                 version = await source.reload(version, context)
             elif listed_at is not None and file.validator is not None and file.validator.is_strong:
-                source.seen(version, listed_at)
+                source.currency.seen(version, listed_at)
             if file.validator is None and file.size is not None and file.size != version.size:
                 raise ObjectChangedError(
                     f"the file has {version.size} bytes, where the table names one of {file.size}", url=version.url

@@ -67,7 +67,7 @@ async def open_files(
         ObjectNotFoundError: there are no files.
         SchemaMismatchError: the files' columns cannot be one dataset's.
     """
-    store, _ = resources.store(target.url)
+    store, _ = await resources.store(target.url)
     shown, asked = safe_url(target.url), time.monotonic()
     listing = await list_files(store, target, _listing_context(operation), partitioning=partitioning)
     if listing.table_format is not None and not plain:

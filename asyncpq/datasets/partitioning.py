@@ -210,13 +210,25 @@ def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
 
 
 def _parsed(texts: list[str], kind: pa.DataType) -> list[Any]:
-    values = pa.array(texts, pa.string()).cast(kind)
-    if isinstance(kind, pa.TimestampType) and kind.unit == "ns":
-        values = values.cast(pa.timestamp("us", kind.tz))
-    elif pa.types.is_time64(kind) and kind.unit == "ns":
-        values = values.cast(pa.time64("us"))
+    values = pa.array(texts, pa.string())
+    if isinstance(kind, pa.TimestampType):
+        values = _timestamps(values, kind.unit)
+        if kind.unit == "ns":  # finer than Python's: refused
+            values = values.cast(pa.timestamp("us"))
+        if kind.tz is not None:
+            values = values.cast(pa.timestamp(values.type.unit, "UTC")).cast(pa.timestamp(values.type.unit, kind.tz))
+    else:
+        values = values.cast(kind)
     plain: list[Any] = values.to_pylist()
     return plain
+
+
+def _timestamps(texts: pa.Array, unit: str) -> pa.Array:
+    """Wall-clock times; of texts that name a zone in UTC, as pyarrow reads paths."""
+    try:
+        return texts.cast(pa.timestamp(unit))
+    except pa.ArrowInvalid:
+        return texts.cast(pa.timestamp(unit, "UTC")).cast(pa.timestamp(unit))
 
 
 def _parsed_alone(text: str, kind: pa.DataType) -> Any:

@@ -26,7 +26,7 @@ class SessionReader:
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes ``[start, stop)`` of an object, or all from ``start`` on."""
-        store, _ = self._resources.store(url)
+        store, _ = await self._resources.store(url)
         handle = await store.open_object(url)
         try:
             context = self._context()
@@ -55,7 +55,7 @@ class SessionReader:
 
     async def list_names(self, url: str) -> list[str]:
         """Names of the objects directly in a folder, ascending; empty where there is none."""
-        store, _ = self._resources.store(url)
+        store, _ = await self._resources.store(url)
         folder = url if url.endswith("/") else f"{url}/"
         found = await store.list_objects(folder, context=self._context())
         return [name for item in found if "/" not in (name := item.url[len(folder) :])]

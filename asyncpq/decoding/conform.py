@@ -299,9 +299,9 @@ def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
     """Whether pyarrow's safe cast gives the same values, or an error."""
     if _types.is_integer(source):
         numbers = (_types.is_integer, _types.is_float32, _types.is_float64, _types.is_decimal)
-        return any(is_kind(target) for is_kind in numbers)
+        return any([bool(is_kind(target)) for is_kind in numbers])
     if _types.is_floating(source):
-        return _types.is_floating(target) and target.bit_width > source.bit_width
+        return bool(_types.is_floating(target) and target.bit_width > source.bit_width)
     if _decimal(source):
         return _decimal(target)
     if _types.is_date32(source):

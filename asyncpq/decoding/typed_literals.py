@@ -14,6 +14,7 @@ import struct
 import uuid
 from collections.abc import Callable, Iterable
 from decimal import Context, Decimal
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -71,7 +72,7 @@ def exact_array(values: Iterable[Scalar], type_: pa.DataType) -> tuple[pa.Array,
 
 
 def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[CompareOp, pa.Scalar] | bool | None:
-    """``column op value`` for a number that ``type_`` does not hold, said with one that it holds.
+    """``column op value`` for a number or time that ``type_`` does not hold, said with one that it holds.
 
     Returns:
         Operator and scalar; or the result for every value that is not null; or None for other types and
@@ -91,9 +92,18 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
         scale = type_.scale
         high = 10**type_.precision - 1
         low = -high
+    elif pa.types.is_timestamp(type_) and isinstance(value, (dt.datetime, Timestamp)):
+        zone = value.timezone if isinstance(value, Timestamp) else value.tzinfo
+        if (zone is None) is not (type_.tz is None):
+            return None
+        low, high = -_INT64_MAX - 1, _INT64_MAX
     else:
         return None
-    step = unscaled_decimal(Decimal(value), scale) if type(value) is not float else value
+    step: float | Fraction
+    if isinstance(value, (dt.datetime, Timestamp)):
+        step = Fraction(nanoseconds(value), NANOSECONDS[type_.unit])
+    else:
+        step = unscaled_decimal(Decimal(value), scale) if type(value) is not float else value
     if op == "==" or op == "!=":
         return op == "!="
     if not low <= step <= high:

@@ -32,7 +32,7 @@ async def open_source(
     Raises:
         StoreError: no store serves it, or credentials are missing.
     """
-    store, namespace = resources.store(url)
+    store, namespace = await resources.store(url)
     handle = await store.open_object(url)
     try:
         if resources.options.cache_namespace is None:  # else the caller says who shares

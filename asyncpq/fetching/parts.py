@@ -222,7 +222,7 @@ async def _fetch_group(
     if stop - start <= source.resources.options.requests.part_bytes:
         sent = time.monotonic()
         result = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
-        source.validated_by(result, version, sent)
+        source.currency.validated_by(result, version, sent)
         data, validated = result.data, result.validates
     else:
         data, validated = await _get_in_parts(source, version, start, stop, context)
@@ -243,7 +243,7 @@ async def _get_in_parts(
     async def get(part: ByteRange) -> RangeResult:
         sent = time.monotonic()
         result = await source.handle.fetch_range(*part, context=context, pin=version.validator)
-        source.validated_by(result, version, sent)
+        source.currency.validated_by(result, version, sent)
         return result
 
     parts = cut(ByteRange(start, stop), source.resources.options.requests.part_bytes)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from asyncpq.caching.keys import ContentKey, Pointer, PointerKey, version_digest
+from asyncpq.caching.keys import ContentKey, PointerKey, version_digest
 from asyncpq.caching.single_flight import Flight
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError, ObjectNotFoundError, UnsupportedStoreError
+from asyncpq.fetching.currency import Currency
 from asyncpq.fetching.version import Decryption, FileVersion
 from asyncpq.format.footer import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes
 from asyncpq.format.metadata import decode_file_metadata
+from asyncpq.metrics import ReadMetrics
 from asyncpq.options import CachePolicy
 from asyncpq.planning.coalesce import ByteRange, coalesce
 from asyncpq.resources import Resources, TailSizes
@@ -53,6 +54,10 @@ class ObjectSource:
         policy: how long what is cached of it may be served unasked.
         decryption: keys of the file, where the caller gave some.
         neighbours: names the objects whose tails are as long as this one's; by default those of its folder.
+
+    Attributes:
+        resources, handle: as given.
+        currency: which version the object had when it was last seen.
     """
 
     def __init__(
@@ -71,11 +76,9 @@ class ObjectSource:
         self._decryption = decryption
         # what is read with a user's own keys is nobody else's
         self._tiers = resources.tiers if resources.tiers and decryption is None else None
-        self.policy = policy
         self._pointer_key = PointerKey(namespace, handle.identity)
         self._missing_key = ("missing", self._pointer_key)
-        self._own_pointer: Pointer | None = None
-        self._told_at = -math.inf  # when the tiers outside this process were last told of it
+        self.currency = Currency(resources, self._pointer_key, policy, self._tiers)
 
     # -- versions ---------------------------------------------------------------------------------
 
@@ -93,15 +96,20 @@ class ObjectSource:
                 hint="Drop require_pinning=True to read it all the same.",
             )
 
+    def describe(self, metrics: ReadMetrics) -> None:
+        """Note how the object is read."""
+        handle = self.handle
+        metrics.guarantee, metrics.store_path, metrics.server = str(handle.guarantee), handle.client, handle.server
+
     async def version(self, context: RequestContext) -> FileVersion:
         """The version that the caches point to, or else the one the store has now.
 
         A footer found through a pointer is used at once: the read's first GET validates it.
         """
-        pointer = self._pointer()
+        pointer = self.currency.pointer()
         if pointer is not None:
             version: FileVersion | None = self.resources.memory.get(self._version_key(pointer.validator))
-            if version is not None and not self.is_expired(version):
+            if version is not None and not self.currency.is_expired(version):
                 self.handle.learn(version.validator)
                 self.check_guarantee()
                 context.metrics.cache_hits += 1
@@ -148,12 +156,12 @@ class ObjectSource:
         tiers, asked = self._tiers, time.monotonic()
         if tiers is None:
             return None
-        known = self._pointer()
+        known = self.currency.pointer()
         pointer = known if known is not None else await tiers.get_pointer(self._pointer_key)
         if pointer is None:
             return None
         validator = pointer.validator
-        if self._is_outdated(validator):
+        if self.currency.is_outdated(validator):
             return None
         key = ContentKey(version_digest(self._namespace, self.handle.identity, validator), "footer", 0, 0)
         entries, hits = await tiers.get_many([key])
@@ -172,7 +180,7 @@ class ObjectSource:
         context.metrics.count_hits(hits)
         self.keep(version)
         if known is None:
-            self._keep_pointer(pointer)
+            self.currency.keep(pointer)
         return version
 
     def _version_key(self, validator: Validator) -> tuple[str, PointerKey, bytes]:
@@ -201,7 +209,7 @@ class ObjectSource:
         resources.tail_sizes.learn(self._neighbours, _needed_tail(version))
         self.keep(version)
         resources.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
-        self._point_to(version, sent)
+        self.currency.point_to(version, sent)
         tiers = self.tiers_of(version)
         if tiers is not None:
             tiers.put_many({version.key("footer", 0, 0): footer})
@@ -246,79 +254,9 @@ class ObjectSource:
         self.resources.memory.put(self._version_key(version.validator), version, version.weight)
 
     async def forget(self, version: FileVersion) -> None:
-        """The object is not ``version`` any more: drop the pointers that say so, in every tier."""
-        pointer = self._pointer()
-        if version.can_validate:
-            self.resources.outdated[self._pointer_key] = version.validator.digest()
-        if pointer is not None and not pointer.validator.same_version(version.validator):
-            return  # another read has seen the new version already
-        self._own_pointer = None
-        self.resources.memory.discard(self._pointer_key)
+        """The object is not ``version`` any more, in any tier."""
         self.resources.memory.discard(self._missing_key)  # older than what this read was told
-        if self._tiers is not None:
-            await self._tiers.drop_pointer(self._pointer_key)
-
-    # -- validity ---------------------------------------------------------------------------------
-
-    def is_fresh(self, version: FileVersion) -> bool:
-        """Whether the cache policy lets ``version`` be served without asking the store."""
-        if self.policy.kind == "immutable" or not version.can_validate:
-            return True  # what cannot be validated expires instead
-        pointer = self._pointer()
-        if pointer is None or not pointer.validator.same_version(version.validator):
-            return False
-        return time.monotonic() - pointer.validated_at < self.policy.max_age_s
-
-    def is_expired(self, version: FileVersion) -> bool:
-        """Whether all that is cached of ``version`` must be fetched anew: the store cannot tell whether it is
-        still the object's, and it is as old as the cache policy allows."""
-        if version.can_validate or self.policy.kind == "immutable":
-            return False
-        return time.monotonic() - version.observed_at >= self.policy.max_age_s
-
-    def validated_by(self, result: RangeResult, version: FileVersion, sent: float) -> None:
-        """A GET sent at ``sent`` was answered: unless age alone counts, this validates the version."""
-        if result.validates and self.policy.kind != "ttl":
-            self._point_to(version, sent)
-
-    def seen(self, version: FileVersion, sent: float) -> None:
-        """A listing that was asked for at ``sent`` names this very version: that validates it, too."""
-        if version.can_validate and self.policy.kind != "ttl":
-            self._point_to(version, sent)
-
-    def _point_to(self, version: FileVersion, sent: float) -> None:
-        """``version`` was the object's at ``sent``."""
-        pointer = self._pointer()
-        if pointer is None or not pointer.validator.same_version(version.validator):
-            if pointer is not None and sent <= pointer.validated_at:
-                return  # what is known is newer
-            pointer = Pointer(version.validator, sent)
-            self._keep_pointer(pointer)
-            if self._is_outdated(version.validator):
-                del self.resources.outdated[self._pointer_key]  # it is back
-        elif sent > pointer.validated_at:
-            pointer.validated_at = sent
-        tiers = self.tiers_of(version)
-        # not with every GET: half the age that others allow it is soon enough for them
-        if tiers is not None and sent - self._told_at >= max(1.0, self.policy.max_age_s / 2):
-            self._told_at = sent
-            tiers.put_pointer(self._pointer_key, pointer)
-
-    def _pointer(self) -> Pointer | None:
-        """What was last seen: by all handles together, or by this one where memory does not keep it."""
-        pointer: Pointer | None = self.resources.memory.get(self._pointer_key)
-        own = self._own_pointer
-        if pointer is None and own is not None and not self._is_outdated(own.validator):
-            return own
-        return pointer
-
-    def _is_outdated(self, validator: Validator) -> bool:
-        """Whether this session has seen that the object has it no more."""
-        return bool(self.resources.outdated.get(self._pointer_key) == validator.digest())
-
-    def _keep_pointer(self, pointer: Pointer) -> None:
-        self._own_pointer = pointer
-        self.resources.memory.put(self._pointer_key, pointer, self._pointer_key.weight + pointer.weight)
+        await self.currency.forget(version)
 
     def tiers_of(self, version: FileVersion) -> Tiers | None:
         """The tiers that may hold parts of ``version``: others must be able to tell it from the next one."""
@@ -345,7 +283,7 @@ class ObjectSource:
             stop - TRAILER_BYTES, stop, context=context.step("validate", context.round), pin=version.validator
         )
         if result.validates:
-            self._point_to(version, sent)
+            self.currency.point_to(version, sent)
 
     async def present(self, version: FileVersion, context: RequestContext) -> FileVersion:
         """The version that the object has now, by the store's word: ``version`` itself, or another."""

@@ -158,6 +158,10 @@ class StoredObject(Protocol):
     def client(self) -> str:
         """Which client serves it, for metrics: "direct", "aiohttp", "s3fs", "fsspec", "memory", "file"."""
 
+    @property
+    def server(self) -> str:
+        """Host, with its port unless that is the scheme's own, which is asked, for metrics; "" where none is known."""
+
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """The last ``length`` bytes, or all of a shorter object, with the object's size.
 

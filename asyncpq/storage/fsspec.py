@@ -144,6 +144,7 @@ class FsspecObject(FsspecPath):
     """See :class:`asyncpq.storage.base.StoredObject`. Made by FsspecStore."""
 
     client = "fsspec"
+    server = ""
 
     def __init__(self, store: FsspecStore, path: str, url: str) -> None:
         super().__init__(store, path, url)

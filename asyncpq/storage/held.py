@@ -18,6 +18,7 @@ class HeldObject:
     """
 
     client = "memory"
+    server = ""
     guarantee = Guarantee.PINNED
 
     def __init__(self, url: str, content: bytes) -> None:

@@ -186,6 +186,7 @@ class HttpObject(Unpicklable):
         self._transport = transport
         self._without_suffix = without_suffix
         self._host = target.authority
+        self.server = target.host_port_subcomponent or ""
 
     def __repr__(self) -> str:
         return f"<HttpObject {self.url}>"

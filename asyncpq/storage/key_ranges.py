@@ -28,9 +28,7 @@ class _DisorderError(Exception):
     """The store's order is not that of the keys, or it does not begin where it is asked to."""
 
 
-async def list_keys(
-    fetch_page: FetchPage, prefix: str, context: RequestContext, *, url: str
-) -> list[ListedKey]:
+async def list_keys(fetch_page: FetchPage, prefix: str, context: RequestContext, *, url: str) -> list[ListedKey]:
     """All keys that begin with ``prefix``, ascending.
 
     Args:
@@ -40,13 +38,30 @@ async def list_keys(
         InvalidResponseError: the listing does not get on.
         StoreError: as ``fetch_page``.
     """
-    first = await fetch_page(PageRequest(prefix), context)
+    return await list_rest(fetch_page, prefix, context, await fetch_page(PageRequest(prefix), context), url=url)
+
+
+async def list_rest(
+    fetch_page: FetchPage, prefix: str, context: RequestContext, first: ListPage, *, url: str
+) -> list[ListedKey]:
+    """The same, where the ``first`` page is there."""
     if first.token is None:
         return sorted(first.keys, key=_key)
     try:
-        return await _Ranges(fetch_page, prefix, context, url).list_from(first)
+        return await _Ranges(fetch_page, prefix, context, url).list_rest(first)
     except _DisorderError:
         return await _in_turn(fetch_page, prefix, context, first, url)
+
+
+async def list_between(
+    fetch_page: FetchPage, prefix: str, after: str, last: str, context: RequestContext, *, url: str
+) -> list[ListedKey]:
+    """Those behind ``after``, up to ``last``."""
+    try:
+        return await _Ranges(fetch_page, prefix, context, url).list_between(after, last)
+    except _DisorderError:
+        found = await list_keys(fetch_page, prefix, context, url=url)
+        return [listed for listed in found if after < listed.key <= last]
 
 
 async def _in_turn(
@@ -118,13 +133,23 @@ class _Ranges:
         self._partial = 0  # other pages
         self._progress: dict[_Range, _Progress] = {}
 
-    async def list_from(self, first: ListPage) -> list[ListedKey]:
+    async def list_rest(self, first: ListPage) -> list[ListedKey]:
         """All keys; ``first`` is the first page."""
         whole = _Range("", None, self._context.round, 0)
         self._ranges.append(whole)
-        try:
-            self._take(whole, first)
+        if self._take(whole, first):
             self._go_on(whole)
+        return await self._finish()
+
+    async def list_between(self, after: str, last: str) -> list[ListedKey]:
+        """The keys behind ``after``, up to ``last``."""
+        whole = _Range(after, last, self._context.round - 1, 0)
+        self._ranges.append(whole)
+        self._go_on(whole)
+        return await self._finish()
+
+    async def _finish(self) -> list[ListedKey]:
+        try:
             while self._live:
                 self._cut()
                 done, _ = await asyncio.wait(self._live, return_when=asyncio.FIRST_COMPLETED)
@@ -152,9 +177,7 @@ class _Ranges:
         """Keep what of a page is in the range; whether more is to come."""
         last = range_.after
         for listed in page.keys:
-            if listed.key <= last and (last or range_.started):
-                if range_.token is not None and listed.key <= range_.after:
-                    raise _endless(self._url)
+            if listed.key <= last:
                 raise _DisorderError
             last = listed.key
         names = [listed.key for listed in page.keys]
@@ -181,7 +204,7 @@ class _Ranges:
 
     def _cut(self) -> None:
         """Begin as many further ranges as the pages so far are worth."""
-        while len(self._live) < _AT_ONCE and self._partial + len(self._live) <= self._full // 2:
+        while len(self._live) < _AT_ONCE and self._partial + len(self._live) <= self._full // 4:
             best: tuple[float, str, _Range] | None = None
             for range_ in self._live.values():
                 cut = self._cut_of(range_)

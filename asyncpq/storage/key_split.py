@@ -5,7 +5,6 @@ A bad cut costs a request that finds nothing; no cut loses a key.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -56,10 +55,8 @@ class Alphabets:
 
 def skip(first: str, last: str, shorter: int) -> str | None:
     """Behind all keys that begin as ``first`` and ``last`` both do, without its last ``shorter`` characters."""
-    common = os.path.commonprefix((first, last))
-    if shorter >= len(common):
-        return None
-    return common[: len(common) - shorter] + LAST
+    common = _common(first, last)
+    return None if shorter >= common else first[: common - shorter] + LAST
 
 
 def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
@@ -68,7 +65,7 @@ def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
     Args:
         low, high: the ends, low < high.
     """
-    at = len(os.path.commonprefix((low, high)))
+    at = _common(low, high)
     weight = 1.0
     for position in range(at):
         weight /= len(alphabets.at(position)) or 1
@@ -95,3 +92,11 @@ def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
             return None
         at += 1
     return None
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    for at, (mark, its) in enumerate(zip(one, other, strict=False)):
+        if mark != its:
+            return at
+    return min(len(one), len(other))

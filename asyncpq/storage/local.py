@@ -88,7 +88,7 @@ class LocalStore(Unpicklable):
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
         path = local_path(url)
-        if url.endswith("/") and not path.endswith("/"):
+        if (url.endswith("/") or not url) and not path.endswith("/"):
             path += "/"
         root = url[: url.rfind("/") + 1]
         loop = asyncio.get_running_loop()
@@ -166,6 +166,7 @@ class LocalObject(Unpicklable):
     """
 
     client = "file"
+    server = ""
     guarantee = Guarantee.PINNED
 
     def __init__(self, path: str, descriptor: int, threads: Threads, owner: set[LocalObject]) -> None:

@@ -9,6 +9,14 @@ from asyncpq.errors import UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Store, StoreLimits
 
+#: The modules that import clients which take long to load.
+CLIENT_MODULES = {
+    "s3": "asyncpq.storage.s3_store",
+    "s3a": "asyncpq.storage.s3_store",
+    "http": "asyncpq.storage.http",
+    "https": "asyncpq.storage.http",
+}
+
 
 def open_store(
     protocol: str, storage_options: Mapping[str, Any] | None, *, retry: RetryOptions, limits: StoreLimits

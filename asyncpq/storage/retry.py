@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 
-from asyncpq.errors import DeadlineExceededError, StoreError
+from asyncpq.errors import DeadlineExceededError, StoreError, ThrottledError, TransportError
 from asyncpq.options import RetryOptions
 
 #: No server makes a read wait longer than this, whatever its Retry-After says.
@@ -19,6 +19,14 @@ RETRY_AFTER_MAX_S = 60.0
 
 #: Statuses that say nothing about the request itself (RFC 9110, section 15).
 RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+#: What helps where the attempts were not enough.
+_HINTS: Mapping[type[StoreError], str] = {
+    ThrottledError: "Ask for less at once (LimitOptions.max_connections), or wait longer (RetryOptions.max_attempts, "
+    "backoff_max_s).",
+    TransportError: "If the store is slow or far, raise RetryOptions.max_attempts or its timeouts.",
+}
 
 
 class RetryableError(Exception):
@@ -90,6 +98,10 @@ def delay_before_retry_s(
         return 0.0
     error = failure.error
     if attempt >= options.max_attempts:
+        error.message += f"; given up after {attempt} attempt{'' if attempt == 1 else 's'}"
+        error.hint = error.hint or _HINTS.get(
+            type(error), "Raise RetryOptions.max_attempts to have it asked more often."
+        )
         raise error from failure.__cause__
     bound = min(options.backoff_max_s, options.backoff_base_s * 2.0 ** min(attempt, 60))
     delay = draw() * bound

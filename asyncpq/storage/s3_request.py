@@ -33,6 +33,11 @@ class S3Resource(Unpicklable):
         self._route = route
         self._path = path
 
+    @property
+    def server(self) -> str:
+        """See :meth:`asyncpq.storage.base.StoredObject.server`."""
+        return self._route.host
+
     def _target(self, route: Route, query: str) -> Target:
         headers = DEFAULT_HEADERS if route.user_agent is None else DEFAULT_HEADERS | {"User-Agent": route.user_agent}
         return self._wire.target(f"{route.scheme}://{route.host}{self._path}" + (f"?{query}" if query else ""), headers)

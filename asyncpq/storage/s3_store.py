@@ -9,6 +9,7 @@ from typing import Any
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import ListedObject, RequestContext, StoredObject, StoreLimits, Unpicklable, Validator, Wants
+from asyncpq.storage.key_folders import list_wanted_keys
 from asyncpq.storage.key_ranges import FetchPage, list_keys
 from asyncpq.storage.s3 import S3Client, error_code, explain
 from asyncpq.storage.s3_bucket import S3Bucket
@@ -113,7 +114,12 @@ class S3Store(Unpicklable):
             fetch_page = S3fsBucket(
                 transport=self._transport, connection=self._fallback, bucket=bucket, url=safe_url(url)
             ).fetch_page
-        found = await list_keys(fetch_page, prefix, context)
+        if wants is None:
+            found = await list_keys(fetch_page, prefix, context, url=safe_url(url))
+        else:
+            found = await list_wanted_keys(
+                fetch_page, prefix, lambda folder: wants(root + folder), context, url=safe_url(url)
+            )
         version_aware = bool(self._options.get("version_aware"))  # then GETs name versions, which listings do not
         return [
             ListedObject(

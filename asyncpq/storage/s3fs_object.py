@@ -79,6 +79,7 @@ class S3fsObject(Unpicklable):
     """
 
     client = "s3fs"
+    server = ""
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ times of log files do not outlive a copy.
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import os
 from collections.abc import Mapping
@@ -33,22 +34,14 @@ from asyncpq.tables.delta_actions import Add, TableState
 from asyncpq.tables.delta_deletes import deletes_of
 from asyncpq.tables.delta_log import Listing
 from asyncpq.tables.delta_paths import TableRoot
-from asyncpq.tables.delta_replay import Log
+from asyncpq.tables.delta_replay import ACTIONS_AT_ONCE, Log
 from asyncpq.tables.delta_schema import Leaf, Schema, check_protocol, decode_schema, mapping_mode
 from asyncpq.tables.delta_values import Statistics, num_records, partition_value
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def is_delta_table(table: object) -> bool:
-    """Whether this is a ``deltalake.DeltaTable``; deltalake is not imported to find out."""
-    return any(
-        kind.__module__.partition(".")[0] == "deltalake" and kind.__name__ == "DeltaTable"
-        for kind in type(table).__mro__
-    )
-
-
-def catalog_of(table: object, *, version: int | dt.datetime | None = None) -> Catalog:
+def catalog_of(table: Any, *, version: int | dt.datetime | None = None) -> Catalog:
     """The catalog of one table.
 
     Args:
@@ -68,12 +61,11 @@ def catalog_of(table: object, *, version: int | dt.datetime | None = None) -> Ca
         raise InvalidOptionError(f"version={version}: a time needs a zone", hint="Such as tzinfo=datetime.UTC.")
     if isinstance(table, (str, os.PathLike)):
         return DeltaCatalog(TableRoot.of(table), version)
-    if not is_delta_table(table):
+    if type(table).__module__.partition(".")[0] != "deltalake" or not hasattr(table, "table_uri"):
         raise InvalidOptionError(f"{table!r} is no Delta table: give a url, a path, or a deltalake.DeltaTable")
-    url: str = table.table_uri  # type: ignore[attr-defined]  # deltalake's
-    # as a Rust Url, encoded
+    url: str = table.table_uri  # encoded, as it comes from Rust's Url
     root = TableRoot.of(unquote(url.removeprefix("file://") if split_url(url)[0] == "file" else url))
-    return DeltaCatalog(root, table.version() if version is None else version)  # type: ignore[attr-defined]
+    return DeltaCatalog(root, table.version() if version is None else version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +98,7 @@ class DeltaCatalog:
         else:
             version = listing.latest if self.version is None else self.version
         state = await log.replay(listing.segment(version))
-        return _snapshot(state, self.root, version)
+        return await _snapshot(state, self.root, version)
 
 
 async def _version_at(time: dt.datetime, listing: Listing, log: Log) -> int:
@@ -130,7 +122,7 @@ async def _version_at(time: dt.datetime, listing: Listing, log: Log) -> int:
     return chosen
 
 
-def _snapshot(state: TableState, root: TableRoot, version: int) -> FileList:
+async def _snapshot(state: TableState, root: TableRoot, version: int) -> FileList:
     shown = root.shown
     if state.protocol is None or state.metadata is None:
         raise CorruptFileError(f"version {version} of the Delta log has no protocol or no metadata", url=shown)
@@ -146,10 +138,15 @@ def _snapshot(state: TableState, root: TableRoot, version: int) -> FileList:
         raise UnsupportedFeatureError(f"Delta tables of {provider!r} files are not read", url=shown)
     schema = decode_schema(text, mapping_mode(state.protocol, configuration, shown), shown)
     files = _Files(root, schema, partition_columns)
+    data_files = []
+    for number, added in enumerate(state.files.values()):
+        data_files.append(files.data_file(added))
+        if number % ACTIONS_AT_ONCE == 0:
+            await asyncio.sleep(0)
     return FileList(
         description=f"Delta table {shown}, version {version}",
         fields=schema.fields,
-        data_files=tuple(files.data_file(add) for add in state.files.values()),
+        data_files=tuple(data_files),
     )
 
 

@@ -23,7 +23,7 @@ from asyncpq.tables.delta_paths import TableRoot
 _AT_ONCE = 32  # commits asked for together
 _COMMITS_HELD = 256  # before they are replayed
 _PARTS_HELD = 4
-_ROWS_AT_ONCE = 2048  # of a checkpoint, before other tasks have a turn
+ACTIONS_AT_ONCE = 1024  # looked at before other tasks have a turn
 #: What of a checkpoint matters: tombstones and what only writers need are left out.
 _COLUMNS = (
     "protocol",
@@ -61,9 +61,10 @@ class Log:
             raise CorruptFileError("a sidecar of the Delta log names sidecars", url=self._root.shown)
         for begin in range(0, len(segment.commits), _COMMITS_HELD):
             for name, content in await self._contents(segment.commits[begin : begin + _COMMITS_HELD]):
-                for action in self._actions(name, content):
+                for number, action in enumerate(self._actions(name, content)):
                     self._apply(state, action, name)
-                await asyncio.sleep(0)
+                    if number % ACTIONS_AT_ONCE == 0:
+                        await asyncio.sleep(0)
         return state
 
     async def commit_infos(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
@@ -111,11 +112,11 @@ class Log:
         for begin in range(0, len(names), _PARTS_HELD):
             some = names[begin : begin + _PARTS_HELD]
             for name, actions in zip(some, await call_each(self._part, some, at_once=_PARTS_HELD), strict=True):
-                for number, action in enumerate(actions, 1):
+                for number, action in enumerate(actions):
                     self._apply(state, action, name)
                     if action.get("sidecar") is not None:
                         sidecars.append(self._sidecar(action["sidecar"], name))
-                    if number % _ROWS_AT_ONCE == 0:
+                    if number % ACTIONS_AT_ONCE == 0:
                         await asyncio.sleep(0)
         return sidecars
 
@@ -167,8 +168,8 @@ def _checkpoint_actions(table: pa.Table, parsed: pa.ChunkedArray | None) -> Iter
         return
     adds = table["add"].combine_chunks()
     stats = None if parsed is None else parsed.combine_chunks()
-    for begin in range(0, len(adds), _ROWS_AT_ONCE):
-        for row, add in enumerate(adds[begin : begin + _ROWS_AT_ONCE].to_pylist(), begin):
+    for begin in range(0, len(adds), ACTIONS_AT_ONCE):
+        for row, add in enumerate(adds[begin : begin + ACTIONS_AT_ONCE].to_pylist(), begin):
             if add is None:
                 continue
             if add.get("stats") is None and stats is not None:

@@ -5,6 +5,8 @@ What a value looks like depends on the database: SQLite has text where PostgreSQ
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,8 +44,13 @@ def inlined_file(inlined: InlinedRows, state: TableState, fields: Sequence[Table
         url=f"ducklake://{table}/{inlined.name}/{state.snapshot_id}",
         num_rows=len(inlined.rows),
         immutable=True,
+        fields=tuple(map(_by_name, fields)),
         content=parquet_bytes(pa.table(arrays, names=names)),
     )
+
+
+def _by_name(field: TableField) -> TableField:
+    return dataclasses.replace(field, field_id=None, names=(field.name,), children=tuple(map(_by_name, field.children)))
 
 
 def _unused_name(fields: Sequence[TableField]) -> str:
@@ -96,10 +103,12 @@ def _value(value: Any, type_name: str) -> Any:
         return None
     if type_name in _TEXT:
         return bytes(value).decode() if isinstance(value, (bytes, memoryview)) else value
-    if type_name in ("interval", "timetz"):
-        raise ValueError(f"{type_name} values are not read from the catalog")
+    if type_name == "interval":  # a timedelta of PostgreSQL's has lost the months
+        raise ValueError("interval values are not read from the catalog")
     if isinstance(value, str):
         value = value_of_text(value, type_name)
+    elif isinstance(value, dt.time) and value.tzinfo is not None:
+        value = value_of_text(value.isoformat(), type_name)
     if isinstance(value, Timestamp):
         return value.nanoseconds
     return bool(value) if type_name == "boolean" else value

@@ -55,7 +55,8 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d{2}-\d{2})(?: (\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?)?([+-]\d{2}(?::\d{2}(?::\d{2})?)?)?", re.ASCII
 )
-_TIME = re.compile(r"\d{2}:\d{2}:\d{2}(\.\d{1,6})?", re.ASCII)
+_OFFSET = r"[+-]\d{2}(?::\d{2}(?::\d{2})?)?"
+_TIME = re.compile(rf"(\d{{2}}:\d{{2}}:\d{{2}}(?:\.\d{{1,6}})?)({_OFFSET})?", re.ASCII)
 _BLOB = re.compile(r"([^\\]|\\x[0-9A-Fa-f]{2})*", re.DOTALL)
 _ESCAPE = re.compile(rb"\\x(..)", re.DOTALL)
 _FLOAT_WORDS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
@@ -189,14 +190,22 @@ def _date(text: str) -> dt.date:
 
 
 def _time(text: str) -> dt.time:
-    if _TIME.fullmatch(text) is None:
+    match = _TIME.fullmatch(text)
+    if match is None or match[2] is not None:
         raise ValueError(f"not a time of day: {text!r}")
-    return dt.time.fromisoformat(_six_digits(text))
+    return _clock(match[1])
 
 
-def _six_digits(text: str) -> str:
+def _time_in_utc(text: str) -> dt.time:
+    match = _TIME.fullmatch(text)
+    if match is None or match[2] is None:
+        raise ValueError(f"not a time of day with a zone: {text!r}")
+    return (dt.datetime.combine(_EPOCH_UTC, _clock(match[1])) - _offset(match[2])).time()
+
+
+def _clock(text: str) -> dt.time:
     seconds, _, fraction = text.partition(".")
-    return f"{seconds}.{fraction:0<6}"
+    return dt.time.fromisoformat(f"{seconds}.{fraction:0<6}")
 
 
 def _wall_clock(text: str) -> dt.datetime:
@@ -247,13 +256,14 @@ _PARSERS: dict[str, Callable[[str], Scalar]] = {
     "decimal": _decimal,
     "date": _date,
     "time": _time,
+    "timetz": _time_in_utc,
     **dict.fromkeys(("timestamp", "timestamp_us", "timestamp_s", "timestamp_ms"), _wall_clock),
     "timestamp_ns": _nanoseconds,
     "timestamptz": _instant,
     "uuid": uuid.UUID,
     "blob": _blob,
 }
-_BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal", "blob"} | {"varchar"}
+_BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal", "blob", "timetz"} | {"varchar"}
 
 
 def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:

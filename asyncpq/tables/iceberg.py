@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cachetools import LRUCache
@@ -44,6 +44,9 @@ _AT_ONCE = 16  # manifests
 _KEPT_ENTRIES = 50_000  # live files of manifests that were read, kept for the next read
 
 
+_METADATA_HINT = "Give the newest metadata/*.metadata.json, or load the table from its catalog with pyiceberg."
+
+
 class IcebergCatalog:
     """An Iceberg table, at its present snapshot or at the one asked for."""
 
@@ -55,7 +58,17 @@ class IcebergCatalog:
         ref: str | None = None,
         as_of: dt.datetime | None = None,
     ) -> None:
-        """As :func:`catalog_of`."""
+        """As :func:`catalog_of`.
+
+        Raises:
+            UsageError: no table, more than one snapshot, or a time without zone.
+        """
+        if not isinstance(table, (Table, str)):
+            raise UsageError(f"an Iceberg table is a pyiceberg Table or a url, not a {type(table).__name__}")
+        if isinstance(table, str) and not table.endswith(".metadata.json"):
+            raise UsageError(
+                "the url of an Iceberg table is that of its metadata file", url=safe_url(table), hint=_METADATA_HINT
+            )
         if sum(choice is not None for choice in (snapshot_id, ref, as_of)) > 1:
             raise UsageError("snapshot_id, ref and as_of each choose a snapshot: give one of them")
         if as_of is not None and as_of.tzinfo is None:
@@ -150,7 +163,7 @@ def catalog_of(
     return IcebergCatalog(table, snapshot_id=snapshot_id, ref=ref, as_of=as_of)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class IcebergSnapshot:
     """A snapshot of a table (a :class:`asyncpq.datasets.model.Snapshot`).
 
@@ -171,6 +184,7 @@ class IcebergSnapshot:
     manifest_list: str | None
     reader: Reader
     entries: LRUCache[str, tuple[Entry, ...]]
+    _manifests: list[ManifestFile] | None = field(default=None, init=False)
 
     async def files(self, where: Expression | None) -> Sequence[DataFile]:
         """The Parquet files that may hold rows for which ``where`` is true, in the order of the manifests.
@@ -181,9 +195,11 @@ class IcebergSnapshot:
         """
         if self.manifest_list is None:
             return ()
-        url = store_url(self.manifest_list)
-        data = await self.reader.read_bytes(url)
-        manifests = await asyncio.to_thread(decode_manifest_list, data, url)
+        manifests = self._manifests
+        if manifests is None:
+            url = store_url(self.manifest_list)
+            data = await self.reader.read_bytes(url)
+            self._manifests = manifests = await asyncio.to_thread(decode_manifest_list, data, url)
         leaves = struct_leaves(self.schema)
         partitions = PartitionFilter(where, self.schema, leaves)
         kept = [manifest for manifest in manifests if partitions.keeps_manifest(manifest, self._spec_of(manifest))]
@@ -239,12 +255,12 @@ class IcebergSnapshot:
 
     def _identities(self, spec: PartitionSpec) -> list[tuple[int, str, PrimitiveType]]:
         """Position, column name and type of each partition field that is a column's own value."""
-        top = {field.field_id: field for field in self.schema.fields}
+        top = {column.field_id: column for column in self.schema.fields}
         found = []
         for at, part in enumerate(spec.fields):
-            field = top.get(part.source_id) if isinstance(part.transform, IdentityTransform) else None
-            if field is not None and isinstance(field.field_type, PrimitiveType):
-                found.append((at, field.name, field.field_type))
+            source = top.get(part.source_id) if isinstance(part.transform, IdentityTransform) else None
+            if source is not None and isinstance(source.field_type, PrimitiveType):
+                found.append((at, source.name, source.field_type))
         return found
 
     def _data_file(
@@ -271,7 +287,7 @@ class IcebergSnapshot:
             size=entry.size,
             num_rows=entry.num_rows,
             partition=partition,
-            bounds={name: column_bounds(field, entry.file) for name, field in asked.items() if name not in partition},
+            bounds={name: column_bounds(leaf, entry.file) for name, leaf in asked.items() if name not in partition},
             deletes=deletes.of(entry),
             immutable=True,
         )

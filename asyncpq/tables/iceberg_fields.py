@@ -33,13 +33,14 @@ from asyncpq.scalars import Timestamp
 from asyncpq.tables.iceberg_values import as_literal
 
 _REFUSED = (GeographyType, GeometryType, UnknownType)
+_NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 
 
 def table_fields(schema: Schema, mapping: NameMapping | None, table: str) -> tuple[TableField, ...]:
     """The columns of ``schema``.
 
     Args:
-        mapping: names in files without field ids.
+        mapping: names in files without field ids; None: such files are refused.
         table: names the table in errors.
 
     Raises:
@@ -80,7 +81,7 @@ def _field(field: NestedField, names: Mapping[int, tuple[str, ...]] | None, tabl
         type=_arrow_type(kind, children),
         nullable=field.optional,
         field_id=field.field_id,
-        names=() if names is None else names.get(field.field_id, ()),
+        names=() if names is None else names.get(field.field_id) or _NO_NAME,
         default=_default(field, table),
         children=children,
     )

@@ -27,6 +27,7 @@ from asyncpq.errors import (
     NotParquetError,
     ObjectChangedError,
     ObjectNotFoundError,
+    UnsupportedStoreError,
     UsageError,
 )
 from asyncpq.metrics import ReadMetrics
@@ -277,6 +278,31 @@ async def check_nothing_is_left(storage: StoreStorage) -> None:
     equal(held(), before, "what is held after closing")
 
 
+async def check_listing(storage: StoreStorage) -> None:
+    """What is there now, by name, of the versions that GETs give; or the store says that it has no listings."""
+    names = ["listed-10", "listed-2", "listed-\N{LATIN SMALL LETTER E WITH ACUTE}", "listed-a b+c%20"]
+    for name in names:
+        await storage.put(name, name.encode())
+    try:
+        found = await storage.store.list_objects(storage.url("listed-"), context=_context())
+    except UnsupportedStoreError as error:
+        assert error.hint  # noqa: PT017
+        return
+    assert [listed.url for listed in found] == [storage.url(name) for name in sorted(names)]
+    for listed, name in zip(found, sorted(names), strict=True):
+        assert listed.size == len(name.encode())
+        stored = await storage.store.open_object(listed.url)
+        result = await stored.fetch_tail(100, context=_context())
+        assert result.data == name.encode()
+        assert listed.validator is None or result.validator.same_version(listed.validator)
+    await storage.delete("listed-2")
+    context = _context().step("list", 2)
+    found = await storage.store.list_objects(storage.url("listed-"), context=context)
+    assert storage.url("listed-2") not in [listed.url for listed in found]
+    assert {(record.purpose, record.round) for record in context.metrics.log} == {("list", 2)}
+    assert await storage.store.list_objects(storage.url("missing-"), context=_context()) == []
+
+
 async def check_names_that_cannot_be(storage: StoreStorage) -> None:
     """Whatever a url names, what comes is bytes or one of asyncpq's errors."""
     for key in ("a/../b", "x" * 300, "a\nb", "nul\0"):
@@ -297,6 +323,7 @@ STORE_CHECKS: tuple[Callable[[StoreStorage], Awaitable[None]], ...] = (
     check_closing,
     check_cancellation,
     check_nothing_is_left,
+    check_listing,
     check_names_that_cannot_be,
 )
 

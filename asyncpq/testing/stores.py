@@ -207,6 +207,10 @@ class _WrappedObject:
     def client(self) -> str:
         return self._inner.client
 
+    @property
+    def server(self) -> str:
+        return self._inner.server
+
     def learn(self, validator: Validator) -> None:
         """See :meth:`asyncpq.storage.base.StoredObject.learn`."""
         self._inner.learn(validator)

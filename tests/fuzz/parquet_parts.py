@@ -130,6 +130,14 @@ class ParquetParts:
         return self.file()
 
 
+def without_key_values(data: bytes) -> bytes:
+    """The file with a footer that has no pairs of metadata; all else may be damaged."""
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer, _ = parse(data, start)
+    footer.drop(KEY_VALUES)
+    return data[:start] + with_trailer(write(footer))
+
+
 def with_trailer(footer: bytes) -> bytes:
     """The end of a file: metadata, length, magic."""
     return footer + len(footer).to_bytes(4, "little") + MAGIC

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from asyncpq.datasets.model import ColumnBounds
 from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectNotFoundError
-from asyncpq.tables.delta import catalog_of, is_delta_table
+from asyncpq.tables.delta import catalog_of
 from tests.delta_tables import FolderReader, rows_of, snapshot_of
 
 SPECIAL = ["a b", "50%", "x=y", "ü/é", "100%25", "?q#f", "a+b&c", "::s3://", "..", "'\"", "\n", None]
@@ -185,8 +185,6 @@ async def test_a_table_object_names_folder_and_version(tmp_path: Path) -> None:
     for step in range(3):
         write_deltalake(folder, pa.table({"id": [step]}), mode="append")
     table = DeltaTable(folder, version=1)
-    assert is_delta_table(table)
-    assert not is_delta_table(folder)
     assert sorted((await rows_of(await snapshot_of(table)))["id"].to_pylist()) == [0, 1]
     assert (await rows_of(await snapshot_of(table, 0)))["id"].to_pylist() == [0]
 

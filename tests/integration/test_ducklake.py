@@ -6,6 +6,7 @@ import datetime as dt
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,27 +14,14 @@ import pytest
 
 import asyncpq
 from asyncpq import DuckLakeTable, col
-from tests.ducklake_lakes import Lake, assert_same, read, rows
+from tests.ducklake_lakes import SCALARS, Lake, assert_same, read, rows
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
     """Its rows and deletes are all in files."""
-    lake = Lake(tmp_path)
-    yield lake
-    lake.close()
-
-
-SCALARS = """
-    true AS b, 1::TINYINT AS i8, 2::SMALLINT AS i16, 3::INTEGER AS i32, -4::BIGINT AS i64,
-    1::UTINYINT AS u8, 2::USMALLINT AS u16, 3::UINTEGER AS u32, 18446744073709551615::UBIGINT AS u64,
-    0.1::FLOAT AS f32, 'nan'::DOUBLE AS f64, 1.25::DECIMAL(5,2) AS d5, -1.25::DECIMAL(18,2) AS d18,
-    12345678901234567890.25::DECIMAL(38,2) AS d38, TIME '12:34:56.123456' AS t, DATE '1969-12-31' AS day,
-    TIMESTAMP '1969-12-31 23:59:59.999999' AS us, TIMESTAMP_S '2020-01-02 03:04:05' AS s,
-    TIMESTAMP_MS '2020-01-02 03:04:05.123' AS ms, TIMESTAMP_NS '2020-01-02 03:04:05.123456789' AS ns,
-    TIMESTAMPTZ '2020-01-02 03:04:05+02' AS tz, 'é, ''quoted''' AS v, '\\x00\\xFFa'::BLOB AS bl,
-    'c3a286f6-cf00-4b47-885d-1892e2b0ca6d'::UUID AS u, '{"a": 1}'::JSON AS j
-"""
+    with Lake(tmp_path) as lake:
+        yield lake
 
 
 async def test_types(lake: Lake) -> None:
@@ -68,11 +56,11 @@ async def test_schemas_evolve(lake: Lake) -> None:
         "ALTER TABLE t ADD COLUMN s.c INTEGER",
         "ALTER TABLE t RENAME COLUMN s.b TO renamed",
         "ALTER TABLE t DROP COLUMN s.a",
-        "INSERT INTO t (id, gone, s, extra) VALUES (1 << 40, 'here', {'renamed': 'x', 'c': 7}, NULL)",
+        "INSERT INTO t (id, gone, s, extra) VALUES (1099511627776, 'here', {'renamed': 'x', 'c': 7}, NULL)",
     )
     await assert_same(lake, "t", snapshots=range(2, lake.newest))
-    await assert_same(lake, "t", where=(col("gone") == "here") | (col("s.c") == 7), sql="gone = 'here' OR s.c = 7")
-    await assert_same(lake, "t", where=col("extra") == 1.5, sql="extra = 1.5")
+    await assert_same(lake, "t", where=(col("gone") == "here") | (col("s.c") == 7))
+    await assert_same(lake, "t", where=col("extra") == 1.5)
 
 
 async def test_deletes_and_time_travel(lake: Lake) -> None:
@@ -90,7 +78,7 @@ async def test_deletes_and_time_travel(lake: Lake) -> None:
     await assert_same(lake, "t", snapshots=range(2, lake.newest))
     lake.sql("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)")
     await assert_same(lake, "t", snapshots=range(2, lake.newest))
-    await assert_same(lake, "t", where=col("v") == "updated", sql="v = 'updated'")
+    await assert_same(lake, "t", where=col("v") == "updated")
 
 
 async def test_merged_files_hold_rows_of_later_snapshots(lake: Lake) -> None:
@@ -101,7 +89,7 @@ async def test_merged_files_hold_rows_of_later_snapshots(lake: Lake) -> None:
     lake.sql("CALL ducklake_merge_adjacent_files('lake')")
     assert lake.value("SELECT count(*) FROM ducklake_list_files('lake', 't')") == 1
     await assert_same(lake, "t", snapshots=range(first, lake.newest + 1))
-    await assert_same(lake, "t", snapshots=range(first, lake.newest + 1), where=col("id") > 25, sql="id > 25")
+    await assert_same(lake, "t", snapshots=range(first, lake.newest + 1), where=col("id") > 25)
 
 
 async def test_deletion_vectors(lake: Lake) -> None:
@@ -119,16 +107,16 @@ async def test_deletion_vectors(lake: Lake) -> None:
 
 async def test_partitions(lake: Lake) -> None:
     lake.sql(
-        "CREATE TABLE t (id INTEGER, part VARCHAR, at TIMESTAMP)",
-        "ALTER TABLE t SET PARTITIONED BY (part, year(at))",
+        "CREATE TABLE t (id INTEGER, part VARCHAR, ts TIMESTAMP)",
+        "ALTER TABLE t SET PARTITIONED BY (part, year(ts))",
         """INSERT INTO t SELECT i, CASE i % 3 WHEN 0 THEN NULL WHEN 1 THEN 'a/b c%' ELSE 'x' END,
            TIMESTAMP '2020-01-01' + INTERVAL (i * 100) DAY FROM range(20) r(i)""",
     )
     await assert_same(lake, "t")
-    await assert_same(lake, "t", where=col("part") == "a/b c%", sql="part = 'a/b c%'")
+    await assert_same(lake, "t", where=col("part") == "a/b c%")
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(lake.table("t"))
-        await dataset.read(where=(col("part") == "x") & (col("at") < dt.datetime(2021, 1, 1)))
+        await dataset.read(where=(col("part") == "x") & (col("ts") < dt.datetime(2021, 1, 1)))
         assert dataset.metrics.files_total > 10
         assert dataset.metrics.files_opened == 1
 
@@ -156,8 +144,8 @@ async def test_added_files_are_mapped_by_name(lake: Lake, tmp_path: Path) -> Non
         "INSERT INTO t (a, b, y) VALUES (7, 'own', 2021)",
     )
     await assert_same(lake, "t", snapshots=range(2, lake.newest))
-    await assert_same(lake, "t", where=col("y") == 2020, sql="y = 2020")
-    await assert_same(lake, "t", where=col("b") == "x", sql="b = 'x'")
+    await assert_same(lake, "t", where=col("y") == 2020)
+    await assert_same(lake, "t", where=col("b") == "x")
 
 
 # -- statistics -----------------------------------------------------------------------------------
@@ -169,35 +157,6 @@ async def test_a_float_bound_from_before_a_promotion(lake: Lake) -> None:
         assert (await read(session, lake.table("t"), col("f") > 0.1)).num_rows == 3
 
 
-@pytest.mark.parametrize(
-    ("where", "sql"),
-    [
-        (~(col("f") <= 1.5), "NOT f <= 1.5 AND NOT isnan(f)"),
-        (col("f") == 0.0, "f = 0"),
-        (col("f").is_in([-0.0]), "f = 0 AND id = 3"),
-        (col("f") < -1e300, "f < -1e300"),
-        (col("f").is_null(), "f IS NULL"),
-        (col("ttz").is_null(), "ttz IS NULL"),
-        (col("v") > "zz", "v > 'zz'"),
-        (col("v") >= "\U0010ffff" * 300, "v >= repeat(chr(1114111), 300)"),
-        (col("v").is_null(), "v IS NULL"),
-        (col("tz") >= dt.datetime(2020, 1, 1, tzinfo=dt.UTC), "tz >= TIMESTAMPTZ '2020-01-01 00:00:00+00'"),
-    ],
-)
-async def test_statistics_of_all_kinds(lake: Lake, where: asyncpq.Expression, sql: str) -> None:
-    lake.sql(
-        "CREATE TABLE t (id INTEGER, f DOUBLE, ttz TIMETZ, v VARCHAR, tz TIMESTAMPTZ)",
-        "INSERT INTO t VALUES (1, 1.5, NULL, repeat('z', 300) || 'a', '2020-01-01 00:00:00+00')",
-        "INSERT INTO t VALUES (2, 'nan', NULL, repeat(chr(1114111), 300), '2019-12-31 22:00:00-03')",
-        "INSERT INTO t VALUES (3, -0.0, '12:00:00+01', '', 'infinity')",
-        "INSERT INTO t VALUES (4, '-inf', NULL, NULL, NULL)",
-        "INSERT INTO t VALUES (5, NULL, NULL, 'z', '-infinity')",
-    )
-    async with asyncpq.Session() as session:
-        found = await read(session, lake.table("t"), where)
-    assert found["id"].to_pylist() == lake.query(f"SELECT id FROM t WHERE {sql} ORDER BY id")["id"].to_pylist()
-
-
 async def test_files_are_ruled_out_and_the_catalog_is_asked_once(lake: Lake) -> None:
     lake.sql("CREATE TABLE t (id INTEGER, v VARCHAR)")
     for begin in range(0, 80, 10):
@@ -206,11 +165,14 @@ async def test_files_are_ruled_out_and_the_catalog_is_asked_once(lake: Lake) -> 
         dataset = await session.open_dataset(lake.table("t"))
         assert (await dataset.lookup({"id": 33}))["v"].to_pylist() == ["v33"]
         assert dataset.metrics.files_opened == 1
-        lake.path.unlink()
-        assert (await dataset.lookup({"id": 34}))["v"].to_pylist() == ["v34"]
-        assert await dataset.count() == 80
-        with pytest.raises(asyncpq.StoreError):
-            await dataset.lookup({"v": "v33"})  # of this column no bounds are known yet
+        hidden = lake.path.rename(lake.folder / "hidden")
+        try:
+            assert (await dataset.lookup({"id": 34}))["v"].to_pylist() == ["v34"]
+            assert await dataset.count() == 80
+            with pytest.raises(asyncpq.StoreError):
+                await dataset.lookup({"v": "v33"})  # of this column no bounds are known yet
+        finally:
+            hidden.rename(lake.path)
 
 
 # -- naming a table -------------------------------------------------------------------------------
@@ -248,11 +210,11 @@ async def test_a_moved_lake(lake: Lake, tmp_path: Path) -> None:
         ({"as_of": dt.datetime(2000, 1, 1, tzinfo=dt.UTC)}, "no snapshot at or before 2000"),
     ],
 )
-async def test_what_is_not_there(lake: Lake, options: dict[str, object], message: str) -> None:
+async def test_what_is_not_there(lake: Lake, options: dict[str, Any], message: str) -> None:
     lake.sql("CREATE TABLE t (x INTEGER)")
     async with asyncpq.Session() as session:
         with pytest.raises(asyncpq.ObjectNotFoundError, match=message):
-            await session.open_dataset(lake.table(**{"table": "t", **options}))  # type: ignore[arg-type]
+            await session.open_dataset(lake.table(options.pop("table", "t"), **options))
 
 
 async def test_no_catalog(tmp_path: Path) -> None:
@@ -278,3 +240,38 @@ def test_arguments() -> None:
         DuckLakeTable("sqlite://", "main.")
     with pytest.raises(asyncpq.UsageError, match="SQLAlchemy"):
         DuckLakeTable("nonsense://x", "t")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ~(col("f") <= 1.5),
+        col("f") == 0.0,
+        col("f").is_in([-0.0]),
+        col("f") < -1e300,
+        col("f").is_null(),
+        col("ttz").is_null(),
+        col("v") > "zz",
+        col("v") >= "\U0010ffff" * 300,
+        col("v").is_null(),
+        col("tz") >= dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
+    ],
+    ids=str,
+)
+async def test_statistics(statistics: Lake, where: asyncpq.Expression) -> None:
+    await assert_same(statistics, "t", where=where)
+
+
+@pytest.fixture(scope="module")
+def statistics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """One row in each file."""
+    with Lake(tmp_path_factory.mktemp("statistics")) as lake:
+        lake.sql(
+            "CREATE TABLE t (id INTEGER, f DOUBLE, ttz TIMETZ, v VARCHAR, tz TIMESTAMPTZ)",
+            "INSERT INTO t VALUES (1, 1.5, NULL, repeat('z', 300) || 'a', '2020-01-01 00:00:00+00')",
+            "INSERT INTO t VALUES (2, 'nan', NULL, repeat(chr(1114111), 300), '2019-12-31 22:00:00-03')",
+            "INSERT INTO t VALUES (3, '-0.0'::DOUBLE, '12:00:00+01', '', NULL)",
+            "INSERT INTO t VALUES (4, '-inf', NULL, NULL, NULL)",
+            "INSERT INTO t VALUES (5, NULL, NULL, 'z', '2019-12-31 23:59:59+00')",
+        )
+        yield lake

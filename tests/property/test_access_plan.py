@@ -46,12 +46,16 @@ def leaves(draw: st.DrawFn, counts: Sequence[int]) -> Known:
     firsts = [sum(counts[:ordinal]) for ordinal in range(len(counts))]
     groups = [frozenset(range(first, first + count)) for first, count in zip(firsts, counts, strict=True)]
     total = sum(counts)
-    kind = draw(st.sampled_from(["all", "none", "row_groups", "rows", "row_ranges", "row_ranges", "from_row_groups"]))
+    kind = draw(st.sampled_from(["all", "none", "row_groups", "rows", "steps", "row_ranges", "from_row_groups"]))
     if kind == "all":
         return Known(AccessPlan.all(), frozenset(range(total)))
     if kind == "rows" and total:
         rows = draw(st.lists(st.integers(0, total - 1), max_size=6))
         return Known(AccessPlan.rows(rows), frozenset(rows))
+    if kind == "steps":  # many ranges, also of a page
+        step, length = draw(st.integers(2, 5)), draw(st.integers(1, 4))
+        ranges = [(row, min(total, row + length)) for row in range(draw(st.integers(0, 5)), total, step)]
+        return Known(AccessPlan.row_ranges(ranges), _within(ranges))
     if kind == "row_ranges":
         ranges = draw(_stretches(total))
         return Known(AccessPlan.row_ranges(ranges), _within(ranges))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import random
 import sys
 import tempfile
@@ -60,6 +61,7 @@ class Report:
     seconds: list[float] = field(default_factory=list)
     resident: list[tuple[float, int]] = field(default_factory=list)
     metrics: asyncpq.ReadMetrics = field(default_factory=asyncpq.ReadMetrics)
+    warnings: Counter[str] = field(default_factory=Counter)
 
     def memory_growth(self) -> int:
         """Bytes by which the last third of the samples is above the third before it, median by median."""
@@ -242,6 +244,30 @@ async def read(session: asyncpq.Session, url: str, question: SoakQuestion, rng: 
         return pa.Table.from_batches(batches, scan.schema)
 
 
+class CountedWarnings(logging.Handler):
+    """Counts what asyncpq's loggers warn of, in the place of thousands of lines."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._counts = counts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._counts[f"{record.name}: {record.msg}"] += 1
+
+
+@contextlib.contextmanager
+def counted_warnings(counts: Counter[str]) -> Iterator[None]:
+    """Warnings are counted, and not shown, until it is left."""
+    logger, handler = logging.getLogger("asyncpq"), CountedWarnings(counts)
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = True
+        logger.removeHandler(handler)
+
+
 def resident_bytes() -> int:
     """Of this process."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
@@ -270,6 +296,7 @@ def shown(report: Report, before: Held, seed: int) -> Iterator[str]:
     yield f"reads: {dict(report.reads.most_common())}"
     yield f"errors: {dict(report.errors.most_common())}"
     yield f"{report.requests} requests, {sum(report.faults.values())} of them with faults: {dict(report.faults)}"
+    yield f"warnings: {dict(report.warnings.most_common())}"
     yield f"{report.replaced} objects replaced besides, {report.sessions} sessions"
     if seconds:
         yield f"seconds of a read: median {seconds[len(seconds) // 2]:.3f}, p99 {seconds[len(seconds) * 99 // 100]:.3f}"
@@ -284,7 +311,9 @@ async def soak(seconds: float, seed: int, folder: Path, shared_cache: str) -> in
     with ObjectServer.in_thread() as server:
         await asyncio.to_thread(len, "")  # the loop's own threads, which stay
         before = held()
-        report = await Soak(server, seconds, seed, folder, shared_cache).run()
+        run = Soak(server, seconds, seed, folder, shared_cache)
+        with counted_warnings(run.report.warnings):
+            report = await run.run()
         wrong = verdict(report)
         for line in shown(report, before, seed):
             sys.stdout.write(f"{line}\n")

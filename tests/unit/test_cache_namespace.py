@@ -103,11 +103,11 @@ def test_objects_share_nothing(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("namespace", [None, "mine"])
-def test_one_session_has_one_namespace(namespace: str | None) -> None:
+async def test_one_session_has_one_namespace(namespace: str | None) -> None:
     def made() -> Resources:
         return Resources(SessionOptions(cache_namespace=namespace), {"opener": Credentials()})
 
     resources = made()
-    names = {resources.store(url)[1] for url in ("memory://a", "memory://b/c")}
+    names = {(await resources.store(url))[1] for url in ("memory://a", "memory://b/c")}
     assert len(names) == 1
-    assert ({made().store("memory://a")[1]} == names) == (namespace == "mine")
+    assert ({(await made().store("memory://a"))[1]} == names) == (namespace == "mine")

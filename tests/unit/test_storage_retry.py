@@ -52,9 +52,13 @@ def test_full_jitter_doubles_up_to_its_bound() -> None:
     assert delay(draw=0.0) == 0.0
 
 
-def test_last_attempt_raises_the_failure() -> None:
-    with pytest.raises(TransportError, match="reset"):
-        delay(attempt=4)
+def test_last_attempt_raises_the_failure_and_says_so() -> None:
+    with pytest.raises(TransportError, match=r"^reset; given up after 4 attempts; s3://b/k\. .*RetryOptions\.max_"):
+        delay(RetryableError(TransportError("reset", url="s3://b/k")), attempt=4)
+    with pytest.raises(ThrottledError, match=r"given up after 5 attempts\. .*LimitOptions\.max_connections"):
+        delay(RetryableError(ThrottledError("slow")), attempt=5)
+    with pytest.raises(TransportError, match=r"Check the weather\.$"):
+        delay(RetryableError(TransportError("reset", hint="Check the weather.")), attempt=4)
 
 
 def test_corrected_causes_are_sent_again_at_once_and_do_not_count() -> None:

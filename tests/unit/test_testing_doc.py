@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import asyncpq.testing
 from asyncpq.testing import CATALOGUE, Fault, Scene
+from asyncpq.testing.checks import equal
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
 
@@ -38,3 +42,19 @@ def test_what_importing_it_loads() -> None:
     code = "import asyncpq.testing, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pytest", "hypothesis", "s3fs", "botocore", "aiohttp", "fsspec", "valkey"} & set(loaded)
+
+
+@pytest.mark.parametrize("module", ["cache_contract", "store_contract"])
+def test_a_check_that_fails_says_what(module: str) -> None:
+    """No test runner explains an assertion of an installed package."""
+    source = Path(asyncpq.testing.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+    silent = [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert) and node.msg is None]
+    assert not silent
+
+
+def test_what_it_says_names_both_values() -> None:
+    with pytest.raises(AssertionError, match=r"^the bytes: b'one' where b'two' should be$"):
+        equal(b"one", b"two", "the bytes")
+    with pytest.raises(AssertionError) as caught:
+        equal(bytes(100_000), b"", "the bytes")
+    assert len(str(caught.value)) < 500

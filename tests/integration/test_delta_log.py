@@ -1,0 +1,225 @@
+"""Logs of Delta tables that are written here: checkpoints of every kind, torn and damaged files, absolute paths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
+from asyncpq.tables.delta_paths import TableRoot
+from tests.delta_tables import (
+    ID,
+    DeltaWriter,
+    add,
+    assert_same_as_duckdb,
+    column,
+    ids,
+    inline_vector,
+    metadata,
+    protocol,
+    remove,
+    rows_of,
+    snapshot_of,
+)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> DeltaWriter:
+    return DeltaWriter(tmp_path / "a table")
+
+
+CONFIGURATION = pa.map_(pa.string(), pa.string())
+ADD = pa.struct(
+    [
+        ("path", pa.string()),
+        ("partitionValues", CONFIGURATION),
+        ("size", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("stats_parsed", pa.struct([("numRecords", pa.int64()), ("maxValues", pa.struct([("id", pa.int64())]))])),
+    ]
+)
+
+
+def _write_adds(path: Path, *actions: dict[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    rows = [
+        {
+            "path": action["add"]["path"],
+            "partitionValues": [],
+            "size": action["add"]["size"],
+            "modificationTime": 0,
+            "dataChange": False,
+            "stats_parsed": {"numRecords": json.loads(action["add"]["stats"])["numRecords"], "maxValues": {"id": 9}},
+        }
+        for action in actions
+    ]
+    pq.write_table(pa.table({"add": pa.array(rows, ADD)}), path)
+
+
+async def test_a_v2_checkpoint_with_sidecars(writer: DeltaWriter) -> None:
+    said, columns = protocol("v2Checkpoint"), metadata(ID)
+    files = [writer.file(f"{number}.parquet", ids(number)) for number in range(4)]
+    writer.commit(said, columns, *files)
+    (writer.log / f"{0:020}.json").unlink()
+    _write_adds(writer.log / "_sidecars/one.parquet", *files[:2])
+    _write_adds(writer.log / "_sidecars/two.parquet", *files[2:])
+    sidecars: list[dict[str, Any]] = [
+        {
+            "sidecar": {
+                "path": name,
+                "sizeInBytes": (writer.log / "_sidecars" / name).stat().st_size,
+                "modificationTime": 0,
+            }
+        }
+        for name in ("one.parquet", "two.parquet")
+    ]
+    meta: dict[str, Any] = {"checkpointMetadata": {"version": 0}}
+    name = f"{0:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+    (writer.log / name).write_text("".join(json.dumps(line) + "\n" for line in (meta, said, columns, *sidecars)))
+    writer.commit(remove(files[1]), writer.file("4.parquet", ids(4)))
+    assert sorted(row["id"] for row in await assert_same_as_duckdb(writer.folder)) == [0, 2, 3, 4]
+    first = (await snapshot_of(writer.folder)).data_files[0]
+    assert (first.num_rows, first.bounds["id"].max) == (1, 9)
+    (writer.log / "_sidecars/two.parquet").unlink()
+    with pytest.raises(FileNotFoundError):
+        await snapshot_of(writer.folder)
+
+
+async def test_a_checkpoint_in_parts(writer: DeltaWriter) -> None:
+    said, columns = protocol(), metadata(ID)
+    files = [writer.file(f"{number}.parquet", ids(number)) for number in range(3)]
+    writer.commit(said, columns, *files[:2])
+    writer.commit(files[2])
+    schema = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
+    meta = pa.struct(
+        [
+            ("id", pa.string()),
+            ("schemaString", pa.string()),
+            ("partitionColumns", pa.list_(pa.string())),
+            ("configuration", CONFIGURATION),
+        ]
+    )
+    heads = {
+        "protocol": pa.array([said["protocol"], None], schema),
+        "metaData": pa.array([None, columns["metaData"] | {"configuration": []}], meta),
+    }
+    pq.write_table(pa.table(heads), writer.log / f"{1:020}.checkpoint.{1:010}.{2:010}.parquet")
+    (writer.log / f"{0:020}.json").rename(writer.log / "kept")
+    with pytest.raises(CorruptFileError, match=r"incomplete: .* not there: 0"):  # a part is missing: no checkpoint
+        await snapshot_of(writer.folder)
+    _write_adds(writer.log / f"{1:020}.checkpoint.{2:010}.{2:010}.parquet", *files)
+    assert (await rows_of(await snapshot_of(writer.folder)))["id"].to_pylist() == [0, 1, 2]
+
+
+# -- damage -----
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"add": ', "\x00", '{"protocol": 1}', "null"])
+async def test_a_torn_commit_is_an_error(writer: DeltaWriter, content: str) -> None:
+    writer.commit(protocol(), metadata(ID), writer.file("f.parquet", ids(1)))
+    writer.commit()
+    (writer.log / f"{1:020}.json").write_text(content)
+    with pytest.raises(CorruptFileError):
+        await snapshot_of(writer.folder)
+
+
+async def test_a_log_without_protocol_or_metadata(writer: DeltaWriter) -> None:
+    writer.commit(protocol())
+    with pytest.raises(CorruptFileError, match="no protocol or no metadata"):
+        await snapshot_of(writer.folder)
+
+
+MUTATIONS: list[Callable[[Any], Any]] = [lambda _: None, lambda _: 7, lambda _: "x", lambda _: [], lambda _: {}]
+
+
+@given(data=st.data())
+async def test_any_damage_to_an_action_is_a_typed_error(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """One value of the log is another one: the rows are those of before, or the error is typed."""
+    writer = DeltaWriter(tmp_path_factory.mktemp("damaged") / "t")
+    struct = {"type": "struct", "fields": [column("x", {"type": "array", "elementType": "long", "containsNull": True})]}
+    actions = [
+        protocol("deletionVectors"),
+        metadata(ID, column("s", struct), column("p", "string"), partition_columns=["p"]),
+        writer.file("f.parquet", ids(1, 2, 3), partition={"p": "x"}, vector=inline_vector([1])),
+    ]
+    schema = json.loads(actions[1]["metaData"]["schemaString"])
+    chosen: Any = data.draw(st.sampled_from([*actions, schema]))
+    while True:
+        keys = list(chosen) if isinstance(chosen, dict) else list(range(len(chosen)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(chosen[key], (dict, list)) or not chosen[key] or data.draw(st.booleans()):
+            break
+        chosen = chosen[key]
+    if key == "size":
+        return  # what it is worth, whoever reads the file finds out
+    chosen[key] = data.draw(st.sampled_from(MUTATIONS))(chosen[key])
+    said = actions[1]["metaData"]
+    if isinstance(said, dict) and isinstance(said.get("schemaString"), str):
+        said["schemaString"] = json.dumps(schema)
+    writer.commit(*actions)
+    try:
+        table = await rows_of(await snapshot_of(writer.folder))
+    except (FormatError, FileNotFoundError):
+        return
+    if "id" in table.column_names and table.num_rows:
+        assert table["id"].to_pylist() in ([1, 3], [1, 2, 3], [None] * 2, [None] * 3)
+
+
+# -- paths --------------------------------------------------------------------------------------
+
+
+async def test_absolute_paths(writer: DeltaWriter, tmp_path: Path) -> None:
+    pq.write_table(ids(5), tmp_path / "other %20.parquet")
+    inside = writer.file("in.parquet", ids(1))
+    writer.commit(protocol(), metadata(ID), add((tmp_path / "other %20.parquet").as_uri(), num_rows=1), inside)
+    outside = (await snapshot_of(writer.folder)).data_files[0].url
+    assert outside == str(tmp_path / "other %20.parquet")
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "url"),
+    [
+        ("s3://bucket/t/", "a%20b.parquet", "s3://bucket/t/a b.parquet"),
+        ("s3://bucket/t", "p=x%2520y/f.parquet", "s3://bucket/t/p=x%20y/f.parquet"),
+        ("s3://bucket/t", "p=1%3A2%2B3+4/f.parquet", "s3://bucket/t/p=1:2+3+4/f.parquet"),
+        ("s3://bucket/t", "s3://other/x%20y", "s3://other/x y"),
+        ("s3://bucket/t", "s3a://other/x", "s3://other/x"),
+        ("gs://bucket/t", "gs://other/x", "gs://other/x"),
+        ("abfss://c@account/t", "abfss://c@account/x%25", "abfss://c@account/x%"),
+        ("/tmp/t", "file:/data/x", "/data/x"),
+        ("/tmp/t", "file:///data/x%20", "/data/x "),
+        ("/tmp/t", "/data/x", "/data/x"),
+        ("/tmp/t", "sub/x", "/tmp/t/sub/x"),
+        ("memory://t", "x", "memory://t/x"),
+    ],
+)
+def test_where_files_are(root: str, path: str, url: str) -> None:
+    assert TableRoot.of(root).resolve(path) == url
+
+
+@pytest.mark.parametrize(
+    ("root", "path"),
+    [
+        ("s3://bucket/t", "file:///etc/passwd"),
+        ("s3://bucket/t", "/etc/passwd"),
+        ("s3://bucket/t", "https://host/x"),
+        ("/tmp/t", "s3://bucket/x"),
+        ("abfss://c@account/t", "abfss://c@other/x"),
+        ("https://host/t", "https://other/x"),
+        ("https://host/t", "http://host/x"),
+    ],
+)
+def test_a_log_does_not_choose_stores(root: str, path: str) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="another store"):
+        TableRoot.of(root).resolve(path)

@@ -1,0 +1,146 @@
+"""Deletion vectors of Delta, in tables that are written here, against DuckDB's Delta reader; and damaged ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
+from asyncpq.tables.delta_deletes import decode_z85
+from tests.delta_tables import (
+    ID,
+    DeltaWriter,
+    FolderReader,
+    assert_same_as_duckdb,
+    encode_z85,
+    ids,
+    inline_vector,
+    metadata,
+    protocol,
+    remove,
+    rows_of,
+    snapshot_of,
+)
+
+VECTORS = protocol("deletionVectors")
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> DeltaWriter:
+    return DeltaWriter(tmp_path / "a table")
+
+
+async def test_a_deletion_vector(writer: DeltaWriter) -> None:
+    """Trap: lists of files do not show that rows are deleted."""
+    (vector,) = writer.vector_file([0, 3, 4])
+    writer.commit(VECTORS, metadata(ID), writer.file("f.parquet", ids(*range(6)), vector=vector))
+    assert [row["id"] for row in await assert_same_as_duckdb(writer.folder)] == [1, 2, 5]
+
+
+async def test_where_vectors_are_kept(writer: DeltaWriter) -> None:
+    first, second = writer.vector_file([1], [70000, 2], prefix="ab")
+    absolute = writer.vector_file([5])[0]
+    name = next(writer.folder.glob("deletion_vector_*"))
+    absolute |= {"storageType": "p", "pathOrInlineDv": name.as_uri()}
+    big = ids(*range(70010))
+    writer.commit(
+        VECTORS,
+        metadata(ID),
+        writer.file("a.parquet", big, vector=first),
+        writer.file("b.parquet", big, vector=second),
+        writer.file("c.parquet", big, vector=absolute),
+        writer.file("d.parquet", big, vector=inline_vector([0, 65536, 70009])),
+        writer.file("e.parquet", big, vector=inline_vector([])),
+    )
+    await assert_same_as_duckdb(writer.folder)
+    files = (await snapshot_of(writer.folder)).data_files
+    deleted = [await file.deletes.rows(FolderReader(), 70010) for file in files if file.deletes is not None]
+    assert [list(rows.rows()) for rows in deleted] == [[1], [2, 70000], [5], [0, 65536, 70009], []]
+    assert len({file.deletes.identity for file in files if file.deletes is not None}) == 5
+
+
+async def test_the_newest_vector_of_a_file_counts(writer: DeltaWriter) -> None:
+    plain = writer.file("f.parquet", ids(*range(6)))
+    one, two = ({"add": plain["add"] | {"deletionVector": inline_vector(rows)}} for rows in ([1], [1, 2]))
+    writer.commit(VECTORS, metadata(ID), plain)
+    for before, after in ((plain, one), (one, two), (two, plain)):
+        writer.commit(remove(before), after)
+        await assert_same_as_duckdb(writer.folder)
+    writer.commit(one, remove(plain))  # in any order
+    assert len(await assert_same_as_duckdb(writer.folder)) == 5
+    writer.commit(remove(plain))  # the file without a vector is not there: nothing is removed
+    assert len(await assert_same_as_duckdb(writer.folder)) == 5
+    writer.commit(remove(one))
+    assert await assert_same_as_duckdb(writer.folder) == []
+
+
+def _flipped(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+async def test_a_damaged_vector_is_an_error(writer: DeltaWriter) -> None:
+    (vector,) = writer.vector_file([1, 2, 3])
+    writer.commit(VECTORS, metadata(ID), writer.file("f.parquet", ids(*range(6)), vector=vector))
+    (path,) = writer.folder.glob("deletion_vector_*")
+    whole = path.read_bytes()
+    (file,) = (await snapshot_of(writer.folder)).data_files
+    assert file.deletes is not None
+    assert (await file.deletes.rows(FolderReader(), 6)).num_rows == 3
+    for at in range(1, len(whole)):  # the first byte is the file's version, which is not fetched
+        _flipped(path, at)
+        with pytest.raises(CorruptFileError) as caught:
+            await file.deletes.rows(FolderReader(), 6)
+        assert caught.value.url == str(path)
+        path.write_bytes(whole)
+    path.write_bytes(whole[:-1])
+    with pytest.raises(CorruptFileError, match="not of the"):
+        await file.deletes.rows(FolderReader(), 6)
+    path.write_bytes(whole)
+    with pytest.raises(CorruptFileError, match=r"deletes row 3 of .*f.parquet, which has 3 rows"):
+        await file.deletes.rows(FolderReader(), 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"cardinality": 4}, CorruptFileError, "has 3 rows, not 4"),
+        ({"sizeInBytes": 30}, CorruptFileError, "bytes for a vector of 30"),
+        ({"pathOrInlineDv": "%%%%%"}, CorruptFileError, "too large"),
+        ({"pathOrInlineDv": "abc"}, CorruptFileError, "Z85"),
+        ({"pathOrInlineDv": "ab\x00cd"}, CorruptFileError, "Z85"),
+        ({"storageType": "x"}, UnsupportedFeatureError, "storage type 'x'"),
+        ({"storageType": 1}, CorruptFileError, "malformed action"),
+        ({"cardinality": -1}, CorruptFileError, "malformed action"),
+        ({"storageType": "p", "pathOrInlineDv": "s3://b/x.bin"}, UnsupportedFeatureError, "another store"),
+        (
+            {"pathOrInlineDv": encode_z85(b"\x90\xd3\x39\x64" + bytes(40)), "sizeInBytes": 44},
+            UnsupportedFeatureError,
+            "magic",
+        ),
+    ],
+)
+async def test_a_vector_that_is_not_described_right(
+    writer: DeltaWriter, change: dict[str, Any], error: type[FormatError], says: str
+) -> None:
+    vector = inline_vector([1, 2, 3]) | change
+    writer.commit(VECTORS, metadata(ID), writer.file("f.parquet", ids(*range(6)), vector=vector))
+    with pytest.raises(error, match=says):
+        await rows_of(await snapshot_of(writer.folder))
+
+
+@given(data=st.binary(max_size=64).map(lambda data: data + bytes(-len(data) % 4)))
+def test_z85(data: bytes) -> None:
+    assert decode_z85(encode_z85(data)) == data
+
+
+def test_z85_of_the_specification() -> None:
+    assert decode_z85("HelloWorld") == bytes.fromhex("864fd26fb559f75b")
+    for text in ("Hello Worl", "%%%%%#", "#####"):
+        with pytest.raises(ValueError, match="Z85"):
+            decode_z85(text)

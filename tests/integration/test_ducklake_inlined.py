@@ -1,0 +1,236 @@
+"""Rows and deletes that a DuckLake keeps in its catalog, in SQLite and in PostgreSQL; what of them is refused; and
+catalogs whose format is older, newer or not to be read."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+from sqlalchemy import event
+
+import asyncpq
+from asyncpq import DuckLakeTable, col
+from tests.ducklake_lakes import SCALARS, Lake, assert_same, read, rows
+from tests.postgres_server import PostgresServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
+    """Small inserts and deletes stay in its catalog."""
+    server = request.getfixturevalue("server") if request.param == "postgres" else None
+    with Lake(tmp_path, server, inline_rows=10) as lake:
+        yield lake
+
+
+@pytest.fixture
+def sqlite_lake(tmp_path: Path) -> Iterator[Lake]:
+    """With rows in files, and a catalog that can be edited."""
+    with Lake(tmp_path) as lake:
+        lake.sql("CREATE TABLE t (id INTEGER, v VARCHAR)", "INSERT INTO t SELECT i, 'v' || i FROM range(100) r(i)")
+        yield lake
+
+
+def edit(lake: Lake, *statements: str) -> None:
+    with closing(sqlite3.connect(lake.path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+async def test_types(lake: Lake) -> None:
+    lake.sql(
+        f"CREATE TABLE t AS SELECT {SCALARS}, TIMETZ '23:30:00+00' AS ttz",
+        "INSERT INTO t (b, v, f32, f64, d5) VALUES (false, 'NULL', '-inf', '-0.0'::DOUBLE, -0.5)",
+        "INSERT INTO t (bl, v, us, day) VALUES ('\\x5C', '', '0001-01-01 00:00:00', '9999-12-31')",
+    )
+    assert not list(lake.folder.rglob("*.parquet"))
+    await assert_same(lake, "t")
+    await assert_same(lake, "t", where=col("v") == "NULL")
+
+
+async def test_rows_and_deletes(lake: Lake) -> None:
+    lake.sql(
+        "CREATE TABLE t (id INTEGER, v VARCHAR, f FLOAT)",
+        "INSERT INTO t SELECT i, 'v' || i, i FROM range(100) r(i)",
+        "INSERT INTO t VALUES (1000, 'inlined', 0.1)",
+        "DELETE FROM t WHERE id IN (3, 4, 5, 97)",
+        "UPDATE t SET v = 'updated' WHERE id IN (7, 1000)",
+        "ALTER TABLE t RENAME COLUMN v TO w",
+        "ALTER TABLE t ADD COLUMN v INTEGER DEFAULT 42",
+        "ALTER TABLE t ALTER f TYPE DOUBLE",
+        "INSERT INTO t VALUES (1001, 'later', 0.5, NULL)",
+        "DELETE FROM t WHERE id = 1000",
+        "ALTER TABLE t DROP COLUMN f",
+        "INSERT INTO t (id) VALUES (1002)",
+    )
+    snapshots = range(3, lake.newest, 2)
+    await assert_same(lake, "t", snapshots=snapshots)
+    await assert_same(lake, "t", where=(col("w") == "updated") | (col("id") >= 1000))
+    lake.sql("CALL ducklake_flush_inlined_data('lake')")
+    await assert_same(lake, "t", snapshots=snapshots)
+
+
+async def test_a_time_with_a_zone_is_what_files_hold(lake: Lake) -> None:
+    lake.sql("CREATE TABLE t (x TIMETZ)", "INSERT INTO t VALUES ('23:30:00-02:30'), ('00:00:00.5+05')")
+    async with asyncpq.Session() as session:
+        inlined = await read(session, lake.table("t"))
+        lake.sql("CALL ducklake_flush_inlined_data('lake')")
+        assert rows(inlined) == rows(await read(session, lake.table("t")))
+
+
+@pytest.mark.parametrize("lake", ["sqlite"], indirect=True)
+async def test_verbs_reach_inlined_rows(lake: Lake) -> None:
+    lake.sql("CREATE TABLE t (id INTEGER, v VARCHAR)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(lake.table("t"))
+        assert await dataset.count(col("id") == 2) == 1
+        (url,) = await dataset.files()
+        assert (await dataset.take([(url, 1)]))["v"].to_pylist() == ["b"]
+        assert (await dataset.lookup({"id": 1}))["v"].to_pylist() == ["a"]
+        assert url in (await dataset.plan()).explain()
+
+
+@pytest.mark.parametrize("lake", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("x INTEGER[]", "[1]"),
+        ("x STRUCT(a VARCHAR)", "{'a': 'it''s'}"),
+        ("x TIMESTAMP", "'infinity'"),
+        ("x DATE", "'0044-03-15 (BC)'"),
+        ("x INTERVAL", "INTERVAL '3 months'"),
+    ],
+)
+async def test_values_that_are_refused(lake: Lake, column: str, value: str) -> None:
+    lake.sql(f"CREATE TABLE t (id INTEGER, {column})", "INSERT INTO t VALUES (1, NULL)")
+    await assert_same(lake, "t")
+    lake.sql(f"INSERT INTO t VALUES (2, {value})")
+    async with asyncpq.Session() as session:
+        with pytest.raises(asyncpq.UnsupportedFeatureError, match="inlined") as caught:
+            await read(session, lake.table("t"))
+        assert caught.value.column == "x"
+        assert "ducklake_flush_inlined_data" in str(caught.value)
+        lake.sql("CALL ducklake_flush_inlined_data('lake')")
+        assert (await read(session, lake.table("t"))).num_rows == 2
+
+
+async def test_one_state_of_the_catalog(server: PostgresServer, tmp_path: Path) -> None:
+    """A table is changed and merged while its state is read: the state is that of the snapshot."""
+    with Lake(tmp_path, server) as lake:
+        lake.sql("CREATE TABLE t AS SELECT i AS id FROM range(10) r(i)")
+        lake.sql("INSERT INTO t SELECT i FROM range(10, 20) r(i)")
+        engine = sqlalchemy.create_engine(lake.url)
+        changed: list[str] = []
+
+        @event.listens_for(engine, "after_cursor_execute")
+        def change(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+            if "ducklake_data_file" in statement and not changed:
+                changed.append(statement)
+                lake.sql("DELETE FROM t WHERE id < 5", "CALL ducklake_merge_adjacent_files('lake')")
+
+        async with asyncpq.Session() as session:
+            table = await read(session, DuckLakeTable(engine, "t"))
+        assert changed
+        assert rows(table) == rows(lake.query("SELECT * FROM range(20)"))
+        engine.dispose()
+
+
+# -- formats --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["0.2", "0.3", "0.4", "1.1"])
+async def test_known_formats(sqlite_lake: Lake, version: str) -> None:
+    """Catalogs as those versions keep them. Version 0.1 has no folders of schemas and tables, and no mappings."""
+    lake = sqlite_lake
+    wanted = rows(lake.query("SELECT * FROM t"))
+    statements = [f"UPDATE ducklake_metadata SET value = '{version}' WHERE key = 'version'"]
+    if version in ("0.2", "0.3"):
+        statements += [
+            "ALTER TABLE ducklake_data_file DROP COLUMN partial_max",
+            "ALTER TABLE ducklake_data_file ADD COLUMN partial_file_info VARCHAR",
+        ]
+    if version == "0.2":
+        statements += [
+            "ALTER TABLE ducklake_file_column_stats RENAME TO ducklake_file_column_statistics",
+            "DROP TABLE ducklake_schema_versions",
+        ]
+    edit(lake, *statements)
+    async with asyncpq.Session() as session:
+        assert rows(await read(session, lake.table("t"))) == wanted
+        assert (await read(session, lake.table("t"), col("id") == 5)).num_rows == 1
+    edit(lake, "UPDATE ducklake_metadata SET value = '1.0' WHERE key = 'version'")
+
+
+@pytest.mark.parametrize(("info", "visible"), [("2:30|3:70|4:100", 70), ("2:100", 100), ("4:30|5:100", 0)])
+async def test_rows_of_later_snapshots_before_format_0_4(sqlite_lake: Lake, info: str, visible: int) -> None:
+    lake = sqlite_lake
+    lake.sql("CREATE TABLE another (x INTEGER)")
+    assert lake.newest == 3
+    edit(
+        lake,
+        "ALTER TABLE ducklake_data_file ADD COLUMN partial_file_info VARCHAR",
+        f"UPDATE ducklake_data_file SET partial_file_info = '{info}'",
+    )
+    async with asyncpq.Session() as session:
+        assert (await read(session, lake.table("t")))["id"].to_pylist() == list(range(visible))
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE ducklake_metadata SET value = '2.0' WHERE key = 'version'", "DuckLake format 2.0 is not read"),
+        ("UPDATE ducklake_metadata SET key = 'x' WHERE key = 'version'", "DuckLake format None is not read"),
+        ("UPDATE ducklake_data_file SET encryption_key = 'a'", "main.t: encrypted files"),
+        ("UPDATE ducklake_data_file SET file_format = 'vortex'", "main.t: files of format vortex"),
+        ("UPDATE ducklake_data_file SET mapping_id = 7", "main.t: files with column mapping 7"),
+        ("UPDATE ducklake_delete_file SET encryption_key = 'a'", "main.t: encrypted delete files"),
+        ("UPDATE ducklake_delete_file SET format = 'other'", "main.t: delete files of format other"),
+        ("UPDATE ducklake_column SET column_type = 'variant' WHERE column_name = 'v'", "columns of type variant"),
+        ("UPDATE ducklake_column SET initial_default = '1e' WHERE column_name = 'id'", "default of type int32"),
+    ],
+)
+async def test_what_is_refused(sqlite_lake: Lake, statement: str, message: str) -> None:
+    lake = sqlite_lake
+    lake.sql("DELETE FROM t WHERE id = 3")
+    edit(lake, statement)
+    async with asyncpq.Session() as session:
+        with pytest.raises(asyncpq.UnsupportedFeatureError, match=message):
+            await session.open_dataset(lake.table("t"))
+    edit(lake, "UPDATE ducklake_metadata SET key = 'version', value = '1.0' WHERE key IN ('version', 'x')")
+
+
+async def test_an_encrypted_lake(tmp_path: Path) -> None:
+    with Lake(tmp_path, options=["ENCRYPTED"]) as lake:
+        lake.sql("SET force_mbedtls_unsafe = 'true'", "CREATE TABLE t AS SELECT 1 AS x")
+        async with asyncpq.Session() as session:
+            with pytest.raises(asyncpq.UnsupportedFeatureError, match="encrypted"):
+                await session.open_dataset(lake.table("t"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE ducklake_data_file SET partial_max = 1000",  # its rows do not say of which snapshot they are
+        "UPDATE ducklake_data_file SET file_size_bytes = 7",
+        "UPDATE ducklake_delete_file SET path = replace(path, '-delete', '')",
+        "UPDATE ducklake_snapshot SET snapshot_time = 'noon'",
+    ],
+)
+async def test_catalogs_that_do_not_fit_their_files(sqlite_lake: Lake, statement: str) -> None:
+    lake = sqlite_lake
+    lake.sql("DELETE FROM t WHERE id = 3")
+    edit(lake, statement)
+    async with asyncpq.Session() as session:
+        with pytest.raises(asyncpq.AsyncpqError):
+            await read(session, lake.table("t"))
+    edit(lake, "UPDATE ducklake_snapshot SET snapshot_time = '2020-01-01 00:00:00+00'")

@@ -1,0 +1,66 @@
+"""The first open of a session: what it loads, and where; and small objects on servers that ignore ranges."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.testing import Fault, ObjectServer
+
+OPEN = """
+import asyncio, sys, threading
+import asyncpq
+
+threads = {}
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        threads.setdefault(name, threading.current_thread().name)
+
+sys.meta_path.insert(0, Watch())
+
+async def main():
+    async with asyncpq.Session({"anon": True, "endpoint_url": "http://127.0.0.1:9"}, retry=asyncpq.RetryOptions(
+        max_attempts=1, connect_timeout_s=1.0)) as session:
+        try:
+            await session.open_file("s3://bucket/key")
+        except asyncpq.TransportError:
+            print(threads["s3fs"], threads["botocore"])
+
+asyncio.run(main())
+"""
+
+
+def test_clients_are_imported_in_a_thread() -> None:
+    """botocore alone takes some tenths of a second, in which the event loop would stand still."""
+    ran = subprocess.run([sys.executable, "-c", OPEN], capture_output=True, text=True, check=True, timeout=100)
+    names = ran.stdout.split()
+    assert len(names) == 2
+    assert all(name.startswith("asyncpq-decode") for name in names)
+
+
+def parquet(rows: int) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": range(rows)}), sink, use_dictionary=False, compression="none")
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize("more", [{}, {"requester_pays": True}], ids=["direct", "s3fs"])
+async def test_a_200_with_all_of_a_small_object_is_what_was_asked_for(
+    server: ObjectServer, more: dict[str, Any]
+) -> None:
+    """As docs/faults.md says: the first GET asks for at least as much."""
+    server.faults = [Fault(ignore_range=True, times=None)]
+    async with asyncpq.Session({**server.storage_options, **more}) as session:
+        server.put("bucket/small.parquet", parquet(100))
+        server.put("bucket/large.parquet", parquet(200_000))
+        file = await session.open_file("s3://bucket/small.parquet")
+        assert (await file.read()).num_rows == 100
+        with pytest.raises(asyncpq.InvalidResponseError):
+            await session.open_file("s3://bucket/large.parquet")

@@ -1,0 +1,364 @@
+"""What of an Iceberg table is read, and what is refused: snapshots, defaults, partitions, formats, bad metadata."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import FileFormat, ManifestContent
+from pyiceberg.table import StaticTable, Table
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, StringType
+
+import asyncpq
+from asyncpq import col
+from asyncpq.datasets.model import DataFile
+from asyncpq.errors import AsyncpqError, CorruptFileError, SchemaMismatchError, UnsupportedFeatureError, UsageError
+from asyncpq.tables import iceberg
+from asyncpq.tables.iceberg import catalog_of
+from tests.iceberg_tables import LocalReader, add_files, data_files, data_record, edited_metadata, make_table, path_of
+
+_SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+def _rows(start: int, stop: int) -> pa.Table:
+    return pa.table({"id": list(range(start, stop)), "name": [f"n{n}" for n in range(start, stop)]}, _SCHEMA)
+
+
+async def _read(table: Table | str, version: Any = None, where: Any = None) -> pa.Table:
+    async with asyncpq.open_dataset(table, format="iceberg", version=version) as dataset:
+        return (await dataset.read(where=where)).sort_by("id")
+
+
+async def _planned(table: Table | str, reader: LocalReader | None = None, where: Any = None) -> list[DataFile]:
+    snapshot = await catalog_of(table).snapshot(reader or LocalReader())
+    return list(await snapshot.files(where))
+
+
+# -- snapshots ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> tuple[Table, list[int]]:
+    """A table whose column ``name`` was renamed, and its three snapshots."""
+    table = make_table(tmp_path, _SCHEMA)
+    table.append(_rows(0, 5))
+    table.append(_rows(5, 10))
+    with table.update_schema() as update:
+        update.rename_column("name", "title")
+    table.append(_rows(10, 12).rename_columns(["id", "title"]))
+    return table, [entry.snapshot_id for entry in table.history()]
+
+
+async def test_time_travel_is_pyiceberg_s(history: tuple[Table, list[int]]) -> None:
+    table, snapshots = history
+    for number, stop in zip(snapshots, (5, 10, 12), strict=True):
+        expected = table.scan(snapshot_id=number).to_arrow().sort_by("id")
+        assert expected.num_rows == stop
+        assert (await _read(table, number)).equals(expected)
+        assert (await _read(table.metadata_location, number)).equals(expected)
+    assert (await _read(table)).column_names == ["id", "title"]
+    assert (await _read(table, snapshots[0])).column_names == ["id", "name"]
+    found = await _read(table, snapshots[1], col("name") == "n7")
+    assert found.column("id").to_pylist() == [7]
+
+
+async def test_branches_tags_and_times(history: tuple[Table, list[int]]) -> None:
+    table, snapshots = history
+    with table.manage_snapshots() as manage:
+        manage.create_tag(snapshots[0], "v1")
+        manage.create_branch(snapshots[1], "work")
+    table.append(_rows(50, 55).rename_columns(["id", "title"]), branch="work")
+    assert (await _read(table, "v1")).num_rows == 5
+    assert (await _read(table, "work")).equals(table.scan().use_ref("work").to_arrow().sort_by("id"))
+    assert (await _read(table)).num_rows == 12
+    at = dt.datetime.fromtimestamp(table.history()[1].timestamp_ms / 1000, dt.UTC)
+    assert (await _read(table, at)).num_rows == 10
+    assert (await _read(table, at - dt.timedelta(milliseconds=1))).num_rows <= 10
+
+
+async def test_a_snapshot_is_pinned_when_the_table_is_opened(history: tuple[Table, list[int]]) -> None:
+    table, snapshots = history
+    async with asyncpq.open_dataset(table) as dataset:
+        table.append(_rows(90, 95).rename_columns(["id", "title"]))
+        assert await dataset.count() == 12
+        assert dataset.description == f"Iceberg table db.events, snapshot {snapshots[-1]}"
+        assert dataset.view == "table"
+    assert (await _read(table)).num_rows == 17
+
+
+@pytest.mark.parametrize("version", [17, "nowhere", dt.datetime(2001, 1, 1, tzinfo=dt.UTC), dt.datetime(2030, 1, 1)])
+async def test_snapshots_that_are_not_there(history: tuple[Table, list[int]], version: Any) -> None:
+    with pytest.raises(UsageError, match=r"has no"):
+        await _read(history[0], version)
+
+
+def test_one_way_to_choose_a_snapshot() -> None:
+    with pytest.raises(UsageError, match="give one of them"):
+        catalog_of("s3://b/x.metadata.json", snapshot_id=1, ref="main")
+    with pytest.raises(UsageError, match="metadata file"):
+        catalog_of("s3://user:secret@b/warehouse/db/events?key=1")
+    with pytest.raises(UsageError, match="not a list"):
+        catalog_of([])  # type: ignore[arg-type]  # on purpose
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+
+async def test_identity_partition_values_of_files_without_the_column(tmp_path: Path) -> None:
+    """As in tables that were migrated from Hive (table spec, "Column projection")."""
+    table = make_table(tmp_path, _SCHEMA)
+    with table.update_spec() as update:
+        update.add_field("name", IdentityTransform(), "other_name")
+        update.add_field("id", BucketTransform(4), "bucket")
+    with table.update_schema() as update:
+        update.rename_column("name", "title")
+    field_id = {b"PARQUET:field_id": b"1"}
+    for number, value in enumerate(["a", "b", None]):
+        file = tmp_path / f"{number}.parquet"
+        ids = pa.table({"id": [number]}, pa.schema([pa.field("id", pa.int64(), metadata=field_id)]))
+        pq.write_table(ids, file)
+        size = file.stat().st_size  # a test's file
+        record = data_record(table, f"file://{file}", Record(value, number), record_count=1, file_size_in_bytes=size)
+        add_files(table, [record], ManifestContent.DATA)
+    expected = [{"id": 0, "title": "a"}, {"id": 1, "title": "b"}, {"id": 2, "title": None}]
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
+    assert (await _read(table)).to_pylist() == expected
+    assert (await _read(table, where=col("title") == "b")).to_pylist() == expected[1:2]
+    assert (await _read(table, where=col("title").is_null())).to_pylist() == expected[2:]
+
+
+async def test_initial_defaults(tmp_path: Path) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    table.append(_rows(0, 3))
+    with table.update_schema() as update:
+        update.add_column("n", LongType())
+        update.add_column("s", StringType())
+    table.append(pa.Table.from_pylist([{"id": 9, "name": "x", "n": None, "s": "own"}], table.schema().as_arrow()))
+
+    def with_defaults(document: dict[str, Any]) -> None:
+        document.update({"format-version": 3, "next-row-id": 0})
+        for schema in document["schemas"]:
+            for field in schema["fields"]:
+                field.update({"n": {"initial-default": 7}, "s": {"initial-default": "old"}}.get(field["name"], {}))
+
+    url = edited_metadata(table, with_defaults)
+    expected = StaticTable.from_metadata(url).scan().to_arrow().sort_by("id")
+    assert expected.column("n").to_pylist() == [7, 7, 7, None]
+    assert (await _read(url)).equals(expected.cast((await _read(url)).schema))
+    assert (await _read(url, where=col("s") == "old")).column("id").to_pylist() == [0, 1, 2]
+
+
+_DEFAULTS = [
+    ("date", "2024-02-29", dt.date(2024, 2, 29)),
+    ("timestamp", "2024-02-29T01:02:03.000004", dt.datetime(2024, 2, 29, 1, 2, 3, 4)),
+    ("timestamptz", "2024-02-29T01:02:03+00:00", dt.datetime(2024, 2, 29, 1, 2, 3, tzinfo=dt.UTC)),
+    ("time", "01:02:03", dt.time(1, 2, 3)),
+    ("binary", "00ff", b"\x00\xff"),
+    ("boolean", False, False),
+    ("double", 1.5, 1.5),
+]
+
+
+@pytest.mark.parametrize(("kind", "default", "value"), _DEFAULTS, ids=[kind for kind, _, _ in _DEFAULTS])
+async def test_defaults_of_each_type(tmp_path: Path, kind: str, default: object, value: object) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    table.append(_rows(0, 2))
+
+    def with_default(document: dict[str, Any]) -> None:
+        document.update({"format-version": 3, "next-row-id": 0})
+        added = {"id": 3, "name": "d", "type": kind, "required": False, "initial-default": default}
+        document["schemas"][0]["fields"].append(added)
+        document["last-column-id"] = 3
+
+    assert (await _read(edited_metadata(table, with_default))).column("d").to_pylist() == [value, value]
+
+
+async def test_names_of_files_without_ids_come_from_the_mapping_alone(tmp_path: Path) -> None:
+    """A column that the mapping lacks is null there; without a mapping such files are refused, as by pyiceberg."""
+    table = make_table(tmp_path, _SCHEMA)
+    pq.write_table(_rows(0, 3), tmp_path / "plain.parquet")
+    table.add_files([f"file://{tmp_path}/plain.parquet"])
+
+    def only_id(document: dict[str, Any]) -> None:
+        document["properties"]["schema.name-mapping.default"] = '[{"field-id": 1, "names": ["absent", "id"]}]'
+
+    assert (await _read(edited_metadata(table, only_id))).to_pylist() == [{"id": n, "name": None} for n in range(3)]
+
+    def none(document: dict[str, Any]) -> None:
+        del document["properties"]["schema.name-mapping.default"]
+
+    url = edited_metadata(table, none)
+    with pytest.raises(ValueError, match="field-ids"):
+        StaticTable.from_metadata(url).scan().to_arrow()
+    with pytest.raises(SchemaMismatchError, match="no field ids"):
+        await _read(url)
+
+
+# -- requests -------------------------------------------------------------------------------------
+
+
+async def test_manifests_are_pruned_and_read_once(tmp_path: Path) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    with table.update_spec() as update:
+        update.add_field("name", IdentityTransform(), "name")
+    for number in range(4):
+        table.append(_rows(number, number + 1))
+    reader = LocalReader()
+    snapshot = await catalog_of(table.metadata_location).snapshot(reader)
+    assert [url.rpartition(".")[2] for url in reader.read] == ["json"]
+    (file,) = await snapshot.files(col("name") == "n2")
+    assert [url.rpartition(".")[2] for url in reader.read[1:]] == ["avro", "avro"]  # the list, one of four manifests
+    assert file.partition == {"name": "n2"}
+    assert len(await snapshot.files(None)) == 4
+    assert len(reader.read) == 6
+    await snapshot.files(col("id") == 3)
+    assert len(reader.read) == 6
+
+
+async def test_one_partition_s_files_are_opened(tmp_path: Path) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    with table.update_spec() as update:
+        update.add_field("id", BucketTransform(8), "bucket")
+    table.append(_rows(0, 50))
+    assert len(data_files(table)) == 8
+    async with asyncpq.open_dataset(table) as dataset:
+        found = await dataset.read(where=col("id") == 17)
+        assert found.to_pylist() == [{"id": 17, "name": "n17"}]
+        assert dataset.metrics.files_opened == 1
+
+
+async def test_metadata_is_decoded_off_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    table.append(_rows(0, 1))
+    threads = []
+    for name in ("decode_table_metadata", "decode_manifest_list", "decode_manifest"):
+        call = getattr(iceberg, name)
+
+        def noted(*args: Any, call: Any = call) -> Any:
+            threads.append(threading.current_thread())
+            return call(*args)
+
+        monkeypatch.setattr(iceberg, name, noted)
+    await _planned(table.metadata_location)
+    assert len(threads) == 3
+    assert threading.main_thread() not in threads
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file_format", [FileFormat.ORC, FileFormat.AVRO])
+async def test_other_data_files_are_refused(tmp_path: Path, file_format: FileFormat) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    table.append(_rows(0, 1))
+    record = data_record(table, "file:///x", Record(), file_format=file_format)
+    add_files(table, [record], ManifestContent.DATA)
+    with pytest.raises(UnsupportedFeatureError, match=rf"db\.events has data files in {file_format.value}"):
+        await _planned(table)
+
+
+async def test_encrypted_files_are_refused(tmp_path: Path) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    add_files(table, [data_record(table, "file:///x", Record(), key_metadata=b"key")], ManifestContent.DATA)
+    with pytest.raises(UnsupportedFeatureError, match="encrypted"):
+        await _planned(table)
+
+
+def _version_4(document: dict[str, Any]) -> None:
+    document["format-version"] = 4
+
+
+def _variant(document: dict[str, Any]) -> None:
+    element = {"type": "list", "element-id": 9, "element": "variant", "element-required": False}
+    document["schemas"][0]["fields"][1]["type"] = element
+
+
+def _geometry(document: dict[str, Any]) -> None:
+    document["schemas"][0]["fields"][1]["type"] = "geometry"
+    document["format-version"] = 3
+    document["next-row-id"] = 0
+
+
+def _unknown(document: dict[str, Any]) -> None:
+    document["schemas"][0]["fields"][1]["type"] = "unknown"
+    document["format-version"] = 3
+    document["next-row-id"] = 0
+
+
+def _no_schema(document: dict[str, Any]) -> None:
+    document["current-schema-id"] = 7
+
+
+def _no_fields(document: dict[str, Any]) -> None:
+    del document["schemas"][0]["fields"]
+
+
+def _no_manifest_list(document: dict[str, Any]) -> None:
+    for snapshot in document["snapshots"]:
+        del snapshot["manifest-list"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "error", "message"),
+    [
+        (_version_4, UnsupportedFeatureError, "format version 4"),
+        (_variant, UnsupportedFeatureError, r"variant.*'name\.element'"),
+        (_geometry, UnsupportedFeatureError, r"geometry.*'name'"),
+        (_unknown, UnsupportedFeatureError, r"unknown.*'name'"),
+        (_no_schema, CorruptFileError, "schema"),
+        (_no_fields, CorruptFileError, "fields"),
+        (_no_manifest_list, CorruptFileError, "manifest-list"),
+    ],
+)
+async def test_metadata_that_is_refused(
+    tmp_path: Path, edit: Callable[[dict[str, Any]], None], error: type[AsyncpqError], message: str
+) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    table.append(_rows(0, 1))
+    with pytest.raises(error, match=message):
+        await _read(edited_metadata(table, edit))
+
+
+@pytest.mark.parametrize("content", [b"{}", b"[]", b"\xff", b"{", b'{"format-version": 2, "schemas": [3]}'])
+async def test_what_is_no_metadata(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.metadata.json"
+    path.write_bytes(content)  # a test's file
+    with pytest.raises(CorruptFileError, match="metadata") as caught:
+        await _read(str(path))
+    assert caught.value.url == str(path)
+
+
+async def test_gzipped_metadata(tmp_path: Path) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    table.append(_rows(0, 3))
+    path = tmp_path / "v1.gz.metadata.json"
+    with open(path_of(table.metadata_location), "rb") as plain:  # noqa: ASYNC230  # a test's file
+        path.write_bytes(gzip.compress(plain.read()))
+    assert (await _read(f"file://{path}")).num_rows == 3
+    path.write_bytes(b"no gzip")
+    with pytest.raises(CorruptFileError, match="metadata"):
+        await _read(f"file://{path}")
+
+
+@pytest.mark.parametrize("which", ["list", "manifest"])
+@pytest.mark.parametrize("content", [b"", b"Obj\x01", b"no Avro at all"])
+async def test_manifests_that_are_none(tmp_path: Path, which: str, content: bytes) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    table.append(_rows(0, 3))
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    path = snapshot.manifest_list if which == "list" else snapshot.manifests(table.io)[0].manifest_path
+    with open(path_of(path), "wb") as file:  # noqa: ASYNC230  # a test's file
+        file.write(content)
+    with pytest.raises(CorruptFileError, match="manifest") as caught:
+        await _planned(table)
+    assert caught.value.url == path

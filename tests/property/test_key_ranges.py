@@ -1,0 +1,220 @@
+"""Keys are listed once each, in order, however a listing is cut into ranges; against plain lists of keys, through
+the test server's own pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from asyncpq.errors import InvalidResponseError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.storage.base import RequestContext
+from asyncpq.storage.key_folders import list_wanted_keys
+from asyncpq.storage.key_ranges import list_between, list_keys
+from asyncpq.storage.key_split import Alphabets, middle, skip
+from asyncpq.storage.s3_list_page import ListedKey, ListPage, PageRequest, parse_page
+from asyncpq.testing.answers import ServedObject
+from asyncpq.testing.faults import Fault
+from asyncpq.testing.listings import answer_list
+
+SERVED = ServedObject(b"", '"etag"', 0.0)
+
+
+class Bucket:
+    """Pages of keys, through their XML."""
+
+    def __init__(self, keys: Iterable[str], page_keys: int, fault: Fault | None = None) -> None:
+        self.objects = {f"b/{key}": SERVED for key in keys}
+        self.page_keys = page_keys
+        self.fault = fault or Fault()
+        self.requests: list[PageRequest] = []
+        self.rounds = 0
+
+    async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
+        self.requests.append(page)
+        self.rounds = max(self.rounds, context.round)
+        assert len(self.requests) < 5000
+        await asyncio.sleep(0)
+        answer = answer_list(page.parameters(), "b", self.objects, self.page_keys, self.fault)
+        return parse_page(answer.body)
+
+
+def listed(bucket: Bucket, prefix: str = "") -> list[str]:
+    found = asyncio.run(list_keys(bucket.fetch_page, prefix, RequestContext(ReadMetrics()), url="s3://b/"))
+    return [key.key for key in found]
+
+
+def wanted(bucket: Bucket, prefix: str, wants: Callable[[str], bool]) -> list[str]:
+    context = RequestContext(ReadMetrics())
+    found = asyncio.run(list_wanted_keys(bucket.fetch_page, prefix, wants, context, url="s3://b/"))
+    return [key.key for key in found]
+
+
+MARKS = st.sampled_from("a0 1b9/+%~é\x01&<>-_.=\U0001f600")
+NAMES = st.text(MARKS, min_size=1, max_size=6)
+NUMBERED = st.builds(
+    lambda form, numbers: [form.format(number, number % 7) for number in numbers],
+    st.sampled_from(["part-{:05d}", "part-{}", "k={1}/{0:03d}", "y=20{1}/m={0:02d}/x", "{0:04x}", "a/{0:04x}-{1}"]),
+    st.lists(st.integers(0, 400), max_size=400),
+)
+KEYS = st.one_of(
+    st.lists(NAMES, max_size=150), NUMBERED, st.tuples(NUMBERED, NUMBERED).map(lambda two: two[0] + two[1])
+)
+
+
+@given(KEYS, st.integers(3, 10), st.sampled_from(["", "p/", "a"]))
+def test_every_key_once_and_in_order(keys: list[str], page_keys: int, prefix: str) -> None:
+    bucket = Bucket([*keys, *(prefix + key for key in keys)], page_keys)
+    expected = sorted(key[2:] for key in bucket.objects if key[2:].startswith(prefix))
+    assert listed(bucket, prefix) == expected
+    fewest = max(1, -(-len(expected) // page_keys))
+    assert len(bucket.requests) <= fewest + fewest // 2 + 3
+
+
+@given(KEYS, st.integers(3, 10), NAMES, NAMES)
+def test_every_key_between_two(keys: list[str], page_keys: int, one: str, other: str) -> None:
+    after, last = sorted((one, other))
+    bucket = Bucket(keys, page_keys)
+    found = asyncio.run(list_between(bucket.fetch_page, "", after, last, RequestContext(ReadMetrics()), url="s3://b/"))
+    assert [key.key for key in found] == sorted({key for key in keys if after < key <= last})
+
+
+FOLDERS = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 60)).map(
+        lambda item: f"p/y={item[0]}/m={item[1]}/{item[2]}"
+    ),
+    max_size=300,
+)
+
+
+@given(FOLDERS, st.lists(NAMES, max_size=5), st.integers(3, 10), st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)))
+def test_keys_of_wanted_folders(
+    keys: list[str], others: list[str], page_keys: int, years: set[int], months: set[int]
+) -> None:
+    """All keys of wanted folders, and perhaps others, are listed."""
+
+    def wants(folder: str) -> bool:
+        assert folder.endswith("/")
+        parts = dict(part.split("=", 1) for part in folder.split("/") if "=" in part)
+        return all(
+            parts.get(name, "").isdecimal() is False or int(parts[name]) in good
+            for name, good in (("y", years), ("m", months))
+        )
+
+    bucket = Bucket([*keys, *(f"p/{name}" for name in others)], page_keys)
+    found = wanted(bucket, "p/", wants)
+    assert found == sorted(set(found))
+    everything = {key[2:] for key in bucket.objects}
+    assert set(found) <= everything
+    folders = {key: [key[: at + 1] for at, mark in enumerate(key) if mark == "/" and at > 1] for key in everything}
+    assert {key for key in everything if all(map(wants, folders[key]))} <= set(found)
+
+
+@given(st.lists(NAMES, max_size=60, unique=True).filter(bool), NAMES, NAMES)
+@example(["a"], "a", "a/")
+def test_cuts_are_inside(sample: list[str], one: str, other: str) -> None:
+    low, high = sorted((one, other))
+    alphabets = Alphabets()
+    alphabets.learn(sample)
+    cut = middle(low, high, alphabets) if low < high else None
+    if cut is not None:
+        assert low < cut.key < high
+        assert cut.weight > 0
+    for shorter in range(8):
+        behind = skip(low, high, shorter)
+        assert behind is None or behind > high
+
+
+# -- how many requests ----------------------------------------------------------------------------
+
+SHAPES = {
+    "2,000 partitions of a key": ([f"k={number}/x" for number in range(2000)], 2, 2),
+    "numbered": ([f"part-{number:05d}" for number in range(20_000)], 26, 20),
+    "unpadded": ([f"part-{number}" for number in range(20_000)], 26, 20),
+    "days": ([f"y={n % 10}/m={n % 12:02}/d={n % 28:02}/{n}" for n in range(50_000)], 65, 40),
+    "hexadecimal": ([f"{number * 2654435761 % 2**32:08x}" for number in range(50_000)], 65, 35),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_requests(shape: str) -> None:
+    keys, most, rounds = SHAPES[shape]
+    bucket = Bucket(keys, 1000)
+    assert listed(bucket) == sorted(keys)
+    assert len(bucket.requests) <= most
+    assert bucket.rounds <= rounds
+
+
+def test_a_page_is_one_request() -> None:
+    bucket = Bucket([f"{number}" for number in range(1000)], 1000)
+    assert len(listed(bucket)) == 1000
+    assert bucket.requests == [PageRequest("")]
+
+
+def test_unwanted_folders_are_not_listed() -> None:
+    keys = [f"k={number:04}/{file:03}" for number in range(2000) for file in range(50)]
+    bucket = Bucket(keys, 1000)
+    assert wanted(bucket, "", lambda folder: folder == "k=1234/") == [key for key in keys if key[:6] == "k=1234"]
+    assert len(bucket.requests) == 4  # a page of keys, two of folders, one of the folder's keys
+
+
+def test_folders_are_not_looked_at_where_that_costs_more() -> None:
+    keys = [f"k={number:04}/x" for number in range(3000)]
+    bucket = Bucket(keys, 1000)
+    assert wanted(bucket, "", lambda folder: int(folder[2:6]) % 2 == 0) == keys
+    assert len(bucket.requests) <= 5
+
+
+def test_deeper_folders_are_ruled_out() -> None:
+    keys = [f"y={y}/m={m:02}/{n:04}" for y in range(3) for m in range(12) for n in range(500)]
+    bucket = Bucket(keys, 1000)
+    found = wanted(bucket, "", lambda folder: "/m=" not in folder or "/m=07/" in folder)
+    assert set(found) >= {key for key in keys if "m=07" in key}
+    assert len(bucket.requests) <= 13  # a page and the folders of each level, and the months
+
+
+# -- stores that do it wrong ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page_keys", [1, 3])
+def test_endless_listing(page_keys: int) -> None:
+    bucket = Bucket([f"{number}" for number in range(9)], page_keys, Fault(endless_listing=True))
+    with pytest.raises(InvalidResponseError, match="comes to no end"):
+        listed(bucket)
+    assert len(bucket.requests) <= 4
+
+
+def test_endless_listing_of_nothing() -> None:
+    class Empty(Bucket):
+        async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
+            self.requests.append(page)
+            return ListPage([], [], f"token {len(self.requests)}")
+
+    bucket = Empty([], 3)
+    with pytest.raises(InvalidResponseError, match="comes to no end"):
+        listed(bucket)
+    assert len(bucket.requests) < 300
+
+
+def test_start_after_is_not_known() -> None:
+    keys = [f"part-{number:03}" for number in range(300)]
+    bucket = Bucket(keys, 5, Fault(ignore_start_after=True))
+    assert listed(bucket) == keys
+
+
+def test_another_order() -> None:
+    """S3 Express lists in no order."""
+    keys = [f"{number * 37 % 101:03}" for number in range(101)]
+
+    class Unordered(Bucket):
+        async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
+            self.requests.append(page)
+            at = int(page.token or 0)
+            found = [ListedKey(key, 1, None) for key in keys[at : at + 5]]
+            return ListPage(found, [], str(at + 5) if at + 5 < len(keys) else None)
+
+    assert listed(Unordered([], 5)) == sorted(keys)

@@ -1,0 +1,394 @@
+"""A dataset's columns as one file has them: names and paths, constants and what they fold to, ids, and bad input."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col
+from asyncpq.datasets.columns import FileView, view_of
+from asyncpq.datasets.model import TableField
+from asyncpq.expressions import Expression
+from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.prepared import Question
+from tests.column_chunks import OpenFile
+from tests.file_views import count, parquet, plan, read, read_as, view
+from tests.reads import ask
+
+T = TypeVar("T")
+ROWS = 1000
+TABLE = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int32()),
+        "s": pa.array(
+            [None if row % 3 == 0 else {"x": row, "y": str(row)} for row in range(ROWS)],
+            pa.struct([("x", pa.int32()), ("y", pa.string())]),
+        ),
+        "l": pa.array([[{"k": row}] for row in range(ROWS)], pa.list_(pa.struct([("k", pa.int32())]))),
+        "m": pa.array(
+            [[("a", {"v": row})] for row in range(ROWS)], pa.map_(pa.string(), pa.struct([("v", pa.int32())]))
+        ),
+    }
+)
+FILE = parquet(TABLE, row_group_size=100, write_page_index=True)
+INNER = pa.struct([("z", pa.int32()), ("y", pa.string()), ("x", pa.int64())])
+SCHEMA = pa.schema(
+    [
+        ("part", pa.string()),
+        ("m", pa.map_(pa.string(), pa.struct([("v", pa.int64()), ("w", pa.int8())]))),
+        ("l", pa.list_(pa.struct([("k", pa.int64()), ("j", pa.string())]))),
+        ("s", INNER),
+        ("id", pa.int64()),
+        ("lacking", pa.float64()),
+    ]
+)
+PARTITION = {"part": "p"}
+
+
+def seen(question: Callable[[asyncpq.File, FileView], Awaitable[T]], **options: Any) -> T:
+    """Ask the file, seen in the dataset's terms."""
+
+    async def run(file: asyncpq.File) -> T:
+        return await question(file, view(file, SCHEMA, None, PARTITION))
+
+    return ask(FILE, run, **options)
+
+
+# -- constants ------------------------------------------------------------------------------------
+
+TRUE: list[Expression] = [
+    col("part") == "p",
+    col("part").is_in(["p", None]),
+    col("part").starts_with("p"),
+    col("part") < "q",
+    col("lacking").is_null(),
+    ~col("lacking").is_in([1.0]),
+    col("lacking").is_in([None]),
+    col("s.z").is_null(),
+    ~col("s.z").is_in([3]),
+    (col("lacking") == 1.0) | (col("part") == "p"),
+    ~((col("id") == 3) & (col("part") == "q")),
+]
+NEVER: list[Expression] = [
+    col("part") != "p",
+    col("part").is_null(),
+    col("lacking") == 1.0,
+    ~(col("lacking") == 1.0),
+    col("lacking") != 1.0,
+    col("lacking") == float("nan"),
+    col("lacking").is_valid(),
+    col("s.z") >= 0,
+    ~(col("s.z") >= 0),
+    (col("id") >= 0) & (col("lacking") > 0.0),
+    (col("id") >= 0) & ~(col("lacking") > 0.0),
+    (col("part") == "q") | (col("lacking") == 0.0),
+]
+
+
+@pytest.mark.parametrize("where", TRUE, ids=str)
+def test_what_is_true_of_the_constants_filters_nothing(where: Expression) -> None:
+    async def question(file: asyncpq.File, view: FileView) -> None:
+        assert await count(file, Question(where=where, view=view)) == ROWS
+        assert file.metrics.pages_read == 0
+        assert (await plan(file, Question(columns=["id"], where=where, view=view))).pruning.rows_kept == ROWS
+        left = (await read(file, Question(columns=["id"], where=where & (col("id") == 7), view=view))).table
+        assert left.to_pylist() == [{"id": 7}]
+
+    seen(question)
+
+
+@pytest.mark.parametrize("where", NEVER, ids=str)
+def test_what_is_never_true_of_the_constants_reads_nothing(where: Expression) -> None:
+    async def question(file: asyncpq.File, view: FileView) -> None:
+        found = await read(file, Question(where=where, view=view))
+        assert (found.table.num_rows, found.metrics.requests, found.metrics.pages_read) == (0, 0, 0)
+        assert found.table.schema.equals(SCHEMA)
+        planned = await plan(file, Question(where=where, view=view))
+        assert (planned.pruning.row_groups_kept, planned.num_requests, planned.cached_bytes) == (0, 0, 0)
+        assert await count(file, Question(where=where, view=view)) == 0
+
+    seen(question)
+
+
+def test_a_constant_is_compared_with_a_column() -> None:
+    schema = pa.schema([("id", pa.int64()), ("k", pa.int64())])
+    found = read_as(
+        FILE, schema, partition={"k": 7}, where=(col("id") == col("k")) | (col("k") < col("id")) & (col("id") < 9)
+    )
+    assert found.column("id").to_pylist() == [7, 8]
+
+
+def test_constants_come_with_every_row_of_every_kind() -> None:
+    kinds: list[tuple[pa.DataType, Any]] = [
+        (pa.string(), "p"),
+        (pa.string_view(), "p"),
+        (pa.dictionary(pa.int8(), pa.string()), "p"),
+        (pa.date32(), dt.date(2024, 2, 29)),
+        (pa.timestamp("us", "UTC"), dt.datetime(2024, 2, 29, tzinfo=dt.UTC)),
+        (pa.decimal128(9, 2), 5),
+        (pa.uuid(), None),
+        (pa.list_(pa.int32()), [1, None]),
+        (pa.struct([("a", pa.int8())]), {"a": 1}),
+        (pa.dictionary(pa.int8(), pa.string()), None),
+    ]
+    schema = pa.schema([pa.field(f"c{at}", kind) for at, (kind, _) in enumerate(kinds)])
+    partition = {f"c{at}": value for at, (_, value) in enumerate(kinds)}
+    found = read_as(FILE, schema, partition=partition, limit=3)
+    assert found.schema.equals(schema)
+    assert found.to_pylist() == [partition] * 3
+
+
+def test_a_default_stands_where_a_file_lacks_a_column_and_only_there() -> None:
+    inner = TableField(name="z", type=pa.int32(), default=5)
+    fields = (
+        TableField(name="id", type=pa.int64(), default=1),
+        TableField(name="d", type=pa.int8(), default=pa.scalar(9, pa.int8())),
+        TableField(name="s", type=pa.struct([("z", pa.int32())]), children=(inner,)),
+    )
+    schema = pa.schema([(field.name, field.type) for field in fields])
+    found = read_as(FILE, schema, fields=fields, where=(col("id") < 4) & (col("d") == 9))
+    structs = [None, {"z": 5}, {"z": 5}, None]
+    assert found.to_pylist() == [{"id": row, "d": 9, "s": structs[row]} for row in range(4)]
+    found = read_as(FILE, schema, fields=fields, columns=["id"], where=(col("id") < 4) & (col("s.z") == 5))
+    assert found.column("id").to_pylist() == [1, 2]
+    assert read_as(FILE, schema, fields=fields, where=(col("s.z") != 5) | (col("d") != 9)).num_rows == 0
+
+
+def test_a_partitions_value_stands_before_the_files() -> None:
+    """As in pyarrow.dataset."""
+    schema = pa.schema([("id", pa.int32()), ("s", pa.struct([("x", pa.int32())]))])
+    assert set(read_as(FILE, schema, partition={"id": -1}).column("id").to_pylist()) == {-1}
+    assert read_as(FILE, schema, partition={"id": -1}, where=col("id") == 5).num_rows == 0
+
+
+def test_a_column_of_nulls_is_a_constant() -> None:
+    data = parquet(pa.table({"n": pa.nulls(5), "s": pa.array([{"n": None}] * 5, pa.struct([("n", pa.null())]))}))
+    schema = pa.schema([("n", pa.decimal128(5, 2)), ("s", pa.struct([("n", pa.list_(pa.int8()))]))])
+    assert read_as(data, schema).to_pylist() == [{"n": None, "s": {"n": None}}] * 5
+    assert read_as(data, schema, where=col("n").is_null() & col("s.n").is_null()).num_rows == 5
+
+
+def test_constants_count_as_decoded_bytes() -> None:
+    with pytest.raises(asyncpq.ResourceLimitError, match="constant values"):
+        read_as(
+            FILE,
+            pa.schema([("part", pa.string())]),
+            partition={"part": "x" * 10_000},
+            limits=asyncpq.LimitOptions(max_decoded_bytes=100_000),
+        )
+
+
+def test_a_constant_that_is_none_of_its_type_is_an_error() -> None:
+    with pytest.raises(asyncpq.SchemaMismatchError, match="'seven'") as raised:
+        view_of(OpenFile(FILE).version, pa.schema([("p", pa.int32())]), None, {"p": "seven"})
+    assert (raised.value.column, raised.value.url) == ("p", "memory://file")
+
+
+# -- names and paths ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        (["s.y"], {"s": {"y": "1"}}),
+        (["s.x", "id", "s.z"], {"s": {"z": None, "x": 1}, "id": 1}),
+        (["s.z"], {"s": {"z": None}}),
+        (["l.list.element.j"], {"l": [{"j": None}]}),
+        (["l.list.element"], {"l": [{"k": 1, "j": None}]}),
+        (["m.key_value.value.w"], {"m": [("a", {"w": None})]}),
+        (["m.key_value.value.v", "part"], {"m": [("a", {"v": 1})], "part": "p"}),
+        ([4, "lacking", 0], {"id": 1, "lacking": None, "part": "p"}),
+        ([], {}),
+    ],
+)
+def test_columns_are_named_as_the_dataset_names_them(columns: list[str | int], wanted: dict[str, Any]) -> None:
+    found = read_as(FILE, SCHEMA, partition=PARTITION, columns=columns, where=col("s.x") == 1)
+    assert found.to_pylist() == [wanted] if wanted else found.num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "where", "error", "text"),
+    [
+        (["sx"], None, asyncpq.ColumnNotFoundError, "Did you mean 's'"),
+        (["nothing like it"], None, asyncpq.ColumnNotFoundError, "Its columns are 'part'"),
+        (["s.q"], None, asyncpq.ColumnNotFoundError, "Its parts are 's.z', 's.y', 's.x'"),
+        (["l.k"], None, asyncpq.ColumnNotFoundError, "'l.list.element'"),
+        (["id.k"], None, asyncpq.ColumnNotFoundError, "no such part"),
+        (["m.key_value.key"], None, asyncpq.UnsupportedFeatureError, "Ask for the whole column"),
+        (["s", "s.x"], None, asyncpq.AmbiguousColumnError, "asked for twice"),
+        (["s.x", "s.x"], None, asyncpq.AmbiguousColumnError, "asked for twice"),
+        ([6], None, asyncpq.ColumnNotFoundError, "no column 6"),
+        (None, col("sx") == 1, asyncpq.ColumnNotFoundError, "Did you mean"),
+        (None, col("s.q") == 1, asyncpq.ColumnNotFoundError, "s.q"),
+        (None, col("l.list.element.k") == 1, asyncpq.PredicateTypeError, "inside a list"),
+        (None, col("part") == 1, asyncpq.PredicateTypeError, "part == 1"),
+        (None, col("s") == 1, asyncpq.PredicateTypeError, "Name leaves of the struct"),
+    ],
+)
+def test_what_cannot_be_asked_of_the_dataset(
+    columns: list[str | int] | None, where: Expression | None, error: type[asyncpq.AsyncpqError], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        read_as(FILE, SCHEMA, partition=PARTITION, columns=columns, where=where)
+
+
+def test_names_are_dictionary_arrays_where_asked_for() -> None:
+    schema = pa.schema([("part", pa.string()), ("t", pa.large_string()), ("u", pa.string())])
+    data = parquet(pa.table({"t": ["a", "b", None], "u": pa.array(["x", "y", "z"]).dictionary_encode()}))
+    found = read_as(
+        data,
+        schema,
+        partition=PARTITION,
+        read_dictionary=["t", "part", "u"],
+        where=(col("t") == "b") | col("t").is_null(),
+    )
+    assert {str(kind) for kind in found.schema.types} == {"dictionary<values=string, indices=int32, ordered=0>"}
+    assert found.to_pylist() == [{"part": "p", "t": "b", "u": "y"}, {"part": "p", "t": None, "u": "z"}]
+    with pytest.raises(asyncpq.UnsupportedFeatureError, match="not nested"):
+        read_as(FILE, SCHEMA, partition=PARTITION, read_dictionary=["s"])
+
+
+def _duplicates() -> bytes:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "b", "a"])
+    return parquet(table)
+
+
+def test_a_name_that_a_file_has_twice_is_an_error_once_it_is_wanted() -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    assert read_as(_duplicates(), schema, columns=["b"], where=col("b") == 2).to_pylist() == [{"b": 2}]
+    for columns, where in ((["a"], None), (None, None), (["b"], col("a") == 1)):
+        with pytest.raises(asyncpq.AmbiguousColumnError) as raised:
+            read_as(_duplicates(), schema, columns=columns, where=where)
+        assert (raised.value.column, raised.value.url) == ("a", "memory://reads/file.parquet")
+
+
+# -- ids ------------------------------------------------------------------------------------------
+
+
+def _with_ids() -> bytes:
+    def field(name: str, number: int) -> pa.Field:
+        return pa.field(name, pa.int64(), metadata={"PARQUET:field_id": str(number)})
+
+    return parquet(
+        pa.Table.from_arrays([pa.array([1]), pa.array([2])], schema=pa.schema([field("a", 1), field("b", 2)]))
+    )
+
+
+def test_a_column_that_was_renamed_and_its_name_given_to_another() -> None:
+    """Iceberg: rename a to c, add another a."""
+    fields = (TableField(name="c", type=pa.int64(), field_id=1), TableField(name="a", type=pa.int64(), field_id=3))
+    schema = pa.schema([(field.name, field.type) for field in fields])
+    assert read_as(_with_ids(), schema, fields=fields).to_pylist() == [{"c": 1, "a": None}]
+    assert read_as(_with_ids(), schema, fields=fields, where=col("a").is_valid()).num_rows == 0
+    assert read_as(_with_ids(), schema, fields=fields, where=col("c") == 1).num_rows == 1
+
+
+def test_names_count_where_a_file_has_no_ids() -> None:
+    fields = (
+        TableField(name="c", type=pa.int64(), field_id=1, names=("old", "a")),
+        TableField(name="b", type=pa.int64(), field_id=2, names=("b",)),
+    )
+    schema = pa.schema([(field.name, field.type) for field in fields])
+    data = parquet(pa.table({"b": [2], "a": [1]}))
+    assert read_as(data, schema, fields=fields).to_pylist() == [{"c": 1, "b": 2}]
+    nameless = (TableField(name="b", type=pa.int64(), field_id=2),)
+    with pytest.raises(asyncpq.SchemaMismatchError, match="no field ids"):
+        read_as(data, pa.schema([("b", pa.int64())]), fields=nameless)
+
+
+def test_one_column_of_a_file_is_not_two_of_the_dataset() -> None:
+    fields = (TableField(name="c", type=pa.int64(), names=("a",)), TableField(name="d", type=pa.int64(), names=("a",)))
+    schema = pa.schema([(field.name, field.type) for field in fields])
+    with pytest.raises(asyncpq.AmbiguousColumnError):
+        read_as(parquet(pa.table({"a": [1]})), schema, fields=fields)
+
+
+# -- plain views ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "partition", "plain"),
+    [
+        (TABLE.schema, {}, True),
+        (TABLE.schema.with_metadata({"k": "v"}), {}, True),
+        (TABLE.schema, {"id": 1}, False),
+        (pa.schema(list(reversed(list(TABLE.schema)))), {}, False),
+        (pa.schema(list(TABLE.schema)[:2]), {}, False),
+        (pa.schema([*TABLE.schema, pa.field("more", pa.int8())]), {}, False),
+        (TABLE.schema.set(0, pa.field("id", pa.int64())), {}, False),
+        (TABLE.schema.set(1, pa.field("s", pa.struct([("y", pa.string()), ("x", pa.int32())]))), {}, False),
+    ],
+)
+def test_a_view_is_plain_where_the_files_columns_are_the_datasets(
+    schema: pa.Schema, partition: dict[str, Any], plain: bool
+) -> None:
+    assert view_of(OpenFile(FILE).version, schema, None, partition).is_plain is plain
+
+
+def test_fields_that_changed_places_by_id_are_not_plain() -> None:
+    def struct(first: int, second: int) -> pa.DataType:
+        ids = [{"PARQUET:field_id": str(number)} for number in (first, second)]
+        return pa.struct([pa.field("a", pa.int8(), metadata=ids[0]), pa.field("b", pa.int8(), metadata=ids[1])])
+
+    kind = struct(2, 3)
+    table = pa.Table.from_arrays(
+        [pa.array([{"a": 1, "b": 2}], kind)],
+        schema=pa.schema([pa.field("s", kind, metadata={"PARQUET:field_id": "1"})]),
+    )
+    children = (TableField(name="a", type=pa.int8(), field_id=3), TableField(name="b", type=pa.int8(), field_id=2))
+    fields = (TableField(name="s", type=kind, field_id=1, children=children),)
+    data = parquet(table)
+    assert not view_of(OpenFile(data).version, table.schema, fields, {}).is_plain
+    assert read_as(data, table.schema, fields=fields).to_pylist() == [{"s": {"a": 2, "b": 1}}]
+
+
+# -- versions -------------------------------------------------------------------------------------
+
+
+def test_a_view_is_of_one_version() -> None:
+    async def question(file: asyncpq.File) -> None:
+        other = view_of(OpenFile(parquet(pa.table({"id": [1]}))).version, SCHEMA, None, {})
+        with pytest.raises(asyncpq.ObjectChangedError, match="matched"):
+            await read(file, Question(view=other))
+        assert file.metrics.restarts == 0
+
+    ask(FILE, question)
+
+
+def test_rows_are_those_of_the_file() -> None:
+    async def question(file: asyncpq.File, view: FileView) -> None:
+        asked = Question(columns=["id", "part"], access=AccessPlan.rows([3, 500]), view=view)
+        assert (await read(file, asked)).table.to_pylist() == [{"id": 3, "part": "p"}, {"id": 500, "part": "p"}]
+        assert await count(file, asked) == 2
+
+    seen(question)
+
+
+def test_instants_of_int96_become_zoned_timestamps() -> None:
+    moment = dt.datetime(2024, 2, 29, 12, 0, 0, 1)
+    sink = io.BytesIO()
+    table = pa.table({"t": pa.array([moment, None], pa.timestamp("us")), "l": pa.array([[moment], None])})
+    pq.write_table(table, sink, use_deprecated_int96_timestamps=True)
+    schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("l", pa.list_(pa.timestamp("us", "UTC")))])
+    instant = moment.replace(tzinfo=dt.UTC)
+    found = read_as(sink.getvalue(), schema, where=col("t") == instant)
+    assert found.to_pylist() == [{"t": instant, "l": [instant]}]
+
+
+def test_explain_names_the_datasets_columns() -> None:
+    async def question(file: asyncpq.File, view: FileView) -> asyncpq.Plan:
+        return await plan(
+            file, Question(columns=["s.x", "part"], where=(col("id") >= 950) & (col("part") == "p"), view=view)
+        )
+
+    planned = seen(question)
+    assert planned.columns == ("s", "part")
+    assert planned.pruning.row_groups_kept == 1
+    assert planned.where == "(id >= 950) and (part == 'p')"

@@ -1,0 +1,297 @@
+"""What a dataset's target means, which files of a folder are its files, and how two listings differ."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from asyncpq.datasets.listing import HIDDEN, Changes, Listing, Target, list_files, parse_target
+from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.partitioning import parse_partitioning
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedStoreError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.storage.base import ListedObject, RequestContext, Validator
+from tests.store_backends import open_test_store
+
+
+class Names:
+    """A store of names alone."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.listed: list[str] = []
+
+    async def list_objects(self, url: str, **_: Any) -> list[ListedObject]:
+        self.listed.append(url)
+        return [ListedObject(name, 1, Validator(1, '"e"')) for name in sorted(self.names) if name.startswith(url)]
+
+    async def open_object(self, url: str) -> Any:
+        raise ObjectNotFoundError("no such object", url=url)
+
+
+def files_of(target: Any, names: Sequence[str], **options: Any) -> list[str]:
+    return [file.url for file in listing_of(target, names, **options).files]
+
+
+def listing_of(target: Any, names: Sequence[str], **options: Any) -> Listing:
+    context = RequestContext(ReadMetrics(), purpose="list")
+    store: Any = Names(names)
+    return asyncio.run(list_files(store, parse_target(target), context, **options))
+
+
+@pytest.mark.parametrize(
+    ("url", "folder", "prefix"),
+    [
+        ("s3://b/t/", "s3://b/t/", "s3://b/t/"),
+        ("s3://b/t", "s3://b/t/", "s3://b/t/"),
+        ("s3://b", "s3://b/", "s3://b/"),
+        ("s3://b/", "s3://b/", "s3://b/"),
+        ("data", "data/", "data/"),
+        ("/data/t", "/data/t/", "/data/t/"),
+        ("file:///data/t", "file:///data/t/", "file:///data/t/"),
+        ("memory://t//x", "memory://t//x/", "memory://t//x/"),
+        (Path("/data/t"), "/data/t/", "/data/t/"),
+        ("s3://b/t/*.parquet", "s3://b/t/", "s3://b/t/"),
+        ("s3://b/t/part-0*", "s3://b/t/", "s3://b/t/part-0"),
+        ("s3://b/*/x", "s3://b/", "s3://b/"),
+        ("s3://b/a/y=20[12]?/**/x", "s3://b/a/", "s3://b/a/y=20"),
+        ("*.parquet", "", ""),
+        ("file://*.parquet", "file://", "file://"),
+    ],
+)
+def test_targets(url: Any, folder: str, prefix: str) -> None:
+    target = parse_target(url)
+    assert (target.folder, target.prefix, target.urls) == (folder, prefix, None)
+
+
+def test_given_urls_are_not_listed() -> None:
+    store: Any = Names([])
+    for given_urls in (["s3://b/x[1]", "s3://b/_y", "s3://b/x[1]"], "https://h/x?a=b*", ("s3://b/x",)):
+        target = parse_target(given_urls)
+        found = asyncio.run(list_files(store, target, RequestContext(ReadMetrics())))
+        urls = [given_urls] if isinstance(given_urls, str) else list(given_urls)
+        assert [file.url for file in found.files] == urls
+        assert {(file.validator, file.size) for file in found.files} == {(None, None)}
+    assert store.listed == []
+
+
+@pytest.mark.parametrize("target", [[], ["s3://b/t/"], [7], 7, None, "", b"s3://b/t", [""], "s3://*/t", {"a": 1}])
+def test_targets_that_cannot_be(target: Any) -> None:
+    with pytest.raises(InvalidOptionError):
+        parse_target(target)
+
+
+def test_which_names_are_files() -> None:
+    names = ["a", "b/c.parquet", "d/_SUCCESS", "_meta/x", ".hidden", "d/.x.crc", "e.crc", "k=1/_k=2/x", "z//y", "k=1/f"]
+    expected = ["a", "b/c.parquet", "e.crc", "k=1/f", "z//y"]
+    urls = [f"s3://b/_t/{name}" for name in names]
+    assert files_of("s3://b/_t", urls) == [f"s3://b/_t/{name}" for name in expected]
+    assert files_of("s3://b/_t/", urls, hidden=()) == sorted(urls)
+    assert files_of("s3://b/_t/", urls, hidden=["."]) == sorted(url for url in urls if "/." not in url)
+
+
+def test_the_same_files_as_pyarrow(tmp_path: Path) -> None:
+    for name in ("a", "b/c.parquet", "d/_S", "_m/x", ".h", "d/.x.crc", "e.crc", "k=1/_k=2/x", "k=1/f", "k=\u00e9/f"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "linked").symlink_to(tmp_path / "b")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+
+    async def listed() -> list[str]:
+        store = open_test_store("file", {})
+        try:
+            return [file.url for file in (await list_files(store, parse_target(tmp_path), new_context())).files]
+        finally:
+            await store.close()
+
+    factory = ds.FileSystemDatasetFactory(
+        pa.fs.LocalFileSystem(), pa.fs.FileSelector(str(tmp_path), recursive=True), ds.ParquetFileFormat()
+    )
+    expected = [fragment.path for fragment in factory.finish(pa.schema([])).get_fragments()]
+    assert asyncio.run(listed()) == sorted(expected, key=os.fsencode)
+
+
+def new_context() -> RequestContext:
+    return RequestContext(ReadMetrics(), purpose="list")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["_delta_log/0.json", "part-0"], "Delta"),
+        (["data/x", "metadata/v1.metadata.json"], "Iceberg"),
+        ([".hoodie/hoodie.properties", "x"], "Hudi"),
+        (["_spark_metadata/0", "x"], "Spark Structured Streaming"),
+        (["metadata/x.parquet", "x", "a/_delta_log/0.json", "_delta_log_/x", "m"], None),
+    ],
+)
+def test_tables_are_noticed(names: list[str], expected: str | None) -> None:
+    urls = [f"s3://b/t/{name}" for name in names]
+    assert listing_of("s3://b/t", urls).table_format == expected
+    assert listing_of("s3://b/t/**", urls).table_format == expected
+
+
+def test_nothing_there() -> None:
+    for target, names, words in (
+        ("s3://b/t", [], "nothing is at the dataset's url; s3://b/t"),
+        ("s3://b/t/", ["s3://b/t2"], "nothing is at the dataset's url; s3://b/t/"),
+        ("s3://b/t", ["s3://b/t/_x"], "no files but hidden ones"),
+        ("s3://b/*.x", ["s3://b/y"], "no file matches the pattern"),
+    ):
+        with pytest.raises(ObjectNotFoundError) as caught:
+            listing_of(target, names)
+        assert words in str(caught.value)
+        assert listing_of(target, names, allow_empty=True).files == ()
+
+
+def test_one_file_named_as_a_prefix(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"0123456789")
+
+    async def listed(url: str) -> Listing:
+        store = open_test_store("file", {})
+        try:
+            return await list_files(store, parse_target(url), new_context())
+        finally:
+            await store.close()
+
+    found = asyncio.run(listed(f"{tmp_path}/x"))
+    assert found.files == (DataFile(url=f"{tmp_path}/x", size=10),)
+    with pytest.raises(ObjectNotFoundError):
+        asyncio.run(listed(f"{tmp_path}/x/"))
+    with pytest.raises(ObjectNotFoundError):
+        asyncio.run(listed(f"{tmp_path}/y"))
+
+
+def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t" / "k=1").mkdir(parents=True)
+    (tmp_path / "t" / "k=1" / "x").write_bytes(b"x")
+
+    async def listed(url: str) -> list[tuple[str, Any]]:
+        store = open_test_store("file", {})
+        try:
+            hive = parse_partitioning("hive")
+            found = await list_files(store, parse_target(url), new_context(), partitioning=hive)
+            return [(file.url, dict(file.partition)) for file in found.files]
+        finally:
+            await store.close()
+
+    for url in ("t", "t/", "t/*/x", "*/k=1/x", "./t/**"):
+        begin = "./" if url.startswith("./") else ""
+        assert asyncio.run(listed(url)) == [(f"{begin}t/k=1/x", {"k": 1})], url
+
+
+def test_partitions_of_prefixes_patterns_and_lists() -> None:
+    url = "s3://b/q=9/k=1/f"
+    hive = parse_partitioning("hive")
+    for target, expected in (
+        ("s3://b/q=9/", {"k": 1}),
+        ("s3://b/q=9/*/f", {"q": 9, "k": 1}),
+        ([url], {"q": 9, "k": 1}),  # as pyarrow
+    ):
+        found = listing_of(target, [url], partitioning=hive)
+        assert [dict(file.partition) for file in found.files] == [expected]
+        assert found.partitions.names == list(expected)
+    for target in ("s3://b/q=9/*/f", [url]):
+        with pytest.raises(InvalidOptionError, match="needs a prefix"):
+            listing_of(target, [url], partitioning=parse_partitioning(["a"]))
+
+
+def test_bad_partitions_are_told_apart() -> None:
+    found = listing_of("s3://b/t", ["s3://b/t/k=1/f", "s3://b/t/k=%FF/f"], partitioning=parse_partitioning("hive"))
+    assert [file.url for file in found.files] == ["s3://b/t/k=1/f"]
+    assert [error.url for error in found.errors] == ["s3://b/t/k=%FF/f"]
+
+
+def test_changes() -> None:
+    one = DataFile(url="a", validator=Validator(1, '"1"'))
+    before = Listing((one, replace(one, url="b"), replace(one, url="c"), DataFile(url="d")))
+    changed = replace(one, validator=Validator(1, '"2"'))
+    after = Listing((one, replace(changed, url="b"), DataFile(url="d"), replace(one, url="e")))
+    assert after.changes_since(before) == Changes(added=("e",), removed=("c",), changed=("b", "d"))
+    assert before == Listing(before.files)
+    assert before != after
+
+
+# -- patterns -------------------------------------------------------------------------------------
+
+SEGMENTS = st.text("ab*?[]!^-.\\|0", min_size=1, max_size=5) | st.sampled_from(
+    ["**", "*", "[ab]", "[!a]*", "[^a]", "[]]", "a"]
+)
+FILES = st.lists(st.lists(st.text("ab.-0]^!\\|", min_size=1, max_size=3), min_size=1, max_size=3), max_size=8)
+
+
+@given(st.lists(SEGMENTS, min_size=1, max_size=3), FILES)
+@example(["**", "b"], [["b"], ["a", "b"], ["a", "a", "b"], [".a", "b"]])
+@example(["[]a]"], [["]"], ["a"]])
+@example(["a", "**"], [["a"], ["a", "b"], ["a", "b", "c"], ["a", ".b"]])
+def test_patterns_as_glob(segments: list[str], names: list[list[str]]) -> None:
+    """glob hides names that begin with a dot, where magic meets them."""
+    pattern = "/".join(segments)
+    if not glob.has_magic(pattern) or {".", ".."} & set(segments):
+        return
+    paths = {"/".join(name) for name in names if not {".", ".."} & set(name)}
+    target = parse_target(f"s3://b/{pattern}", hidden=["."])
+    assert target.pattern is not None
+    found = {
+        path for path in paths if f"s3://b/{path}".startswith(target.prefix) and _matches(target, f"s3://b/{path}")
+    }
+    assert found == {path for path in paths if _glob(segments, path.split("/"))}
+
+
+def _matches(target: Target, url: str) -> bool:
+    assert target.pattern is not None
+    return target.pattern.fullmatch(url, len(target.folder)) is not None
+
+
+def _glob(segments: Sequence[str], names: Sequence[str]) -> bool:
+    """glob.glob's rules, segment by segment."""
+    import fnmatch
+
+    if not segments:
+        return not names
+    head, *rest = segments
+    if head == "**":
+        if not rest and len(names) == 1 and not names[0].startswith("."):
+            return True
+        return (bool(rest) and _glob(rest, names)) or (
+            len(names) > 1 and not names[0].startswith(".") and _glob(segments, names[1:])
+        )
+    if not names or (names[0].startswith(".") and not head.startswith(".")):
+        return False
+    return fnmatch.fnmatchcase(names[0], head) and _glob(rest, names[1:])
+
+
+def test_a_pattern_of_folders() -> None:
+    names = ["s3://b/y=1/x", "s3://b/y=1/m/_z", "s3://b/y=1/m/z", "s3://b/y=2/x", "s3://b/y=10"]
+    assert files_of("s3://b/y=1*/", names) == ["s3://b/y=1/m/z", "s3://b/y=1/x"]
+    assert files_of("s3://b/y=1*", names) == ["s3://b/y=10"]
+    assert files_of("s3://b/*/m/_*", names) == ["s3://b/y=1/m/_z"]
+    assert files_of("s3://b/*/*/z", names) == ["s3://b/y=1/m/z"]
+
+
+def test_http_has_no_listings() -> None:
+    async def listed() -> None:
+        store = open_test_store("http", {})
+        try:
+            await store.list_objects("http://127.0.0.1/t/", context=new_context())
+        finally:
+            await store.close()
+
+    with pytest.raises(UnsupportedStoreError, match="Give a list of the files' urls"):
+        asyncio.run(listed())
+
+
+def test_hidden_names() -> None:
+    assert HIDDEN == (".", "_")
