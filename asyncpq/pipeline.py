@@ -157,9 +157,10 @@ class Pipeline:
     async def _next_running(self) -> _Running:
         """The unit that is delivered next, once it is done."""
         if self._ordered:
-            await asyncio.wait((self._running[0].task,))
-            return self._running[0]
-        while True:
+            head = self._running[0]  # close() may take it out while it is waited for
+            await asyncio.wait((head.task,))
+            return head
+        while not self._closed:
             for running in self._running:
                 if running.task.done():
                     return running
@@ -171,6 +172,7 @@ class Pipeline:
                 )
             finally:
                 begun.cancel()
+        raise UsageError("the session was closed while this read was under way")
 
     def done_with_head(self) -> None:
         """The tables of the last :meth:`next` were consumed: their bytes are free for read-ahead."""

@@ -14,7 +14,8 @@ from asyncpq.format.schema import ParquetSchema, Projection
 from asyncpq.metrics import ReadMetrics
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.planning.coalesce import ByteRange
-from asyncpq.planning.read_plan import BloomReport, Item, PruningReport
+from asyncpq.planning.read_plan import Item
+from asyncpq.planning.reports import BloomReport, PruningReport
 from asyncpq.prepared import Prepared, Question
 from asyncpq.pruning.row_ranges import RowRanges
 

@@ -6,6 +6,7 @@ The oracle here reads whole files with pyarrow: it knows snapshots, but nothing 
 from __future__ import annotations
 
 import functools
+import importlib.resources
 import json
 import struct
 import uuid
@@ -17,7 +18,6 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from duckdb_extensions import import_extension
 
 from asyncpq.datasets.model import DataFile, FileList, TableField
 from asyncpq.errors import ColumnNotFoundError, ObjectNotFoundError
@@ -123,9 +123,10 @@ def _typed(array: Any, field: TableField) -> Any:
 
 @functools.cache
 def _duckdb() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={"threads": 1})
-    import_extension("delta", con=connection)
-    connection.execute("LOAD delta; SET TimeZone = 'UTC'")
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False, "threads": 1})
+    module = importlib.resources.files("duckdb_extension_delta")
+    connection.execute(f"LOAD '{module}/extensions/v{duckdb.__version__}/delta.duckdb_extension'")
+    connection.execute("SET TimeZone = 'UTC'")
     return connection
 
 

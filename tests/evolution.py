@@ -71,7 +71,7 @@ def evolved(draw: st.DrawFn, before: pa.Field, name: str) -> Evolved:
         made = _field(name, after, nullable, before, (key.after, value.after))
         return Evolved(before, made, lambda pairs: [(key_, _or_null(value.convert, item)) for key_, item in pairs])
     (element,) = parts
-    like = draw(st.sampled_from([kind, pa.list_(pa.null()), pa.large_list(pa.null()), pa.list_view(pa.null())]))
+    like = draw(st.sampled_from([kind, kind, pa.list_(pa.null()), pa.large_list(pa.null()), pa.list_view(pa.null())]))
     after = with_children(like, [element.arrow])
     made = _field(name, after, nullable, before, (element.after,))
     return Evolved(before, made, lambda items: [_or_null(element.convert, item) for item in items])

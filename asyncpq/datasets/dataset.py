@@ -248,6 +248,7 @@ class Dataset(Unpicklable):
             limit=ask.limit,
             files_total=operation.metrics.files_total,
             files_ruled_out=operation.metrics.files_ruled_out,
+            files_by_footer=operation.metrics.files_opened - len(plans),
             files=tuple(plans),
             skipped=tuple(skipped.url for skipped in read.skipped),
             metadata_requests=operation.metrics.requests,

@@ -28,7 +28,8 @@ class DatasetPlan:
         files_total: files of the dataset.
         files_ruled_out: by partition values, a table's metadata, or what was learnt when they were read before:
             not opened.
-        files: plans of the others, in order; of files with nothing to read, too.
+        files_by_footer: ruled out by their footers and page indexes.
+        files: plans of those that would be read, in order.
         skipped: urls of bad files that are left out.
         metadata_requests: requests that planning itself took.
     """
@@ -40,6 +41,7 @@ class DatasetPlan:
     limit: int | None
     files_total: int
     files_ruled_out: int
+    files_by_footer: int
     files: tuple[Plan, ...]
     skipped: tuple[str, ...]
     metadata_requests: int
@@ -56,22 +58,21 @@ class DatasetPlan:
 
     def explain(self) -> str:
         """The plan as text, several lines; of many files, the first that would be read are shown."""
-        reading = [plan for plan in self.files if plan.pruning.row_groups_kept or plan.pruning.row_groups_proven]
         lines = [
             f"dataset {printable(self.url)}",
             f"  view {_VIEWS[self.view]}",
             f"  {printable(self.description)}",
             f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
             *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
-            f"  files: {len(reading)} of {self.files_total} to read; {self.files_ruled_out} ruled out unopened, "
-            f"{len(self.files) - len(reading)} by their footers",
+            f"  files: {len(self.files)} of {self.files_total} to read; {self.files_ruled_out} ruled out unopened, "
+            f"{self.files_by_footer} by their footers",
             f"  {self.num_requests} requests, {self.num_bytes} bytes for data",
             *[f"  skipped: {printable(url)}" for url in self.skipped[:_SHOWN]],
         ]
-        for plan in reading[:_SHOWN]:
+        for plan in self.files[:_SHOWN]:
             lines.extend(f"  {line}" for line in plan.explain().splitlines())
-        if len(reading) > _SHOWN:
-            lines.append(f"  ... and {len(reading) - _SHOWN} more files")
+        if len(self.files) > _SHOWN:
+            lines.append(f"  ... and {len(self.files) - _SHOWN} more files")
         lines.append(f"  planning took {self.metadata_requests} requests")
         return "\n".join(lines)
 

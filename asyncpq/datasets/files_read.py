@@ -25,6 +25,8 @@ from asyncpq.read import Read
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext
 
+_MAX_AGREED = 64
+
 logger = logging.getLogger(__name__)
 
 
@@ -37,6 +39,7 @@ class DatasetState:
         source: where its files come from.
         known: what was learnt of files that were opened.
         unifier: holds further files to the schema of those before; None where they need not have it.
+        agreed: schemas that it has taken, as files have them.
         skips: bad files are left out and reported; else they end the read.
     """
 
@@ -47,6 +50,7 @@ class DatasetState:
     skips: bool
     known: KnownFiles = field(default_factory=KnownFiles)
     unifier: SchemaUnifier | None = None
+    agreed: set[tuple[bytes, str | None]] = field(default_factory=set)
 
 
 class FileRows(NamedTuple):
@@ -155,7 +159,7 @@ class FilesRead:
         async with aclosing(self._opener().files(todo, self._prepare)) as files:
             async for opened, _ in files:
                 self._open[opened.number] = opened
-                if opened.prepared.plan.row_groups:
+                if opened.prepared is not None and opened.has_rows:
                     self._reading[opened.prepared.read] = opened
                     for job in opened.jobs(limits.unit_bytes, round_bytes):
                         yield job
@@ -163,14 +167,24 @@ class FilesRead:
                     await self._end(opened)
 
     async def _prepare(self, opened: OpenedFile) -> None:
-        """Plan what is read of a file; what its footer says of it is learnt."""
+        """Plan what is read of a file, unless what its footer says of it, which is learnt, rules it out."""
         state = self._state
-        if state.unifier is not None:
-            state.unifier.add(opened.version.url, opened.schema)
-        await opened.prepare(self._ask, state.columns, scan=self._scan)
-        state.known.learn(opened, self._ask, state.columns)
-        if not opened.prepared.plan.row_groups:
+        self._check_schema(opened)
+        if state.known.learn(opened, self._ask, state.columns):
+            await opened.prepare(self._ask, state.columns, scan=self._scan)
+        if not opened.has_rows:
             await opened.finish()
+
+    def _check_schema(self, opened: OpenedFile) -> None:
+        """
+        Raises:
+            SchemaMismatchError: it is not the dataset's, and must be.
+        """
+        state = self._state
+        if state.unifier is not None and (known := opened.schema_bytes) not in state.agreed:
+            state.unifier.add(opened.version.url, opened.schema)
+            if len(state.agreed) < _MAX_AGREED:
+                state.agreed.add(known)
 
     async def plans(self) -> list[Plan]:
         """What would be read of the files that are not ruled out, in their order; nothing is."""
@@ -178,14 +192,15 @@ class FilesRead:
             context = RequestContext(self._metrics, purpose="list")
             self._find(await self._state.source.files(self._ask.where, context))
 
-        async def describe(opened: OpenedFile) -> Plan:
+        async def describe(opened: OpenedFile) -> Plan | None:
             await self._prepare(opened)
-            return opened.describe(scan=self._scan)
+            return opened.describe(scan=self._scan) if opened.has_rows else None
 
         plans: list[Plan] = []
         async with aclosing(self._opener().files(self._candidates, describe)) as files:
             async for opened, plan in files:
-                plans.append(plan)
+                if plan is not None:
+                    plans.append(plan)
                 await self._end(opened)
         return plans
 
@@ -301,10 +316,11 @@ class FilesRead:
         """A file is done with."""
         self._done.add(opened.number)
         self._open.pop(opened.number, None)
-        read = opened.prepared.read
-        self.rows_matched += read.rows_matched
         self._metrics.files_opened += 1
-        self._metrics.files_read += self._reading.pop(read, None) is not None
+        if opened.prepared is not None:
+            read = opened.prepared.read
+            self.rows_matched += read.rows_matched
+            self._metrics.files_read += self._reading.pop(read, None) is not None
         await opened.close()
         self._operation.part_ended(opened.operation, None, self._num_done)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from asyncpq.datasets.kinds import kind_of
 from asyncpq.datasets.model import ColumnBounds, DataFile
 from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
-from asyncpq.errors import AsyncpqError
+from asyncpq.errors import AsyncpqError, QueryError
 from asyncpq.expressions import Expression, columns, simplify
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Leaf
@@ -84,7 +84,10 @@ class KnownFiles:
             if found:
                 made = self._learnt_zones.get(name)
                 if made is None or made[0] != len(found):
-                    made = (len(found), _learnt_zones(files, name, type_, found))
+                    made = (
+                        len(found),
+                        _learnt_zones(name, type_, [_current(file, found.get(file.url)) for file in files]),
+                    )
                     self._learnt_zones[name] = made
                 learnt[name] = made[1]
         left = prune_files(where, known, len(files))
@@ -92,24 +95,51 @@ class KnownFiles:
             left &= prune_files(where, {**known, **learnt}, len(files))
         return left
 
-    def learn(self, opened: OpenedFile, ask: Ask, dataset: Columns) -> None:
-        """Keep what the footer of ``opened`` says of the columns that the predicate names."""
-        if ask.where is None:
-            return
-        version, file = opened.version, opened.file
-        for name in columns(ask.where):
-            found = self._learnt.setdefault(name, {})
-            last = found.get(file.url)
-            if last is not None and last.validator == version.validator:
-                continue
+    def learn(self, opened: OpenedFile, ask: Ask, dataset: Columns) -> bool:
+        """Keep what the footer of ``opened`` says of the columns that the predicate names.
+
+        Returns:
+            whether the file may hold rows that are asked for, by that.
+        """
+        where = ask.where if ask.prune is None else ask.prune
+        if where is None:
+            return True
+        file, zones = opened.file, dict[str, Zones]()
+        for name in columns(where):
             type_ = type_of(dataset.schema, name)
-            if type_ is None or name in file.partition:
+            if type_ is None:
                 continue
-            leaf, _ = opened.view.leaf(version, name)
-            if leaf is not None:
-                if last is not None:
-                    self._learnt_zones.pop(name, None)  # as many are known as before
-                found[file.url] = _bounds(version, leaf, kind_of(type_))
+            if name in file.partition:
+                zones[name] = value_zones(kind_of(type_), [file.partition[name]])
+            else:
+                known = self._learn(opened, name, type_, dataset)
+                zones[name] = _learnt_zones(name, type_, [known])
+        return bool(prune_files(simplify(where), zones, 1))
+
+    def _learn(self, opened: OpenedFile, name: str, type_: pa.DataType, dataset: Columns) -> Learnt | None:
+        version, url = opened.version, opened.file.url
+        found = self._learnt.setdefault(name, {})
+        last = found.get(url)
+        if last is not None and last.validator == version.validator:
+            return last
+        leaf = _leaf(version, name) if dataset.fields is None else None
+        if leaf is None:
+            return None
+        if last is not None:
+            self._learnt_zones.pop(name, None)  # as many are known as before
+        known = found[url] = _bounds(version, leaf, kind_of(type_))
+        return known
+
+
+def _leaf(version: FileVersion, name: str) -> Leaf | None:
+    """The leaf of that very path, if the file has one."""
+    schema = version.metadata.schema
+    try:
+        (index,) = schema.projection(name).leaves
+    except (QueryError, ValueError):
+        return None
+    leaf = schema.leaves[index]
+    return leaf if leaf.dotted == name else None
 
 
 def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
@@ -153,9 +183,8 @@ def _of_value(value: Any) -> ColumnBounds:
     return ColumnBounds(min=value, max=value, null_count=0, may_be_nan=value != value)
 
 
-def _learnt_zones(files: Sequence[DataFile], name: str, type_: pa.DataType, learnt: dict[str, Learnt]) -> Zones:
-    """By footers that were read, of the versions that the files have."""
-    known = [_current(file, learnt.get(file.url)) for file in files]
+def _learnt_zones(name: str, type_: pa.DataType, known: Sequence[Learnt | None]) -> Zones:
+    """By footers that were read."""
     return Zones(
         ZonedColumn(kind_of(type_), is_nested="." in name),
         [None if item is None else item.low for item in known],

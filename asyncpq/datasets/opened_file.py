@@ -10,7 +10,6 @@ import pyarrow as pa
 from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.datasets.reader import SessionReader
-from asyncpq.decoding.file_view import FileView
 from asyncpq.decoding.types import file_schema
 from asyncpq.errors import ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
@@ -23,6 +22,7 @@ from asyncpq.pipeline import Job
 from asyncpq.plan import Plan, describe
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.prepared import Preparation, Prepared, Question
+from asyncpq.read import landed
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext, Validator
 
@@ -76,7 +76,8 @@ class OpenedFile:
 
     Attributes:
         delivered: rows of it were handed out.
-        version, view, prepared: known once it was opened.
+        version: known once it was opened.
+        prepared: what is read of it, once that was planned; None where its footer alone rules it out.
     """
 
     def __init__(self, number: int, file: DataFile, source: ObjectSource, operation: Operation) -> None:
@@ -86,9 +87,8 @@ class OpenedFile:
         self.delivered = False
         self._source = source
         self.version: FileVersion
-        self.view: FileView
-        self.prepared: Prepared
-        self.preparation: Preparation
+        self.prepared: Prepared | None = None
+        self._preparation: Preparation | None = None
 
     @classmethod
     async def open(
@@ -133,6 +133,13 @@ class OpenedFile:
         return opened
 
     @property
+    def schema_bytes(self) -> tuple[bytes, str | None]:
+        """What :attr:`schema` is made from: files with equal ones have equal schemas."""
+        metadata = self.version.metadata
+        elements = metadata.schema.elements
+        return metadata.data[elements[0].raw_start : elements[-1].raw_stop], metadata.key_value_metadata.get("ARROW:schema")
+
+    @property
     def schema(self) -> pa.Schema:
         """The file's own Arrow schema."""
         version, extensions = self.version, self._source.resources.options.read.extension_types
@@ -141,7 +148,7 @@ class OpenedFile:
     async def prepare(self, ask: Ask, columns: Columns, *, scan: bool) -> None:
         """Plan what ``ask`` takes of it, with the index requests that this takes."""
         file, version = self.file, self.version
-        self.view = version.derived(
+        view = version.derived(
             ("dataset view", columns.token),
             lambda: view_of(version, columns.schema, file.fields or columns.fields, file.partition),
             4000,
@@ -163,18 +170,26 @@ class OpenedFile:
             positional=True,  # the dataset begins the file anew, since its columns may be other ones then
             read_dictionary=ask.read_dictionary,
             access=access,
-            view=self.view,
+            view=view,
         )
-        self.preparation = Preparation(self._source, question, version, lambda version: None, self.operation)
-        self.prepared = await self.preparation.prepare(scan=scan)
+        self._preparation = Preparation(self._source, question, version, lambda version: None, self.operation)
+        self.prepared = await self._preparation.prepare(scan=scan)
 
-    def describe(self, *, scan: bool) -> Plan:
-        """What would be fetched of it."""
-        question, metrics = self.preparation.question, self.operation.metrics
-        return describe(self._source, self.prepared, metrics, question, scan=scan)
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is something to read of it."""
+        return self.prepared is not None and bool(self.prepared.plan.row_groups)
+
+    def describe(self, *, scan: bool) -> Plan | None:
+        """What would be fetched of it; None where it is ruled out."""
+        if self.prepared is None or self._preparation is None:
+            return None
+        return describe(self._source, self.prepared, self.operation.metrics, self._preparation.question, scan=scan)
 
     def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
         """Its units; one alone where it takes at most ``round_bytes``."""
+        if self.prepared is None:
+            return []
         read = self.prepared.read
         whole = round_bytes is not None and self.prepared.plan.num_bytes() <= round_bytes
         units = read.units(None if whole else unit_bytes)
@@ -187,10 +202,15 @@ class OpenedFile:
             CorruptFileError: rows are missing.
             ObjectChangedError: it has another version now.
         """
-        read = self.prepared.read
-        read.check_complete()
-        if not read.current:
-            await read.ensure_current()
+        if self.prepared is not None:
+            self.prepared.read.check_complete()
+            if self.prepared.read.current:
+                return
+        if not self._source.currency.is_fresh(self.version):
+            context = RequestContext(self.operation.metrics, round=self.operation.metrics.rounds + 1)
+            validation = self._source.start_validation(self.version, context)
+            validation.join()
+            await landed(validation, self.operation.metrics)
 
     async def changed(self) -> None:
         """It is another version now: drop what the caches say."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.decoded_size import leaf_types
+from asyncpq.decoding.selection import take
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
 
 Conform: TypeAlias = Callable[[pa.Array], pa.Array]
@@ -222,7 +223,11 @@ def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Conform | None, M
     entries = pa.struct([target.key_field, target.item_field])
 
     def conform(array: pa.Array) -> pa.Array:
-        lists = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+        inside = array.values
+        starts = pc.add(array.offsets, 0)  # what was sliced begins anew
+        kind = pa.list_(pa.field("entries", inside.type, nullable=False))
+        buffers = [_validity(array), starts.buffers()[1]]
+        lists = pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, [inside])
         values, offsets = _flattened(lists, pa.int32())
         arrays = [values.field(0), values.field(1)]
         children = [_child_array(part, arrays, len(values)) for part in parts]
@@ -235,23 +240,35 @@ def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Conform | None, M
 
 
 def _list(target: pa.DataType, parts: Sequence[tuple[int | None, Conform | None, Match]]) -> Conform:
-    ((at, convert, child),) = parts
-    fixed = isinstance(target, pa.FixedSizeListType)
-    kind = pa.list_(child.field) if fixed else target
-    offset_type = pa.int64() if kind.id in _WIDE_OFFSETS else pa.int32()
+    (part,) = parts
+    offset_type = pa.int64() if target.id in _WIDE_OFFSETS else pa.int32()
 
     def conform(array: pa.Array) -> pa.Array:
         values, offsets = _flattened(array, offset_type)
-        values = _child_array((at, convert, child), [values], len(values))
-        buffers = [_validity(array), offsets.buffers()[1]]
-        if kind.id in _VIEWS:
-            starts = offsets.slice(0, len(array))
-            sizes = pc.subtract(offsets.slice(1), starts)
-            buffers.append(sizes.buffers()[1])
-        lists = pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, [values])
-        return lists.cast(target) if fixed else lists
+        values = _child_array(part, [values], len(values))
+        validity = _validity(array)
+        if isinstance(target, pa.FixedSizeListType):
+            values = _fixed(array, values, offsets, target.list_size)
+            return pa.Array.from_buffers(target, len(array), [validity], array.null_count, 0, [values])
+        buffers = [validity, offsets.buffers()[1]]
+        if target.id in _VIEWS:
+            buffers.append(pc.subtract(offsets.slice(1), offsets.slice(0, len(array))).buffers()[1])
+        return pa.Array.from_buffers(target, len(array), buffers, array.null_count, 0, [values])
 
     return conform
+
+
+def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> pa.Array:
+    """The elements of lists of ``size``, with as many nulls where a list is null."""
+    if not pc.all(pc.equal(pc.list_value_length(lists), size), min_count=0).as_py():
+        raise pa.ArrowInvalid(f"a list has not {size} elements")
+    if not lists.null_count:
+        return values
+    slots = pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(lists) * size)), 1)
+    rows = pc.divide(slots, max(1, size))
+    inside = pc.subtract(slots, pc.multiply(rows, size))
+    indices = pc.add(offsets.take(rows).cast(pa.int64()), inside)
+    return take(values, pc.if_else(lists.is_valid().take(rows), indices, pa.scalar(None, pa.int64())))
 
 
 def _flattened(array: pa.Array, offset_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
@@ -299,7 +316,7 @@ def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:
     """Whether pyarrow's safe cast gives the same values, or an error."""
     if _types.is_integer(source):
         numbers = (_types.is_integer, _types.is_float32, _types.is_float64, _types.is_decimal)
-        return any([bool(is_kind(target)) for is_kind in numbers])
+        return any(bool(is_kind(target)) for is_kind in numbers)
     if _types.is_floating(source):
         return bool(_types.is_floating(target) and target.bit_width > source.bit_width)
     if _decimal(source):

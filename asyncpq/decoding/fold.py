@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from asyncpq.decoding.conform import constant_array
+from asyncpq.decoding.expression_engine import literals
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.expressions import And, Constant, Expression, Not, Or, columns, simplify
+
+_FEW_LITERALS = 16  # an atom with more is not kept
 
 
 def fold(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expression:
@@ -37,15 +41,23 @@ def _fold(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expr
         return expr if arg is expr.arg else Not(arg)
     if isinstance(expr, Constant):
         return expr
-    values: dict[str, pa.Scalar] = {}
-    for name in columns(expr):
-        value = constant(name)
-        if value is None:
-            return expr
-        values[name] = value
-    types = {name: value.type for name, value in values.items()}
-    arrays = {name: constant_array(value, 1) for name, value in values.items()}
-    return Constant(compile_filter(expr, types).mask(arrays, 1)[0].as_py())
+    values = tuple([constant(name) for name in columns(expr)])
+    if None in values:
+        return expr
+    few = len(literals(expr)) <= _FEW_LITERALS
+    # 0.0 and -0.0 are equal scalars, and not the same to all predicates: their texts tell them apart
+    return _known(expr, values, tuple(map(repr, values))) if few else _result(expr, values)
+
+
+def _result(atom: Expression, values: Sequence[pa.Scalar], _: Sequence[str] = ()) -> Constant:
+    """What an atom is for one value of each of its columns."""
+    named = dict(zip(columns(atom), values, strict=True))
+    types = {name: value.type for name, value in named.items()}
+    arrays = {name: constant_array(value, 1) for name, value in named.items()}
+    return Constant(compile_filter(atom, types).mask(arrays, 1)[0].as_py())
+
+
+_known = functools.lru_cache(maxsize=1024)(_result)  # many files, and many reads, have the same constants
 
 
 def _true_where(expr: Expression) -> Expression:

@@ -22,7 +22,7 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Leaf
 from asyncpq.planning.chunk_filter import ChunkFilter
 from asyncpq.planning.coalesce import ByteRange
-from asyncpq.planning.read_plan import BloomReport
+from asyncpq.planning.reports import BloomReport
 from asyncpq.pruning.bloom_filters import Probes, compile_probes, hashes_by_column, may_match, num_values
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext

@@ -15,13 +15,12 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.overlaps import refuse_overlaps
 from asyncpq.planning.read_columns import ReadColumns
 from asyncpq.planning.read_plan import (
-    BloomReport,
     ColumnPlan,
-    PruningReport,
     ReadPlan,
     RowGroupPlan,
     skips_pages,
 )
+from asyncpq.planning.reports import BloomReport, PruningReport
 from asyncpq.planning.resolved_access import ResolvedAccess
 from asyncpq.pruning.pages import PageZones, prune_pages
 from asyncpq.pruning.row_groups import RowGroupPruning, RowGroupZones, prune_row_groups

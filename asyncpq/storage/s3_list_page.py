@@ -109,7 +109,7 @@ def page_of_response(response: Mapping[str, Any]) -> ListPage:
     except (KeyError, ValueError, TypeError) as error:
         raise PageError("an entry of the listing has no key or no size") from error
     return ListPage(
-        keys, folders, _next_token(str(bool(response.get("IsTruncated"))), response.get("NextContinuationToken"))
+        keys, folders, _next_token(str(response.get("IsTruncated")), response.get("NextContinuationToken"))
     )
 
 
@@ -136,7 +136,10 @@ def _etag(value: str | None) -> str | None:
 
 
 def _next_token(truncated: str | None, token: str | None) -> str | None:
-    if (truncated or "").strip().lower() != "true":
+    said = (truncated or "").strip().lower()
+    if said not in ("true", "false"):
+        raise PageError("the listing does not say whether it is complete")
+    if said == "false":
         return None
     if not token:
         raise PageError("the listing is cut off, and does not say how to go on")

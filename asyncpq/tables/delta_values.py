@@ -215,6 +215,8 @@ def _float_bound(value: Any, side: int, is_single: bool) -> float | None:
     number = float(value)  # NaN and infinities may come as strings
     if math.isnan(number):
         return None
+    if number == 0 and not is_single:
+        return math.copysign(0.0, side)  # either zero may stand for both
     if not is_single or math.isinf(number):
         return number
     # the number is the short form of a 4-byte float: step over whatever that rounded
@@ -253,7 +255,7 @@ def _time_bound(value: Any, kind: pa.DataType, side: int) -> dt.datetime | None:
         value = dt.datetime.fromisoformat(value)
     elif type(value) is dt.date:
         value = dt.datetime(value.year, value.month, value.day)
-    if not isinstance(value, dt.datetime):
+    if not isinstance(value, dt.datetime) or (value.tzinfo is None and kind.tz is not None):
         return None
     # cut to milliseconds: of times before 1970 either way
     return _time(value.replace(fold=0), kind) + side * _MILLISECOND

@@ -49,9 +49,9 @@ _PLAIN: dict[str, pa.DataType] = {
     "uuid": pa.uuid(),
     "json": pa.json_(pa.string()),
 }
-_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
-_INTEGER = re.compile(r"-?\d+")
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)", re.ASCII)
+_INTEGER = re.compile(r"-?\d+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d{2}-\d{2})(?: (\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?)?([+-]\d{2}(?::\d{2}(?::\d{2})?)?)?", re.ASCII
 )

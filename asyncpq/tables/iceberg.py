@@ -8,40 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from cachetools import LRUCache
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import NestedField, PrimitiveType
 
 from asyncpq.datasets.model import DataFile, Reader, TableField
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError, UsageError
+from asyncpq.errors import CorruptFileError, UsageError
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.bounded import call_each
-from asyncpq.tables.iceberg_deletes import DeleteIndex
 from asyncpq.tables.iceberg_fields import table_fields
+from asyncpq.tables.iceberg_files import ManifestFiles
 from asyncpq.tables.iceberg_filter import PartitionFilter
 from asyncpq.tables.iceberg_manifests import (
-    DATA,
     Entry,
     decode_manifest,
     decode_manifest_list,
     decode_table_metadata,
     store_url,
 )
-from asyncpq.tables.iceberg_values import as_literal, column_bounds, struct_leaves
+from asyncpq.tables.iceberg_values import struct_leaves
 
 _AT_ONCE = 16  # manifests
 _KEPT_ENTRIES = 50_000  # live files of manifests that were read, kept for the next read
+_KEPT_QUESTIONS = 4  # sets of manifests and columns for which files are kept
 
 
 _METADATA_HINT = "Give the newest metadata/*.metadata.json, or load the table from its catalog with pyiceberg."
@@ -185,6 +182,7 @@ class IcebergSnapshot:
     reader: Reader
     entries: LRUCache[str, tuple[Entry, ...]]
     _manifests: list[ManifestFile] | None = field(default=None, init=False)
+    _made: LRUCache[Hashable, ManifestFiles] = field(default_factory=lambda: LRUCache(_KEPT_QUESTIONS), init=False)
 
     async def files(self, where: Expression | None) -> Sequence[DataFile]:
         """The Parquet files that may hold rows for which ``where`` is true, in the order of the manifests.
@@ -203,9 +201,16 @@ class IcebergSnapshot:
         leaves = struct_leaves(self.schema)
         partitions = PartitionFilter(where, self.schema, leaves)
         kept = [manifest for manifest in manifests if partitions.keeps_manifest(manifest, self._spec_of(manifest))]
-        entries = await call_each(self._read, kept, at_once=_AT_ONCE)
         asked = {name: leaves[name] for name in (() if where is None else columns(where)) if name in leaves}
-        return await asyncio.to_thread(self._data_files, kept, entries, partitions, asked)
+        key = (tuple(asked), *[manifest.manifest_path for manifest in kept])
+        made = self._made.get(key)
+        if made is None:
+            entries = await call_each(self._read, kept, at_once=_AT_ONCE)
+            made = await asyncio.to_thread(
+                ManifestFiles, zip(kept, entries, strict=True), self.schema, self.specs, asked, self.name
+            )
+            self._made[key] = made
+        return await asyncio.to_thread(made.select, partitions)
 
     def _spec_of(self, manifest: ManifestFile) -> PartitionSpec:
         try:
@@ -223,71 +228,3 @@ class IcebergSnapshot:
             if len(entries) < _KEPT_ENTRIES:
                 self.entries[manifest.manifest_path] = entries
         return entries
-
-    def _data_files(
-        self,
-        manifests: list[ManifestFile],
-        entries: list[tuple[Entry, ...]],
-        partitions: PartitionFilter,
-        asked: dict[str, NestedField],
-    ) -> list[DataFile]:
-        deletes = DeleteIndex(
-            (
-                entry
-                for manifest, found in zip(manifests, entries, strict=True)
-                if manifest.content == ManifestContent.DELETES
-                for entry in found
-            ),
-            self.name,
-        )
-        files = []
-        for manifest, found in zip(manifests, entries, strict=True):
-            if manifest.content != ManifestContent.DATA:
-                continue
-            spec = self.specs[manifest.partition_spec_id]
-            identities = self._identities(spec)
-            files += [
-                self._data_file(entry, identities, deletes, asked)
-                for entry in found
-                if entry.content == DATA and partitions.keeps_file(entry.file, spec)
-            ]
-        return files
-
-    def _identities(self, spec: PartitionSpec) -> list[tuple[int, str, PrimitiveType]]:
-        """Position, column name and type of each partition field that is a column's own value."""
-        top = {column.field_id: column for column in self.schema.fields}
-        found = []
-        for at, part in enumerate(spec.fields):
-            source = top.get(part.source_id) if isinstance(part.transform, IdentityTransform) else None
-            if source is not None and isinstance(source.field_type, PrimitiveType):
-                found.append((at, source.name, source.field_type))
-        return found
-
-    def _data_file(
-        self,
-        entry: Entry,
-        identities: list[tuple[int, str, PrimitiveType]],
-        deletes: DeleteIndex,
-        asked: dict[str, NestedField],
-    ) -> DataFile:
-        if entry.format != "PARQUET":
-            raise UnsupportedFeatureError(f"{self.name} has data files in {entry.format}, not read", url=entry.url)
-        partition: dict[str, Any] = {}
-        for at, name, kind in identities:
-            if entry.partition[at] is None:
-                continue  # a column that the file lacks then has its default
-            try:
-                partition[name] = as_literal(kind, entry.partition[at])
-            except (ValueError, TypeError, ArithmeticError):
-                raise UnsupportedFeatureError(
-                    f"{self.name}: partition value {entry.partition[at]!r} is not read", url=entry.url, column=name
-                ) from None
-        return DataFile(
-            url=entry.url,
-            size=entry.size,
-            num_rows=entry.num_rows,
-            partition=partition,
-            bounds={name: column_bounds(leaf, entry.file) for name, leaf in asked.items() if name not in partition},
-            deletes=deletes.of(entry),
-            immutable=True,
-        )

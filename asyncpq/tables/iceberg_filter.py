@@ -84,17 +84,23 @@ class PartitionFilter:
 
     def keeps_manifest(self, manifest: ManifestFile, spec: PartitionSpec) -> bool:
         if spec.spec_id not in self._manifest:
-            projected = inclusive_projection(self._schema, spec)(self._expr)
-            self._manifest[spec.spec_id] = manifest_evaluator(spec, self._schema, projected)
+            self._manifest[spec.spec_id] = manifest_evaluator(spec, self._schema, self._projected(spec))
         return self._manifest[spec.spec_id](manifest)
+
+    def keeps_all(self, spec: PartitionSpec) -> bool:
+        """Whether no file of a spec can be ruled out."""
+        return isinstance(self._projected(spec), AlwaysTrue)
 
     def keeps_file(self, file: IcebergFile, spec: PartitionSpec) -> bool:
         if spec.spec_id not in self._file:
-            projected = inclusive_projection(self._schema, spec)(self._expr)
             partition = Schema(*spec.partition_type(self._schema).fields)
-            evaluate = expression_evaluator(partition, projected, True)
+            evaluate = expression_evaluator(partition, self._projected(spec), True)
             self._file[spec.spec_id] = lambda file: evaluate(file.partition)
         return self._file[spec.spec_id](file)
+
+    def _projected(self, spec: PartitionSpec) -> BooleanExpression:
+        """What the predicate asks of partition values."""
+        return inclusive_projection(self._schema, spec)(self._expr)
 
 
 class _Translation:

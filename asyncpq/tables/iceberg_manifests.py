@@ -9,22 +9,30 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping
+import struct
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.reader import DoubleReader
+from pyiceberg.avro.reader import Reader as AvroReader
+from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor
 from pyiceberg.io import InputFile, InputStream
 from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, ManifestEntry, ManifestFile, read_manifest_list
 from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.schema import Schema, visit_with_partner
 from pyiceberg.serializers import Compressor, FromByteStream
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import DoubleType, IcebergType
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # DataFile.content
 _ADDED, _DELETED = 1, 2  # ManifestEntry.status
 _NEWEST_FORMAT = 3
+_RECORDS: dict[int, Any] = {-1: ManifestEntry, 2: IcebergFile}  # by field id of the struct, -1 for the whole
 _PRIMITIVE = re.compile(
     r"boolean|int|long|float|double|date|time|timestamp(tz)?(_ns)?|string|uuid|binary|fixed\[.*|decimal\(.*|unknown"
     r"|geometry.*|geography.*"
@@ -148,14 +156,31 @@ def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[Entry, ...]:
     url = store_url(manifest.manifest_path)
     try:
         # the newest schema: fields that a file lacks are None
-        with AvroFile[ManifestEntry](
-            _InMemory(url, data), MANIFEST_ENTRY_SCHEMAS[_NEWEST_FORMAT], {-1: ManifestEntry, 2: IcebergFile}
-        ) as records:
+        with AvroFile[ManifestEntry](_InMemory(url, data), MANIFEST_ENTRY_SCHEMAS[_NEWEST_FORMAT], _RECORDS) as records:
+            records.reader = _exact_reader(records.schema, MANIFEST_ENTRY_SCHEMAS[_NEWEST_FORMAT])
             return tuple(_entry(record, manifest, url) for record in records if record.status != _DELETED)
     except (CorruptFileError, UnsupportedFeatureError):
         raise
     except Exception as error:
         raise CorruptFileError(f"pyiceberg cannot read the manifest: {error}", url=url) from error
+
+
+class _ExactDoubleReader(DoubleReader):
+    """pyiceberg 0.12.0 cuts doubles, which partition values may be, to single precision (iceberg-python #3808)."""
+
+    def read(self, decoder: BinaryDecoder) -> float:
+        (value,) = struct.unpack("<d", decoder.read(8))
+        return value  # type: ignore[no-any-return]  # a float by its format
+
+
+class _Resolver(ReadSchemaResolver):
+    def visit_double(self, double_type: DoubleType, partner: IcebergType | None) -> AvroReader:
+        return _ExactDoubleReader()  # type: ignore[no-untyped-call]  # pyiceberg's, without types
+
+
+def _exact_reader(written: Schema, wanted: Schema) -> AvroReader:
+    visit: Callable[..., AvroReader] = visit_with_partner  # generic beyond what is checked here
+    return visit(written, wanted, _Resolver(_RECORDS), SchemaPartnerAccessor())
 
 
 def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> Entry:

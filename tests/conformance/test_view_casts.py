@@ -167,6 +167,7 @@ def test_pruning_by_the_files_statistics_is_sound_for_the_datasets_type(
         (pa.binary(), pa.string(), [b"\xff"]),
         (pa.binary(), pa.binary(2), [b"abc"]),
         (pa.list_(pa.int64()), pa.list_(pa.int8()), [[1, 300]]),
+        (pa.list_(pa.int64()), pa.list_(pa.int64(), 2), [[1, 2], [1]]),
         (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int8())]), [{"a": 300}]),
         (pa.dictionary(pa.int32(), pa.binary()), pa.string(), [b"\xff"]),
         (pa.string(), pa.dictionary(pa.int8(), pa.string()), [str(at) for at in range(200)]),

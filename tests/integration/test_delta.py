@@ -6,6 +6,7 @@ predicates on each. Snapshots by themselves are in test_delta_tables.py and its 
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
 from collections.abc import Mapping
@@ -20,8 +21,9 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import View, col
-from asyncpq.errors import CorruptFileError, InvalidOptionError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectNotFoundError, UnsupportedFeatureError
 from asyncpq.expressions import Expression
+from asyncpq.testing import ObjectServer
 from tests.delta_tables import DeltaWriter, column, ids, inline_vector, metadata, protocol, remove
 from tests.predicates import COLUMNS, array, expressions, model, oracle
 
@@ -228,6 +230,58 @@ async def test_an_unknown_feature_is_refused(tmp_path: Path) -> None:
         assert str(writer.folder) in str(caught.value)
         with pytest.raises(InvalidOptionError, match="Delta"):  # not as plain files, either
             await session.open_dataset(str(writer.folder))
+
+
+# -- in an object store -------------------------------------------------------------------------
+
+
+def _upload(folder: Path, server: ObjectServer, key: str) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            server.put(f"{key}/{path.relative_to(folder)}", path.read_bytes())
+
+
+async def test_in_s3(server: ObjectServer, tmp_path: Path) -> None:
+    """Keys with spaces, % and more, and a DeltaTable that was opened there."""
+    names = ["a b", "50%", "x=y", "ü/é", "a+b", "?q#f"]
+    table = pa.table({"id": range(len(names)), "p": pa.array(names)})
+    write_deltalake(tmp_path, table.slice(0, 3), partition_by=["p"])
+    write_deltalake(tmp_path, table.slice(3), mode="append")
+    DeltaTable(tmp_path).create_checkpoint()
+    _upload(tmp_path, server, "bucket/my tables/t%20é")
+    url = "s3://bucket/my tables/t%20é/"
+    async with asyncpq.Session(server.storage_options) as session:
+        dataset = await session.open_dataset(url, format="delta")
+        assert sorted_rows(await dataset.read()) == sorted_rows(table)
+        for name in names:
+            assert (await dataset.lookup({"p": [name]})).num_rows == 1
+        old = await session.open_dataset(url, format="delta", version=0)
+        assert await old.count() == 3
+        options = {
+            "AWS_ENDPOINT_URL": server.endpoint,
+            "AWS_ACCESS_KEY_ID": "k",
+            "AWS_SECRET_ACCESS_KEY": "s",
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+        _upload(tmp_path, server, "bucket/other é")  # deltalake takes %20 for a space
+        opened = await asyncio.to_thread(DeltaTable, "s3://bucket/other é", 0, options)
+        assert await (await session.open_dataset(opened)).count() == 3
+        with pytest.raises(ObjectNotFoundError, match="no Delta table"):
+            await session.open_dataset("s3://bucket/my tables", format="delta")
+
+
+async def test_requests(server: ObjectServer, tmp_path: Path) -> None:
+    """Opening a table costs one LIST, its checkpoint's tail, and one GET for each commit since."""
+    for number in range(4):
+        write_deltalake(tmp_path, pa.table({"id": [number]}), mode="append")
+        if number == 1:
+            DeltaTable(tmp_path).create_checkpoint()
+    _upload(tmp_path, server, "bucket/t")
+    async with asyncpq.Session(server.storage_options) as session:
+        server.log.clear()
+        await session.open_dataset("s3://bucket/t", format="delta")
+        assert len(server.log) == 4
 
 
 # -- a version, pinned --------------------------------------------------------------------------

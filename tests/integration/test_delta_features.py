@@ -120,7 +120,7 @@ async def test_wider_types(writer: DeltaWriter) -> None:
     bounds = (await snapshot_of(writer.folder)).data_files[0].bounds
     for name, found in bounds.items():
         for row in rows:
-            assert row[name] is None or found.min <= row[name] <= found.max  # type: ignore[operator]
+            assert row[name] is None or found.min <= row[name] <= found.max
 
 
 # -- refused ------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ async def test_an_unknown_feature_is_refused_by_name(writer: DeltaWriter, featur
 async def test_writer_features_do_not_matter(writer: DeltaWriter) -> None:
     said = protocol("timestampNtz", "vacuumProtocolCheck")
     said["protocol"]["writerFeatures"] += ["icebergCompatV2", "rowTracking", "domainMetadata", "appendOnly"]
-    others = [
+    others: list[dict[str, Any]] = [
         {"txn": {"appId": "a", "version": 1}},
         {"domainMetadata": {"domain": "d", "configuration": ""}},
         {"cdc": {}},

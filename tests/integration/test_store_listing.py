@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ async def test_io_log(store: Store, server: ObjectServer) -> None:
         Fault(surplus=-40),
         Fault(slow_down_200=True),
     ],
-    ids=str,
+    ids=lambda fault: repr({name: value for name, value in asdict(fault).items() if value != getattr(Fault(), name)}),
 )
 async def test_listed_after_another_try(served: Store, server: ObjectServer, fault: Fault) -> None:
     server.faults = [fault]
@@ -186,7 +187,6 @@ async def test_listed_after_another_try(served: Store, server: ObjectServer, fau
         (Fault(redirect="http://127.0.0.1:1/"), AsyncpqError),
         (Fault(endless_listing=True, times=None), InvalidResponseError),
     ],
-    ids=str,
 )
 async def test_faults_that_stay(served: Store, server: ObjectServer, fault: Fault, error: type[AsyncpqError]) -> None:
     server.faults = [fault]
@@ -321,6 +321,10 @@ class TouchyFileSystem(MemoryFileSystem):  # type: ignore[misc]  # Any: not type
     store: dict[str, Any] = {}  # noqa: RUF012  # as in fsspec's
     pseudo_dirs = [""]  # noqa: RUF012
     failures: dict[str, list[Exception]] = {}  # noqa: RUF012
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.replace(f"{cls.protocol}://", "memory://")))
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
         waiting = self.failures.get(path.strip("/"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -20,8 +21,8 @@ TABLE = pa.table(
     {
         "a": pa.array([row if row % 7 else None for row in range(400)], pa.int64()),
         "b": [f"name {row:03d}" for row in range(400)],
-        "x": pa.array([row / 8 for row in range(400)], pa.float32()),
-        "d": pa.array(range(400), pa.decimal128(9, 2)),
+        "x": pa.array([row / 10 for row in range(400)], pa.float32()),
+        "d": pa.array([Decimal(row) / 10 for row in range(400)], pa.decimal128(9, 2)),
     }
 )
 DATA = EditedFile.of(TABLE, row_group_size=100, rows_per_page=20, use_dictionary=False, compression="none").data()
@@ -79,9 +80,10 @@ async def test_a_branch_that_no_row_can_meet_is_not_asked_for(server: ObjectServ
     [
         (col("a") == 51) & (col("a") > 50) & (col("a") < 52),
         (col("a") > 50) & ~col("a").is_null() & (col("b") < "name 060"),
-        # 0.1 is another number in single precision, to which isin casts and == does not
-        col("x").is_in([0.125, 0.1]) & (col("x") > 0.1),
-        (col("d") >= 0.5) & (col("d") <= 1),
+        # 0.1 is another number in single precision, to which is_in casts it and > does not
+        col("x").is_in([0.1]) & (col("x") > 0.1),
+        # and a decimal only once it is a float, as which it is compared with one
+        (col("d") == Decimal("0.1")) & (col("d") >= 0.1),
     ],
     ids=str,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -64,7 +64,9 @@ def lakes(draw: st.DrawFn) -> tuple[list[tuple[str, bytes]], dict[str, str], boo
     files: list[tuple[str, bytes]] = []
     count = draw(st.integers(1, 5))
     for number in range(count):
-        part = table.slice(number * len(table) // count, (number + 1) * len(table) // count - number * len(table) // count)
+        part = table.slice(
+            number * len(table) // count, (number + 1) * len(table) // count - number * len(table) // count
+        )
         if evolves and number:
             part = draw(_evolved(part))
         folder = ""
@@ -92,7 +94,7 @@ def _evolved(draw: st.DrawFn, table: pa.Table) -> pa.Table:
     return table
 
 
-def asked(files: list[tuple[str, bytes]], question: Callable[[Path], Awaitable[T]]) -> T:
+def asked(files: list[tuple[str, bytes]], question: Callable[[Path], Coroutine[Any, Any, T]]) -> T:
     """Write the files, ask, and remove them."""
     root = Path(tempfile.mkdtemp())
     try:
@@ -166,7 +168,9 @@ def test_lookups_and_takes_equal_pyarrow(
     made: tuple[list[tuple[str, bytes]], dict[str, str], bool], data: st.DataObject
 ) -> None:
     files, kinds, evolves = made
-    name = data.draw(st.sampled_from([name for name, kind in kinds.items() if kind not in ("uuid", "duration")] or [""]))
+    name = data.draw(
+        st.sampled_from([name for name, kind in kinds.items() if kind not in ("uuid", "duration")] or [""])
+    )
     assume(name)
 
     async def question(root: Path) -> None:

@@ -49,7 +49,7 @@ _MOMENTS += [dt.datetime(1901, 1, 1), dt.datetime(2024, 2, 29, 1)]
 _COLUMNS: dict[str, tuple[pa.DataType, str, list[Any]]] = {
     "i": (pa.int32(), "int32", [0, 1, -1, 3, 17, -(2**31), 2**31 - 1]),
     "n": (pa.int64(), "int64", [0, 1, -1, 9, 100, -(2**63), 2**53 + 1]),
-    "x": (pa.float64(), "float64", [0.0, -0.0, math.nan, 1.5, -2.0, math.inf]),
+    "x": (pa.float64(), "float64", [0.0, -0.0, math.nan, 0.1, -2.0, math.inf]),
     "y": (pa.float32(), "float32", [0.0, -0.0, math.nan, 1.5, -2.0]),
     "s": (pa.string(), "string", ["", "a", "ab", "abc", "abd", "é", "zz" * 40]),
     "b": (pa.binary(), "binary", [b"", b"a", b"ab", b"\xff", b"\x00"]),

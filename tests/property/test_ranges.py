@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
+from decimal import Decimal
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from asyncpq.decoding.filter import compile_filter
@@ -17,6 +19,8 @@ from asyncpq.expressions import (
     Not,
     Or,
     StartsWith,
+    ValueRanges,
+    col,
     column_ranges,
     is_unsatisfiable,
     without_contradictions,
@@ -40,6 +44,29 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, list[Any]], Expres
     )
 
 
+# Few values, and literals of several types near them, so that atoms of one column touch and exclude each other.
+_SINGLE = struct.unpack("<f", struct.pack("<f", 0.1))[0]
+_NEAR: dict[str, tuple[list[Any], list[Any]]] = {
+    "int32": ([-1, 0, 1], [0, 1, -0.0, 0.5, 1.0, Decimal("0.5"), float("nan")]),
+    "float32": ([0.0, -0.0, _SINGLE, 1.0, float("nan")], [0, 0.0, -0.0, 0.1, _SINGLE, Decimal("0.1"), float("nan")]),
+    "float64": ([0.0, -0.0, 0.1, float("nan")], [0, 0.0, -0.0, 0.1, Decimal("0.1"), float("nan")]),
+    "decimal": ([Decimal("0.10"), Decimal("0.11")], [Decimal("0.1"), 0.1, 0, Decimal("0.105"), 0.11]),
+    "string": (["", "a", "ab", "b"], ["", "a", "ab", "b"]),
+}
+
+
+@st.composite
+def near_cases(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, list[Any]], Expression]:
+    """One column of few values, and predicates on it."""
+    kind = draw(st.sampled_from(list(_NEAR)))
+    values, literals = _NEAR[kind]
+    leaf = atoms("c0", kind, foreign=False, own=st.sampled_from(literals))
+    either = st.one_of(leaf, leaf.map(Not))
+    both = st.builds(lambda *args: And(args), either, either)
+    expr = draw(st.one_of(both, st.builds(lambda *args: Or(args), both, either), either))
+    return {"c0": kind}, {"c0": [*values, None]}, draw(st.sampled_from([expr, Not(Not(expr)), And((expr,))]))
+
+
 def compiled(
     expr: Expression, kinds: dict[str, str], values: dict[str, list[Any]]
 ) -> tuple[list[int], tuple[Any, ...]]:
@@ -54,8 +81,8 @@ def compiled(
     return [row for row, result in enumerate(mask.to_pylist()) if result], found.engine_atoms
 
 
-@settings(max_examples=250)
-@given(cases())
+@settings(max_examples=400)
+@given(cases() | near_cases() | near_cases())
 def test_matching_rows_are_in_the_ranges(case: tuple[dict[str, str], dict[str, list[Any]], Expression]) -> None:
     kinds, values, expr = case
     rows, inexact = compiled(expr, kinds, values)
@@ -71,8 +98,8 @@ def test_matching_rows_are_in_the_ranges(case: tuple[dict[str, str], dict[str, l
             assert not intersect((before,), (after,))
 
 
-@settings(max_examples=250)
-@given(cases())
+@settings(max_examples=200)
+@given(cases() | near_cases())
 def test_without_contradictions_the_rows_are_the_same(
     case: tuple[dict[str, str], dict[str, list[Any]], Expression],
 ) -> None:
@@ -132,12 +159,23 @@ def test_sets_of_intervals(left: Intervals, right: Intervals) -> None:
 
 
 @given(st.text(max_size=3), st.text(max_size=3))
+@example("a", "b")
+@example("a\ud7ff", "a\ue000")
+@example("a\U0010ffff", "b")
+@example("\U0010ffff", "\U0010ffff")
 def test_prefixes(prefix: str, text: str) -> None:
     assume(not any(0xD800 <= ord(char) <= 0xDFFF for char in prefix + text))
     (found,) = (column_ranges(StartsWith("s", prefix)) or {}).values()
     assert (text in found) is text.startswith(prefix)
     raw = (column_ranges(StartsWith("s", prefix.encode())) or {})["s"]
     assert (text.encode() in raw) is text.encode().startswith(prefix.encode())
+
+
+def test_literals_of_two_kinds_do_not_contradict() -> None:
+    a = col("a")
+    assert column_ranges((a == "x") & (a == 1)) is not None
+    assert column_ranges((a == "x") | (a == 1)) == {"a": ValueRanges(null=False, nan=False)}
+    assert str((column_ranges(a.is_in(["x", 1])) or {})["a"]) == "any value"
 
 
 def test_moments_are_ordered_by_their_instants() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from tests.soak.objects import VERSIONS, SoakObject, SoakQuestion
-from tests.soak.run import Report, verdict
+from tests.soak.run import Report, counted_warnings, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +29,18 @@ def test_a_quarter_of_a_minute() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("ok\n")
     assert "Task exception was never retrieved" not in done.stderr, done.stderr
+
+
+def test_warnings_are_counted_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    report, logger = Report(), logging.getLogger("asyncpq.reads")
+    with counted_warnings(report.warnings):
+        for name in ("a", "b", "c"):
+            logger.warning("%s starts again", name)
+        logger.info("nothing")
+    assert report.warnings == {"asyncpq.reads: %s starts again": 3}
+    assert not caplog.records
+    logger.warning("%s is shown", "this")
+    assert [record.getMessage() for record in caplog.records] == ["this is shown"]
 
 
 def test_what_a_run_is_judged_by() -> None:

@@ -23,6 +23,7 @@ def writer(tmp_path: Path) -> DeltaWriter:
     [
         ("double", '"-Infinity"', '"NaN"', (float("-inf"), None)),
         ("double", "1", "2.5", (1.0, 2.5)),
+        ("timestamp", '"2020-01-01 00:00:00"', "null", (None, None)),
         ("long", "1.5", '"7"', (None, None)),
         ("long", "true", "null", (None, None)),
         ("string", '"a"', '"b\\ud800"', ("a", None)),
@@ -83,3 +84,10 @@ def test_columns_of_one_dotted_name_have_no_bounds() -> None:
     inner = {"type": "struct", "fields": [column("b", "long"), column("c", "long")]}
     text = metadata(column("a.b", "long"), column("a", inner))["metaData"]["schemaString"]
     assert [leaf.name for leaf in decode_schema(text, Mapped.NONE, "x").leaves] == ["a.c"]
+
+
+async def test_either_zero_may_stand_for_both(writer: DeltaWriter) -> None:
+    action = add("x.parquet", num_rows=1, stats={"minValues": {"v": 0.0}, "maxValues": {"v": -0.0}})
+    writer.commit(protocol(), metadata(column("v", "double")), action)
+    bounds = (await snapshot_of(writer.folder)).data_files[0].bounds["v"]
+    assert (repr(bounds.min), repr(bounds.max)) == ("-0.0", "0.0")

@@ -18,6 +18,7 @@ from asyncpq.datasets.model import TableField
 from asyncpq.expressions import Expression
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.prepared import Question
+from tests.bloom_files import write
 from tests.column_chunks import OpenFile
 from tests.file_views import count, parquet, plan, read, read_as, view
 from tests.reads import ask
@@ -115,6 +116,14 @@ def test_what_is_never_true_of_the_constants_reads_nothing(where: Expression) ->
         assert await count(file, Question(where=where, view=view)) == 0
 
     seen(question)
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_zeros_are_told_apart_as_pyarrow_does(zero: float) -> None:
+    schema = pa.schema([("id", pa.int32()), ("f", pa.float64())])
+    for where, matches in ((col("f") == 0.0, True), (col("f").is_in([0.0]), str(zero) == "0.0")):
+        found = read_as(FILE, schema, partition={"f": zero}, columns=["id"], where=where)
+        assert found.num_rows == (ROWS if matches else 0)
 
 
 def test_a_constant_is_compared_with_a_column() -> None:
@@ -347,6 +356,44 @@ def test_fields_that_changed_places_by_id_are_not_plain() -> None:
     data = parquet(table)
     assert not view_of(OpenFile(data).version, table.schema, fields, {}).is_plain
     assert read_as(data, table.schema, fields=fields).to_pylist() == [{"s": {"a": 2, "b": 1}}]
+
+
+# -- pruning --------------------------------------------------------------------------------------
+
+
+def test_statistics_page_indexes_and_bloom_filters_are_asked_by_the_files_names() -> None:
+    """The plan is as sharp as for the file's own names and types."""
+    ids = pa.array([row * 7919 % 10_007 for row in range(5000)], pa.int32())
+    table = pa.table({"n": pa.array(range(5000), pa.int32()), "s": pa.StructArray.from_arrays([ids], ["k"])})
+    data = write(
+        table, ["s.k"], rows_per_group=500, ndv=500, write_statistics=True, write_page_index=True, max_rows_per_page=50
+    )
+    inner = TableField(name="key", type=pa.int64(), names=("k",))
+    fields = (
+        TableField(name="number", type=pa.float64(), names=("n",)),
+        TableField(name="struct", type=pa.struct([("key", pa.int64())]), names=("s",), children=(inner,)),
+    )
+    schema = pa.schema([(field.name, field.type) for field in fields])
+
+    async def question(file: asyncpq.File) -> None:
+        seen = view(file, schema, fields)
+        for own, viewed in (
+            ((col("n") > 100) & (col("n") <= 120), (col("number") > 100.0) & (col("number") <= 120)),
+            (col("s.k") == 7919, col("struct.key") == 7919),
+            ((col("s.k") == 7919) & (col("n") < 100), (col("struct.key") == 7919.0) & (col("number") < 100)),
+        ):
+            wanted = await plan(file, Question(where=own))
+            found = await plan(file, Question(where=viewed, view=seen))
+            assert found.pruning == wanted.pruning
+            assert wanted.pruning.rows_kept < 600
+            assert found.requests == wanted.requests
+            rows = (await read(file, Question(where=own))).table
+            assert (await read(file, Question(where=viewed, view=seen))).table.column("number").to_pylist() == [
+                float(value) for value in rows.column("n").to_pylist()
+            ]
+        assert (await plan(file, Question(where=col("struct.key") == 7919, view=seen))).pruning.row_groups_by_bloom > 5
+
+    ask(data, question, requests=asyncpq.RequestOptions(bloom_filters="always"))
 
 
 # -- versions -------------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ import gc
 from types import SimpleNamespace
 from typing import Any, cast
 
-from asyncpq.errors import ObjectChangedError
+import pytest
+
+from asyncpq.errors import ObjectChangedError, UsageError
 from asyncpq.pipeline import Pipeline, jobs_of
 from asyncpq.resources import ByteBudget
 
@@ -55,3 +57,30 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
     assert budget.used == 0
     gc.collect()  # exceptions that nobody looks at are told of when their tasks go
     assert unseen == []
+
+
+class NeverDone:
+    """A read whose bytes never come."""
+
+    context = SimpleNamespace(round=1)
+
+    async def fetch(self, items: list[int], round_: int) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
+    """As by a session that ends under its reads."""
+    resources = SimpleNamespace(budget=ByteBudget(1000))
+    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number])]) for number in range(3)]
+    jobs = jobs_of(cast("Any", NeverDone()), cast("Any", units))
+    pipeline = Pipeline(jobs, cast("Any", resources), ordered=ordered)
+    pipeline.start()
+    reading = asyncio.ensure_future(pipeline.next())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    await pipeline.close()
+    done, _ = await asyncio.wait([reading], timeout=20)
+    assert done
+    with pytest.raises(UsageError, match="closed"):
+        reading.result()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from asyncpq.storage.s3_list_page import ListedKey, ListPage, PageError, PageRequest, page_of_response, parse_page
@@ -9,7 +11,8 @@ from asyncpq.storage.s3_list_page import ListedKey, ListPage, PageError, PageReq
 SPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
 
-def page(inside: str, space: str = SPACE) -> bytes:
+def page(inside: str, space: str = SPACE, truncated: str = "<IsTruncated>false</IsTruncated>") -> bytes:
+    inside = inside if "IsTruncated" in inside else inside + truncated
     return f'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult{space}>{inside}</ListBucketResult>'.encode()
 
 
@@ -38,7 +41,7 @@ def test_keys_are_decoded_only_if_the_store_says_so() -> None:
 
 
 def test_nothing() -> None:
-    assert parse_page(page("<IsTruncated>false</IsTruncated>")) == ListPage([], [], None)
+    assert parse_page(page("")) == ListPage([], [], None)
 
 
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
@@ -61,12 +64,14 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a
         page("<Contents></Contents>"),
         page("<CommonPrefixes></CommonPrefixes>"),
         page("<IsTruncated>true</IsTruncated>"),
+        page(entry("a"), truncated=""),
+        page(entry("a"), truncated="<IsTruncated>yes</IsTruncated>"),
         page(entry("\x01")),
         page(entry("&b;")).replace(b"<ListBucketResult", BOMB.encode() + b"<ListBucketResult", 1),
         page(entry("&unknown;")),
         page(entry("a")).decode().replace("UTF-8", "UTF-16").encode("utf-16"),
     ],
-    ids=range(18),
+    ids=range(20),
 )
 def test_what_is_no_page(body: bytes) -> None:
     with pytest.raises(PageError):
@@ -92,7 +97,14 @@ def test_page_of_botocore() -> None:
         "CommonPrefixes": [{"Prefix": "d/"}],
     }
     assert page_of_response(response) == ListPage([ListedKey("a", 7, '"e"')], ["d/"], "t")
-    assert page_of_response({}) == ListPage([], [], None)
-    for broken in ({"Contents": [{"Key": "a"}]}, {"Contents": [{"Size": 1}]}, {"IsTruncated": True}):
+    assert page_of_response({"IsTruncated": False}) == ListPage([], [], None)
+    whole = {"IsTruncated": False}
+    html: dict[str, Any] = {}  # as botocore parses it
+    for broken in (
+        {**whole, "Contents": [{"Key": "a"}]},
+        {**whole, "Contents": [{"Size": 1}]},
+        {"IsTruncated": True},
+        html,
+    ):
         with pytest.raises(PageError):
             page_of_response(broken)
