@@ -28,6 +28,10 @@ from asyncpq import file as async_file
 from asyncpq import scan as async_scan
 from asyncpq import session as async_session
 from asyncpq.caching.memory import MemoryCache
+from asyncpq.datasets import dataset as async_dataset
+from asyncpq.datasets import dataset_scan as async_dataset_scan
+from asyncpq.datasets.file_sets import SkippedFile
+from asyncpq.datasets.model import View
 from asyncpq.errors import UsageError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import Validator
@@ -35,6 +39,7 @@ from asyncpq.storage.base import Validator
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
+S = TypeVar("S", async_scan.Scan, async_dataset_scan.DatasetScan)
 
 
 class Portal:
@@ -102,8 +107,8 @@ def _bridged(
     return cast("Callable[Concatenate[_Bridge[A], P], T]", call)
 
 
-class Scan(_Bridge[async_scan.Scan]):
-    """Batches of one file's rows; iterate it, in a ``with`` block or without."""
+class _Batches(_Bridge[S]):
+    """Record batches; iterate it, in a ``with`` block or without."""
 
     @property
     def metrics(self) -> ReadMetrics:
@@ -140,6 +145,18 @@ class Scan(_Bridge[async_scan.Scan]):
         finally:
             if not entered:
                 self.close()
+
+
+class Scan(_Batches[async_scan.Scan]):
+    """Batches of one file's rows; iterate it, in a ``with`` block or without."""
+
+
+class DatasetScan(_Batches[async_dataset_scan.DatasetScan]):
+    """Batches of a dataset's rows; iterate it, in a ``with`` block or without."""
+
+    @property
+    def skipped(self) -> list[SkippedFile]:
+        return self._inner.skipped
 
 
 class File(_Bridge[async_file.File]):
@@ -192,6 +209,49 @@ class File(_Bridge[async_file.File]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._portal.call(self._inner.close())
+
+
+class Dataset(_Bridge[async_dataset.Dataset]):
+    """Many Parquet files; see :class:`asyncpq.Dataset`."""
+
+    lookup = _bridged(async_dataset.Dataset.lookup)
+    read = _bridged(async_dataset.Dataset.read)
+    take = _bridged(async_dataset.Dataset.take)
+    count = _bridged(async_dataset.Dataset.count)
+    plan = _bridged(async_dataset.Dataset.plan)
+    files = _bridged(async_dataset.Dataset.files)
+
+    def scan(self, *args: Any, **kwargs: Any) -> DatasetScan:
+        """See :meth:`asyncpq.Dataset.scan`."""
+
+        async def make() -> async_dataset_scan.DatasetScan:
+            return self._inner.scan(*args, **kwargs)
+
+        return DatasetScan(self._portal, self._portal.call(make()))
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._inner.schema
+
+    @property
+    def view(self) -> View:
+        return self._inner.view
+
+    @property
+    def description(self) -> str:
+        return self._inner.description
+
+    @property
+    def metrics(self) -> ReadMetrics:
+        return self._inner.metrics
+
+    @property
+    def skipped(self) -> list[SkippedFile]:
+        return self._inner.skipped
 
 
 class Session(_Bridge[async_session.Session]):

@@ -45,7 +45,7 @@ class Keys:
                 + ", ".join(f"{name}: {len(values)}" for name, values in lists.items())
             )
         for name, values in lists.items():
-            if any(type(value) is RelativeTime for value in values):
+            if RelativeTime in set(map(type, values)):
                 raise QueryError(
                     "the keys of a lookup are values, not times relative to now",
                     column=name,

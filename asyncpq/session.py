@@ -216,6 +216,7 @@ class Session(Unpicklable):
         partitioning: Literal["hive"] | Sequence[str] | None = "hive",
         partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
         on_bad_file: Literal["raise", "skip"] = "raise",
+        listing_max_age_s: float = 0.0,
     ) -> Dataset:
         """Open many Parquet files as one: those of a prefix, of a pattern, of a list, or of a table.
 
@@ -234,6 +235,8 @@ class Session(Unpicklable):
             partitioning: "hive" for folders such as ``year=2024``, names of the folders below the prefix, or None.
             partition_types: of columns that folders name; others are int32 where all values are, else strings.
             on_bad_file: "skip" leaves files out that are no Parquet, cannot be read, or do not fit, and reports them.
+            listing_max_age_s: of a prefix or pattern, reads may do with a listing that is younger, and then miss what
+                was written since; 0: each read lists.
 
         Raises:
             ObjectNotFoundError: there are no files.
@@ -245,6 +248,9 @@ class Session(Unpicklable):
         resources.check()
         one_of("schema_policy", schema_policy, ("strict", "permissive"))
         one_of("on_bad_file", on_bad_file, ("raise", "skip"))
+        age: Any = listing_max_age_s
+        if not isinstance(age, (int, float)) or not age >= 0:
+            raise InvalidOptionError(f"listing_max_age_s={age!r}: must be a number of at least 0")
         skips = on_bad_file == "skip"
         catalog = catalog_of(target, format, version)
         if catalog is not None:
@@ -266,6 +272,7 @@ class Session(Unpicklable):
                 partitioning=parse_partitioning(partitioning, partition_types),
                 skips=skips,
                 plain=format == "parquet",
+                listing_max_age_s=listing_max_age_s,
             )
         dataset.metrics = operation.metrics
         return dataset
@@ -282,6 +289,7 @@ async def open_dataset(
     partitioning: Literal["hive"] | Sequence[str] | None = "hive",
     partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
     on_bad_file: Literal["raise", "skip"] = "raise",
+    listing_max_age_s: float = 0.0,
     **session_options: Any,
 ) -> AsyncIterator[Dataset]:
     """A dataset with a session of its own, for one-off use: ``async with asyncpq.open_dataset(url) as dataset``.
@@ -300,6 +308,7 @@ async def open_dataset(
             partitioning=partitioning,
             partition_types=partition_types,
             on_bad_file=on_bad_file,
+            listing_max_age_s=listing_max_age_s,
         )
 
 

@@ -87,11 +87,11 @@ class Hung:
         self.writes = 0
         write_many = entry_folder.EntryFolder.write_many
 
-        def write(folder: entry_folder.EntryFolder, values: Any) -> entry_folder.Outcome:
+        def write(folder: entry_folder.EntryFolder, values: Any, scan: bool = False) -> entry_folder.Outcome:
             self.writes += 1
-            outcome = write_many(folder, values) if after else None
+            outcome = write_many(folder, values, scan) if after else None
             self.begun.set()
             self.go_on.wait(60)
-            return outcome or write_many(folder, values)
+            return outcome or write_many(folder, values, scan)
 
         monkeypatch.setattr(entry_folder.EntryFolder, "write_many", write)

@@ -48,19 +48,22 @@ class PostgresServer:
             self._options |= {"user": nobody.pw_uid, "group": nobody.pw_gid}
 
     def __enter__(self) -> PostgresServer:
-        data = self._folder / "data"
-        initdb = [_binaries() / "initdb", "-U", USER, "--auth=trust", "--encoding=utf8", "--no-sync", "-D", data]
+        programs, data = _binaries(), str(self._folder / "data")
+        initdb = [f"{programs}/initdb", "-U", USER, "--auth=trust", "--encoding=utf8", "--no-sync", "-D", data]
         subprocess.run(initdb, check=True, capture_output=True, **self._options)
-        serve = [_binaries() / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-F"]
+        serve = [f"{programs}/postgres", "-D", data, "-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-F"]
         with (self._folder / "log").open("wb") as log:
-            self._process = subprocess.Popen([*_DIE_WITH_PARENT, *serve], stdout=log, stderr=log, **self._options)
+            process: subprocess.Popen[bytes] = subprocess.Popen(
+                [*_DIE_WITH_PARENT, *serve], stdout=log, stderr=log, **self._options
+            )
+        self._process = process
         ends = time.monotonic() + START_S
         while True:
             try:
                 self.execute("SELECT 1")
                 return self
             except psycopg.OperationalError:
-                if self._process.poll() is not None or time.monotonic() > ends:
+                if process.poll() is not None or time.monotonic() > ends:
                     raise RuntimeError((self._folder / "log").read_text(errors="replace")) from None
                 time.sleep(0.05)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -45,6 +46,10 @@ class FileSource(Protocol):
     description: str
     known: FileSet | None
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the next read may do with ``known``."""
+
     async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
         """The files that may hold rows for which ``where`` is true; more may be given."""
 
@@ -59,6 +64,10 @@ class GivenFiles:
         self.description = f"{len(files)} file{'' if len(files) == 1 else 's'}, as given"
         self._files = FileSet(files)
 
+    @property
+    def is_fresh(self) -> bool:
+        return False
+
     async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
         return self._files
 
@@ -70,14 +79,30 @@ class ListedFiles:
         target: what is listed, for messages.
         list_files: lists them. A listing that equals the one before is given as that very one.
         known: a listing that was made before.
+        max_age_s: reads may do with a listing that is younger; 0: each read lists.
     """
 
     view: View = View.LISTED
 
-    def __init__(self, target: str, list_files: Callable[[RequestContext], Awaitable[FileSet]], known: FileSet) -> None:
-        self.description = f"files of {target}, listed for each read"
+    def __init__(
+        self,
+        target: str,
+        list_files: Callable[[RequestContext], Awaitable[FileSet]],
+        known: FileSet,
+        max_age_s: float,
+    ) -> None:
+        age = f"listed at most {max_age_s:g} s before a read" if max_age_s else "listed for each read"
+        self.description = f"files of {target}, {age}"
         self.known: FileSet | None = known
         self._list = list_files
+        self._max_age_s = max_age_s
+
+    @property
+    def is_fresh(self) -> bool:
+        known = self.known
+        if known is None or known.listed_at is None:
+            return False
+        return time.monotonic() - known.listed_at < self._max_age_s
 
     async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
         found = await self._list(context)
@@ -97,6 +122,10 @@ class TableFiles:
     def __init__(self, snapshot: Snapshot) -> None:
         self.description = snapshot.description
         self._snapshot = snapshot
+
+    @property
+    def is_fresh(self) -> bool:
+        return False
 
     async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
         return FileSet(await self._snapshot.files(where))

@@ -19,6 +19,7 @@ from asyncpq.datasets.opener import BAD_FILE, Opener
 from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.events import Operation
+from asyncpq.expressions import Constant, simplify
 from asyncpq.pipeline import Job, Pipeline
 from asyncpq.plan import Plan
 from asyncpq.read import Read
@@ -98,14 +99,25 @@ class FilesRead:
         self._collected: dict[int, list[pa.Table]] | None = None
 
     async def start(self) -> None:
-        """Find the files and begin to open them."""
+        """Find the files and begin to open them; where no row can match, nothing is looked for."""
         source = self._state.source
+        if self._matches_nothing:
+            self._begin(FileSet(()))
+            return
+        if source.known is not None and source.is_fresh:
+            self._begin(source.known)
+            return
         context = RequestContext(self._metrics, scan=self._scan, purpose="list")
         if source.known is not None:
             self._listing = self._resources.spawn(source.files(self._ask.where, context))
             self._begin(source.known)
         else:
             self._begin(await source.files(self._ask.where, context))
+
+    @property
+    def _matches_nothing(self) -> bool:
+        where = None if self._ask.where is None else simplify(self._ask.where)
+        return isinstance(where, Constant) and where.value is not True
 
     def _begin(self, found: FileSet) -> None:
         """Rule files out, and read those that are left."""
@@ -190,7 +202,13 @@ class FilesRead:
         """What would be read of the files that are not ruled out, in their order; nothing is."""
         async with self._resources.deadline(self._state.url):
             context = RequestContext(self._metrics, purpose="list")
-            self._find(await self._state.source.files(self._ask.where, context))
+            source = self._state.source
+            if self._matches_nothing:
+                self._find(FileSet(()))
+            elif source.known is not None and source.is_fresh:
+                self._find(source.known)
+            else:
+                self._find(await source.files(self._ask.where, context))
 
         async def describe(opened: OpenedFile) -> Plan | None:
             await self._prepare(opened)

@@ -137,7 +137,8 @@ class OpenedFile:
         """What :attr:`schema` is made from: files with equal ones have equal schemas."""
         metadata = self.version.metadata
         elements = metadata.schema.elements
-        return metadata.data[elements[0].raw_start : elements[-1].raw_stop], metadata.key_value_metadata.get("ARROW:schema")
+        arrow = metadata.key_value_metadata.get("ARROW:schema")
+        return metadata.data[elements[0].raw_start : elements[-1].raw_stop], arrow
 
     @property
     def schema(self) -> pa.Schema:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pyarrow as pa
 
 from asyncpq.datasets.dataset import Dataset
-from asyncpq.datasets.file_sets import FileSet, GivenFiles, ListedFiles, SkippedFile, TableFiles
+from asyncpq.datasets.file_sets import FileSet, FileSource, GivenFiles, ListedFiles, SkippedFile, TableFiles
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.listing import Listing, Target, list_files
 from asyncpq.datasets.model import Catalog, DataFile
@@ -53,6 +53,7 @@ async def open_files(
     partitioning: Partitioning | None,
     skips: bool,
     plain: bool,
+    listing_max_age_s: float,
 ) -> Dataset:
     """The files of a prefix, of a pattern, or of a list.
 
@@ -60,6 +61,7 @@ async def open_files(
         schema: the dataset's columns; None to take them from the files.
         policy: how the columns of different files may differ.
         skips: bad files are left out.
+        listing_max_age_s: reads may do with a listing that is younger.
         plain: what looks like a table is read as the files that it is made of.
 
     Raises:
@@ -86,7 +88,9 @@ async def open_files(
         return _file_set(found, began, skips=skips)
 
     first = _file_set(listing, asked, skips=skips)
-    source = GivenFiles(first.files) if target.urls is not None else ListedFiles(shown, list_again, first)
+    source: FileSource = GivenFiles(first.files)
+    if target.urls is None:
+        source = ListedFiles(shown, list_again, first, listing_max_age_s)
     state = DatasetState(resources, shown, source, Columns(pa.schema([]), None, object()), skips)
     if schema is None:
         schema = await _schema_of(state, first.files, operation, policy, listing.partitions)

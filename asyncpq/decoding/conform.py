@@ -224,7 +224,7 @@ def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Conform | None, M
 
     def conform(array: pa.Array) -> pa.Array:
         inside = array.values
-        starts = pc.add(array.offsets, 0)  # what was sliced begins anew
+        starts = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # of a slice, without what is before it
         kind = pa.list_(pa.field("entries", inside.type, nullable=False))
         buffers = [_validity(array), starts.buffers()[1]]
         lists = pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, [inside])

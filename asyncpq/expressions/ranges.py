@@ -91,14 +91,23 @@ def column_ranges(expr: Expression, inexact: Collection[Expression] = ()) -> Ran
     return _Reader(inexact).ranges(expr, True)
 
 
-def is_unsatisfiable(expr: Expression, inexact: Collection[Expression] = ()) -> bool:
-    """Whether ``expr`` can be seen to be true for no row; for ``inexact`` see :func:`column_ranges`."""
-    return column_ranges(expr, inexact) is None
+def is_unsatisfiable(
+    expr: Expression, inexact: Collection[Expression] = (), among: Collection[str] | None = None
+) -> bool:
+    """Whether ``expr`` can be seen to be true for no row.
+
+    Args:
+        expr: a predicate.
+        inexact: see :func:`column_ranges`.
+        among: the columns whose values are looked at; None for all.
+    """
+    return _Reader(inexact, among).ranges(expr, True) is None
 
 
 class _Reader:
-    def __init__(self, inexact: Collection[Expression]) -> None:
+    def __init__(self, inexact: Collection[Expression], among: Collection[str] | None = None) -> None:
         self._inexact = inexact
+        self._among = among
 
     def ranges(self, expr: Expression, truth: bool) -> Ranges | None:
         """Where ``expr`` may be ``truth``; None where nowhere."""
@@ -111,8 +120,11 @@ class _Reader:
         if isinstance(expr, ColumnComparison):
             valid = ValueRanges(null=False)
             return {expr.left: valid, expr.right: valid}
+        column: str = expr.column  # type: ignore[attr-defined]  # all others have one
+        if self._among is not None and column not in self._among:
+            return {}
         found = self._atom(expr, truth)
-        return None if found.is_empty else {expr.column: found}  # type: ignore[attr-defined]  # all others have one
+        return None if found.is_empty else {column: found}
 
     def _all(self, args: Iterable[Expression], truth: bool) -> Ranges | None:
         met: Ranges = {}

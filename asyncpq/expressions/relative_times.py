@@ -13,7 +13,7 @@ from asyncpq.scalars import RelativeTime, Scalar, show
 
 def relative_columns(expr: Expression) -> tuple[str, ...]:
     """The names of the columns that are compared with times relative to now, in order of appearance."""
-    found = (atom for atom in atoms(expr) if any(type(value) is RelativeTime for value in _literals(atom)))
+    found = (atom for atom in atoms(expr) if RelativeTime in set(map(type, _literals(atom))))
     return tuple(dict.fromkeys(atom.column for atom in found if isinstance(atom, (Comparison, In, KeyIn))))
 
 

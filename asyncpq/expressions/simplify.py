@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Collection
 
 from asyncpq.expressions.ranges import is_unsatisfiable
@@ -68,20 +67,26 @@ def without_contradictions(expr: Expression, inexact: Collection[Expression] = (
         expr: a predicate.
         inexact: atoms of it whose literals are cast before they are compared.
     """
-    named = Counter(name for atom in atoms(expr) for name in columns(atom))
-    if max(named.values(), default=0) < 2:  # it takes two to contradict
+    if not isinstance(expr, (And, Or, Not)):
         return expr
-    found = _possible(expr, frozenset(inexact))
+    seen: set[str] = set()
+    again: set[str] = set()  # it takes two to contradict
+    for atom in atoms(expr):
+        for name in columns(atom):
+            (again if name in seen else seen).add(name)
+    if not again:
+        return expr
+    found = _possible(expr, frozenset(inexact), again)
     return Constant(False) if found is None else found
 
 
-def _possible(expr: Expression, inexact: Collection[Expression]) -> Expression | None:
+def _possible(expr: Expression, inexact: Collection[Expression], among: Collection[str]) -> Expression | None:
     """What of ``expr`` some row may meet; None if none can."""
-    if is_unsatisfiable(expr, inexact):
+    if is_unsatisfiable(expr, inexact, among):
         return None
     if not isinstance(expr, (And, Or)):
         return expr
-    found = [_possible(arg, inexact) if isinstance(arg, (And, Or, Not)) else arg for arg in expr.args]
+    found = [_possible(arg, inexact, among) if isinstance(arg, (And, Or, Not)) else arg for arg in expr.args]
     left = [arg for arg in found if arg is not None]
     if len(left) == len(expr.args) and all(map(operator.is_, left, expr.args)):
         return expr

@@ -14,12 +14,7 @@ from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.overlaps import refuse_overlaps
 from asyncpq.planning.read_columns import ReadColumns
-from asyncpq.planning.read_plan import (
-    ColumnPlan,
-    ReadPlan,
-    RowGroupPlan,
-    skips_pages,
-)
+from asyncpq.planning.read_plan import ColumnPlan, ReadPlan, RowGroupPlan, skips_pages
 from asyncpq.planning.reports import BloomReport, PruningReport
 from asyncpq.planning.resolved_access import ResolvedAccess
 from asyncpq.pruning.pages import PageZones, prune_pages

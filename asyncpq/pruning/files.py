@@ -58,7 +58,7 @@ def file_zones(
     for low, high, is_null in zip(mins, maxs, all_null, strict=True):
         low_key = least if low is None and high is not None else _bound(low, convert)
         high_key = greatest if high is None and low is not None else _bound(high, convert)
-        # What contradicts itself proves nothing.
+        # What contradicts itself proves nothing; NaN is above and below nothing.
         nulls.append(is_null and low is None and high is None)
         known = low_key is not None and high_key is not None and low_key <= high_key and not is_null
         lows.append(low_key if known else None)
@@ -110,4 +110,4 @@ def _bound(value: Scalar, convert: ToKey) -> Any:
     if value is None:
         return None
     literal = convert(value)
-    return None if isinstance(literal, Incomparable) or literal.key != literal.key else literal.key
+    return None if isinstance(literal, Incomparable) else literal.key

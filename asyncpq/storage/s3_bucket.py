@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from asyncpq.errors import AccessDeniedError, AsyncpqError, CredentialsError, InvalidResponseError
@@ -34,6 +35,7 @@ class S3Bucket(S3Resource):
         super().__init__(wire=wire, signers=signers, route=route, path=path.rstrip("/") or "/")
         self._transport = transport
         self.url = url
+        self.encoded = False  # a page was no XML without
 
     async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
         """One LIST, sent again as reads are.
@@ -41,13 +43,13 @@ class S3Bucket(S3Resource):
         Raises:
             StoreError: any of the store's errors.
         """
-        exchange = _List(self, RangeRequest(0, 0, self.url), canonical_query(**page.parameters()), [])
+        exchange = _List(self, RangeRequest(0, 0, self.url), replace(page, encoded=self.encoded), [])
         await self._transport.send(exchange, context)
         return exchange.pages[-1]
 
     def send(self, exchange: _List, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         """One attempt, signed now."""
-        route, query = self._route, exchange.query
+        route, query = self._route, canonical_query(**exchange.page.parameters())
         exchange.signer = signer = self.signers.signer(route.region)
         lines = ""
         if signer is not None:
@@ -59,17 +61,17 @@ class S3Bucket(S3Resource):
 class _List(SignedExchange):
     """One LIST. ``pages`` holds what was answered, to it or to the same request beside it."""
 
-    def __init__(self, bucket: S3Bucket, request: RangeRequest, query: str, pages: list[ListPage]) -> None:
+    def __init__(self, bucket: S3Bucket, request: RangeRequest, page: PageRequest, pages: list[ListPage]) -> None:
         super().__init__(bucket, request)
         self._bucket = bucket
-        self.query = query
+        self.page = page
         self.pages = pages
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         return self._bucket.send(self, receiver)
 
     def again(self) -> _List:
-        return _List(self._bucket, self.request, self.query, self.pages)
+        return _List(self._bucket, self.request, self.page, self.pages)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         if status != 200:
@@ -89,4 +91,9 @@ class _List(SignedExchange):
             code, message = parse_error(body)
             if code:  # the answer had begun when the store failed
                 raise error_for(self.request, 200, code, message) from problem
-            raise RetryableError(InvalidResponseError(str(problem), url=self.request.url)) from problem
+            error = InvalidResponseError(str(problem), url=self.request.url)
+            at_once = not self.page.encoded
+            if at_once:  # it may hold a key that XML cannot
+                self.page = replace(self.page, encoded=True)
+                self._bucket.encoded = True
+            raise RetryableError(error, at_once=at_once) from problem

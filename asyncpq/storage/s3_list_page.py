@@ -1,7 +1,7 @@
 """One page of S3's ListObjectsV2: its parameters and its answer. Pure.
 
-https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html. Keys are asked for percent-encoded, as XML
-cannot hold all of them.
+https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html. XML cannot hold all keys, so they can be asked
+for percent-encoded; not at first, since there are servers (LocalStack) that then compare encoded keys with plain ones.
 """
 
 from __future__ import annotations
@@ -36,16 +36,20 @@ class PageRequest:
     Attributes:
         token: of the page before this one, where it goes on; ``after`` then does not count.
         folders: keys with a slash behind the prefix are rolled up into folders.
+        encoded: keys come percent-encoded.
     """
 
     prefix: str
     after: str = ""
     token: str | None = None
     folders: bool = False
+    encoded: bool = False
 
     def parameters(self) -> dict[str, str]:
         """Of the query, by their names."""
-        names = {"list-type": "2", "prefix": self.prefix, "encoding-type": "url"}
+        names = {"list-type": "2", "prefix": self.prefix}
+        if self.encoded:
+            names["encoding-type"] = "url"
         if self.folders:
             names["delimiter"] = "/"
         if self.token is not None:
@@ -108,9 +112,7 @@ def page_of_response(response: Mapping[str, Any]) -> ListPage:
         folders = [str(entry["Prefix"]) for entry in response.get("CommonPrefixes") or ()]
     except (KeyError, ValueError, TypeError) as error:
         raise PageError("an entry of the listing has no key or no size") from error
-    return ListPage(
-        keys, folders, _next_token(str(response.get("IsTruncated")), response.get("NextContinuationToken"))
-    )
+    return ListPage(keys, folders, _next_token(str(response.get("IsTruncated")), response.get("NextContinuationToken")))
 
 
 def _listed(entry: ElementTree.Element, tags: tuple[str, ...], decode: Any) -> ListedKey:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncpq.testing.answers import LoggedRequest, ServedObject
 from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, TierStorage
+from asyncpq.testing.catalog_contract import check_catalog
 from asyncpq.testing.catalogue import CATALOGUE, Scene
 from asyncpq.testing.faults import Fault
 from asyncpq.testing.server import ObjectServer
@@ -43,6 +44,7 @@ __all__ = [
     "StoreStorage",
     "TierStorage",
     "WrappedStore",
+    "check_catalog",
     "filesystem_storage",
     "read_trace",
     "replay",

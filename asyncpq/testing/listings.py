@@ -65,7 +65,9 @@ def _page(
     delimiter: str,
 ) -> Answer:
     def coded(text: str) -> str:
-        return quote_plus(text, safe="/") if query.get("encoding-type") == "url" else escape(text)
+        if query.get("encoding-type") == "url":
+            return quote_plus(text, safe="/")
+        return "".join(mark if mark >= " " else f"&#x{ord(mark):x};" for mark in escape(text))  # as S3: no XML 1.0
 
     prefix = query.get("prefix", "")
     parts = [

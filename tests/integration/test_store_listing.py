@@ -84,7 +84,9 @@ async def test_localstack(localstack: str, bucket: str, through_s3fs: bool) -> N
 
 @pytest.mark.parametrize("through_s3fs", [False, True])
 async def test_many_pages_of_localstack(localstack: str, bucket: str, through_s3fs: bool) -> None:
-    keys = [f"k={number % 40}/part-{number:05}" for number in range(2200)]
+    # botocore always asks for encoded keys, which this LocalStack then compares with plain ones
+    begin = "k" if through_s3fs else "k="
+    keys = [f"{begin}{number % 40}/part-{number:05}" for number in range(2200)]
     await seed(localstack, bucket, dict.fromkeys(keys, b"x"))
     more = {"requester_pays": True} if through_s3fs else {}
     store = open_test_store("s3", {**storage_options(localstack), **more}, RetryOptions())
@@ -92,9 +94,9 @@ async def test_many_pages_of_localstack(localstack: str, bucket: str, through_s3
         assert await listed(store, f"s3://{bucket}/") == urls_of(bucket, keys)
         context = new_context(60)
         found = await store.list_objects(
-            f"s3://{bucket}/", context=context, wants=lambda folder: folder.endswith("/k=7/")
+            f"s3://{bucket}/", context=context, wants=lambda folder: folder.endswith(f"/{begin}7/")
         )
-        assert [item.url for item in found] == urls_of(bucket, [key for key in keys if key.startswith("k=7/")])
+        assert [item.url for item in found] == urls_of(bucket, [key for key in keys if key.startswith(f"{begin}7/")])
         assert context.metrics.requests == 3
     finally:
         await store.close()
@@ -128,7 +130,7 @@ async def test_io_log(store: Store, server: ObjectServer) -> None:
         server.put(f"bucket/t/k={number}/x", b"x")
     context = new_context().step("list", 2)
     assert len(await store.list_objects("s3://bucket/t/", context=context)) == 500
-    assert [request.target for request in server.log] == ["/bucket?encoding-type=url&list-type=2&prefix=t%2F"]
+    assert [request.target for request in server.log] == ["/bucket?list-type=2&prefix=t%2F"]
     assert [str(record) for record in context.metrics.log] == [f"round 2: GET list ({server.log[0].sent} bytes)"]
     for number in range(500, 2000):
         server.put(f"bucket/t/k={number}/x", b"x")
@@ -171,7 +173,8 @@ async def test_listed_after_another_try(served: Store, server: ObjectServer, fau
     context = new_context()
     (found,) = await served.list_objects("s3://bucket/k", context=context)
     assert found.url == "s3://bucket/key"
-    assert context.metrics.requests == 2
+    assert len(server.log) == 2
+    assert context.metrics.requests <= 2  # aiohttp repeats some by itself
 
 
 @pytest.mark.parametrize(
@@ -196,6 +199,14 @@ async def test_faults_that_stay(served: Store, server: ObjectServer, fault: Faul
     if error is AccessDeniedError:
         assert "s3:ListBucket" in str(caught.value)
     assert len(server.log) <= FAST_RETRIES.max_attempts
+
+
+async def test_keys_that_xml_cannot_hold(store: Store, server: ObjectServer) -> None:
+    for key in ("key\x01", "key\x02"):
+        server.put(f"bucket/{key}", b"x")
+    server.page_keys = 2
+    assert await listed(store, "s3://bucket/k") == ["s3://bucket/key", "s3://bucket/key\x01", "s3://bucket/key\x02"]
+    assert ["encoding-type=url" in request.target for request in server.log] == [False, True, True]
 
 
 async def test_broken_xml(store: Store, server: ObjectServer) -> None:
@@ -321,6 +332,8 @@ class TouchyFileSystem(MemoryFileSystem):  # type: ignore[misc]  # Any: not type
     store: dict[str, Any] = {}  # noqa: RUF012  # as in fsspec's
     pseudo_dirs = [""]  # noqa: RUF012
     failures: dict[str, list[Exception]] = {}  # noqa: RUF012
+
+    find = fsspec.AbstractFileSystem.find  # folder by folder
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:

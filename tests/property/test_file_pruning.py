@@ -113,7 +113,10 @@ def matches(expr: Expression, kinds: dict[str, str], file: dict[str, list[Any]])
 @settings(max_examples=250)
 @given(st.data())
 def test_no_file_with_a_matching_row_is_lost(data: st.DataObject) -> None:
-    kinds = {f"c{at}": data.draw(KINDS) for at in range(data.draw(st.integers(1, 2)))}
+    kinds = {
+        f"c{at}": data.draw(KINDS | st.sampled_from(["float32", "float64"]))
+        for at in range(data.draw(st.integers(1, 2)))
+    }
     expr = data.draw(expressions(kinds))
     files = []
     for _ in range(data.draw(st.integers(1, 4))):
@@ -190,6 +193,14 @@ def test_one_bound_alone() -> None:
         assert _kept(x == other, type_, None, value)
     assert not _kept(x > "b", pa.string(), None, "b")
     assert _kept(x < "b", pa.string(), "b", None)  # there is no greatest string
+
+
+def test_nan_is_outside_of_bounds() -> None:
+    x = col("x")
+    for expr in (x != 5.0, ~(x == 5.0), ~(x >= 1.0), x.is_in([math.nan]), x.is_null(nan_is_null=True)):
+        assert _kept(expr, pa.float64(), 5.0, 5.0, may_be_nan=[True])
+        assert not _kept(expr, pa.float64(), 5.0, 5.0)
+    assert _kept(x == x, pa.float64(), 5.0, 5.0)
 
 
 def test_nested_null_counts_prove_nothing() -> None:

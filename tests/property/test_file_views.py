@@ -34,7 +34,12 @@ _FAMILIES = [
     ["date32"],
     ["bool"],
 ]
-_CONSTANTS: dict[str, list[Any]] = {"string": ["x", "ab", None], "int32": [3, -1, None], "date32": [None], "float64": [1.5, float("nan")]}
+_CONSTANTS: dict[str, list[Any]] = {
+    "string": ["x", "ab", None],
+    "int32": [3, -1, None],
+    "date32": [None],
+    "float64": [1.5, float("nan")],
+}
 
 
 class Made:
@@ -113,7 +118,7 @@ def same(found: pa.Table, wanted: pa.Table) -> None:
 LATE = st.builds(asyncpq.RequestOptions, late_materialization=st.sampled_from(["auto", "always", "never"]))
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=max(20, settings().max_examples // 2))
 @given(files(), LATE, st.data())
 def test_reads_equal_pyarrows(made: Made, requests: asyncpq.RequestOptions, data: st.DataObject) -> None:
     where = data.draw(st.none() | made.predicates())
@@ -148,7 +153,7 @@ def test_reads_equal_pyarrows(made: Made, requests: asyncpq.RequestOptions, data
     same(found.slice(0, limit), wanted.slice(0, limit))
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=max(20, settings().max_examples // 2))
 @given(files(), st.data())
 def test_lookups_and_rows_equal_pyarrows(made: Made, data: st.DataObject) -> None:
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -39,7 +40,7 @@ class Bucket:
         self.rounds = max(self.rounds, context.round)
         assert len(self.requests) < 5000
         await asyncio.sleep(0)
-        answer = answer_list(page.parameters(), "b", self.objects, self.page_keys, self.fault)
+        answer = answer_list(replace(page, encoded=True).parameters(), "b", self.objects, self.page_keys, self.fault)
         return parse_page(answer.body)
 
 

@@ -81,7 +81,7 @@ def compiled(
     return [row for row, result in enumerate(mask.to_pylist()) if result], found.engine_atoms
 
 
-@settings(max_examples=400)
+@settings(max_examples=300)
 @given(cases() | near_cases() | near_cases())
 def test_matching_rows_are_in_the_ranges(case: tuple[dict[str, str], dict[str, list[Any]], Expression]) -> None:
     kinds, values, expr = case
@@ -98,7 +98,7 @@ def test_matching_rows_are_in_the_ranges(case: tuple[dict[str, str], dict[str, l
             assert not intersect((before,), (after,))
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(cases() | near_cases())
 def test_without_contradictions_the_rows_are_the_same(
     case: tuple[dict[str, str], dict[str, list[Any]], Expression],
@@ -107,7 +107,8 @@ def test_without_contradictions_the_rows_are_the_same(
     rows, inexact = compiled(expr, kinds, values)
     shorter = without_contradictions(expr, inexact)
     assert compiled(shorter, kinds, values)[0] == rows
-    assert not is_unsatisfiable(expr, inexact) or shorter in (Constant(False), expr)
+    if isinstance(expr, And) and column_ranges(expr, inexact) is None and column_ranges(Or(expr.args), inexact):
+        assert shorter == Constant(False) or any(is_unsatisfiable(arg, inexact) for arg in expr.args)
 
 
 @settings(max_examples=300)

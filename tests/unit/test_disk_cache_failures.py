@@ -130,10 +130,10 @@ async def test_closing_gives_up_what_has_not_begun(tmp_path: Path, monkeypatch: 
     begun, go_on = threading.Event(), threading.Event()
     write_many = entry_folder.EntryFolder.write_many
 
-    def slow_write(self: entry_folder.EntryFolder, values: Any) -> entry_folder.Outcome:
+    def slow_write(self: entry_folder.EntryFolder, values: Any, scan: bool = False) -> entry_folder.Outcome:
         begun.set()
         assert go_on.wait(60)
-        return write_many(self, values)
+        return write_many(self, values, scan)
 
     monkeypatch.setattr(entry_folder.EntryFolder, "write_many", slow_write)
     before = threading.active_count()

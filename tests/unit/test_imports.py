@@ -54,7 +54,18 @@ def test_the_search_sees_imports() -> None:
 
 @pytest.mark.parametrize(
     "client",
-    ["aiobotocore", "aiohttp", "botocore", "fsspec", "opentelemetry", "pyiceberg", "pyspark", "s3fs", "sqlalchemy", "valkey"],
+    [
+        "aiobotocore",
+        "aiohttp",
+        "botocore",
+        "fsspec",
+        "opentelemetry",
+        "pyiceberg",
+        "pyspark",
+        "s3fs",
+        "sqlalchemy",
+        "valkey",
+    ],
 )
 def test_import_loads_no_client(client: str) -> None:
     # pyarrow.fs imports fsspec by itself where it can; nothing of asyncpq's may load pyarrow.fs.

@@ -79,9 +79,10 @@ def test_what_is_no_page(body: bytes) -> None:
 
 
 def test_parameters() -> None:
-    always = {"list-type": "2", "prefix": "p/", "encoding-type": "url"}
+    always = {"list-type": "2", "prefix": "p/"}
     assert PageRequest("p/").parameters() == always
     assert PageRequest("p/", after="p/a").parameters() == {**always, "start-after": "p/a"}
+    assert PageRequest("p/", encoded=True).parameters() == {**always, "encoding-type": "url"}
     assert PageRequest("p/", "p/a", "t", folders=True).parameters() == {
         **always,
         "continuation-token": "t",

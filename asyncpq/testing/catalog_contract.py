@@ -1,0 +1,142 @@
+"""What every catalog must say of its files (asyncpq.Catalog), as a check that any test runner can run.
+
+Give it a catalog whose table is small: all of it is read::
+
+    async def test_my_catalog():
+        async with asyncpq.Session() as session:
+            await check_catalog(session, MyCatalog(...))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.datasets.dataset import Dataset
+from asyncpq.datasets.known_files import type_of
+from asyncpq.datasets.model import Catalog, ColumnBounds, DataFile, Reader, Snapshot
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.expressions import Expression, IsNull, Or, col
+from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.scalars import as_scalar
+from asyncpq.session import Session
+
+_TRIED_VALUES = 3  # of each column in each file
+
+
+async def check_catalog(session: Session, catalog: Catalog) -> None:
+    """What the catalog says of each file holds for each of its rows, and no file is left out.
+
+    Files are pruned by what a catalog says without looking at them, so what it says too much is a wrong result.
+
+    Raises:
+        AssertionError: it does not; names the file and the column.
+        AsyncpqError: the table cannot be read.
+    """
+    kept = _Kept(catalog)
+    dataset = await session.open_dataset(kept)
+    snapshot, reader = kept.taken
+    assert snapshot.description, "a snapshot says what it is"
+    files = await snapshot.files(None)
+    urls = [file.url for file in files]
+    assert len(set(urls)) == len(urls), "each file is named once"
+    assert [file.url for file in await snapshot.files(None)] == urls, "the order of the files is stable"
+    names = [name for name in _leaves(dataset.schema) if _is_plain(type_of(dataset.schema, name))]
+    everything = Or(tuple(IsNull(name) for name in names))  # names all columns: their bounds are asked for
+    told = {file.url: file for file in await snapshot.files(everything if names else None)}
+    for file in files:
+        await _check_file(dataset, snapshot, reader, told.get(file.url, file), names)
+
+
+class _Kept:
+    """The catalog, and the snapshot that it gave."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.taken: tuple[Snapshot, Reader]
+
+    async def snapshot(self, reader: Reader) -> Snapshot:
+        self.taken = (await self._catalog.snapshot(reader), reader)
+        return self.taken[0]
+
+
+async def _check_file(
+    dataset: Dataset, snapshot: Snapshot, reader: Reader, file: DataFile, names: Sequence[str]
+) -> None:
+    deleted = 0
+    if file.num_rows is not None and file.deletes is not None:
+        gone = await file.deletes.rows(reader, file.num_rows)
+        assert gone.stop <= file.num_rows, f"{file.url}: row {gone.stop - 1} is deleted, of {file.num_rows}"
+        deleted = gone.num_rows
+    rows = await dataset.read(access={file.url: AccessPlan.all()})
+    if file.num_rows is not None:
+        assert rows.num_rows + deleted == file.num_rows, f"{file.url} has another number of rows than {file.num_rows}"
+    for name in file.partition:
+        assert rows.schema.get_field_index(name) >= 0, f"{file.url}: partition column {name} is none of the table's"
+    for name in names:
+        values = _values(rows, name)
+        if name in file.bounds:
+            _check_bounds(file, name, file.bounds[name], rows, values, file.deletes is not None)
+        for value in pc.drop_null(values.unique())[:_TRIED_VALUES].to_pylist():
+            where = col(name) == as_scalar(value)
+            if not _any(where, rows):  # NaN
+                continue
+            found = {found.url for found in await snapshot.files(where)}
+            assert file.url in found, f"{file.url}: left out for {where}, which is true of a row"
+
+
+def _check_bounds(
+    file: DataFile, name: str, bounds: ColumnBounds, rows: pa.Table, values: pa.ChunkedArray, has_deletes: bool
+) -> None:
+    here = f"{file.url}, column {name}"
+    if bounds.min is not None:
+        assert not _any(col(name) < bounds.min, rows), f"{here}: a value below the minimum {bounds.min!r}"
+    if bounds.max is not None:
+        assert not _any(col(name) > bounds.max, rows), f"{here}: a value above the maximum {bounds.max!r}"
+    if bounds.null_count is not None:
+        assert values.null_count <= bounds.null_count, f"{here}: more nulls than {bounds.null_count}"
+        assert has_deletes or values.null_count == bounds.null_count, f"{here}: fewer nulls than {bounds.null_count}"
+    if bounds.all_null:
+        assert values.null_count == len(values), f"{here}: not all is null"
+    if not bounds.may_be_nan and pa.types.is_floating(values.type):
+        assert not pc.any(pc.is_nan(values)).as_py(), f"{here}: a NaN"
+    if bounds.exact and len(values) and not has_deletes:
+        for bound in (bounds.min, bounds.max):
+            assert bound is None or _any(col(name) == bound, rows), f"{here}: {bound!r} is no value"
+
+
+def _any(where: Expression, rows: pa.Table) -> bool:
+    filter_ = compile_filter(where, rows.schema)
+    columns = {name: _values(rows, name) for name in filter_.columns}
+    return bool(pc.any(filter_.mask(columns, rows.num_rows)).as_py())
+
+
+def _values(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column, or a leaf of a struct by its dotted path."""
+    top = name
+    while rows.schema.get_field_index(top) < 0:
+        top = top.rpartition(".")[0]
+    values = rows[top]
+    for child in name[len(top) + 1 :].split(".") if top != name else ():
+        values = pc.struct_field(values, child)
+    return values
+
+
+def _leaves(schema: pa.Schema) -> Iterator[str]:
+    for field in schema:
+        yield from _below(field, "")
+
+
+def _below(field: pa.Field, above: str) -> Iterator[str]:
+    if isinstance(field.type, pa.StructType):
+        for child in field.type:
+            yield from _below(child, f"{above}{field.name}.")
+    else:
+        yield f"{above}{field.name}"
+
+
+def _is_plain(kind: pa.DataType | None) -> bool:
+    """Whether literals are compared with its values."""
+    return kind is not None and not pa.types.is_nested(kind) and not isinstance(kind, pa.BaseExtensionType)

@@ -1,0 +1,148 @@
+"""Which objects a dataset's reads ask for, request by request, by the server's own log."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col
+from asyncpq.testing import ObjectServer
+
+ROWS = 1000  # of each file
+
+
+def file_bytes(number: int) -> bytes:
+    """Ids ``[number * ROWS, (number + 1) * ROWS)``, four pages of each column, page index."""
+    table = pa.table(
+        {
+            "id": pa.array(range(number * ROWS, (number + 1) * ROWS), pa.int64()),
+            "text": [f"text {number} {row}" * 20 for row in range(ROWS)],
+        }
+    )
+    sink = io.BytesIO()
+    options: dict[str, Any] = {"max_rows_per_page": 250, "write_batch_size": 250, "use_dictionary": False}
+    pq.write_table(table, sink, compression="none", write_page_index=True, **options)
+    return sink.getvalue()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ObjectServer]:
+    async with ObjectServer() as running:
+        yield running
+
+
+def session(server: ObjectServer, **limits: Any) -> asyncpq.Session:
+    requests = asyncpq.RequestOptions(tail_bytes=4096, gap_bytes=0)
+    return asyncpq.Session(server.storage_options, requests=requests, limits=asyncpq.LimitOptions(**limits))
+
+
+def taken(server: ObjectServer) -> list[str]:
+    """What was asked for since the last call: "LIST", or an object's name and "tail" or "range"; sorted."""
+    lines = []
+    for request in server.log:
+        name = request.path.rpartition("lake/")[2]
+        if request.range is None:
+            lines.append("LIST")
+        else:
+            lines.append(f"{name} {'tail' if request.range.startswith('bytes=-') else 'range'}")
+    server.log.clear()
+    return sorted(lines)
+
+
+async def test_a_warm_lookup_is_one_listing_and_the_one_files_pages(server: ObjectServer) -> None:
+    for number in range(20):
+        server.put(f"bucket/lake/{number:02d}.parquet", file_bytes(number))
+    async with session(server) as s:
+        dataset = await s.open_dataset("s3://bucket/lake")
+        assert taken(server) == ["00.parquet tail", "LIST"]
+        assert (await dataset.lookup({"id": 7_300}, ["text"])).num_rows == 1
+        # the other footers; one page of each column is what the key's page and its rows take
+        assert taken(server) == sorted(
+            ["LIST", "07.parquet range", "07.parquet range"] + [f"{number:02d}.parquet tail" for number in range(1, 20)]
+        )
+        assert (await dataset.lookup({"id": 9_900}, ["text"])).num_rows == 1
+        assert taken(server) == ["09.parquet range", "09.parquet range", "LIST"]
+        assert dataset.metrics.rounds == 1
+        assert (dataset.metrics.files_ruled_out, dataset.metrics.files_opened) == (19, 1)
+        assert (await dataset.lookup({"id": [3, 19_999, 50_000]}, ["id"]))["id"].to_pylist() == [3, 19_999]
+        assert taken(server) == ["00.parquet range", "19.parquet range", "LIST"]
+        assert (await dataset.count(col("id") < 0)) == 0
+        assert taken(server) == ["LIST"]
+
+
+async def test_a_lookup_in_one_of_2000_partitions_opens_its_file_only(server: ObjectServer) -> None:
+    data = file_bytes(0)
+    for day in range(2000):
+        server.put(f"bucket/lake/year={2000 + day // 365}/day={day}/part.parquet", data)
+    async with session(server) as s:
+        dataset = await s.open_dataset("s3://bucket/lake/")
+        opening = taken(server)
+        assert opening.count("year=2000/day=0/part.parquet tail") == 1
+        assert len(opening) <= 8  # two thousand names are two pages, and a few more to list them side by side
+        assert (await dataset.lookup({"day": 1234, "id": 17})).num_rows == 1
+        asked = taken(server)
+        files = {line.partition(" ")[0] for line in asked if line != "LIST"}
+        assert files == {"year=2003/day=1234/part.parquet"}
+        assert asked.count("LIST") <= 7
+        assert dataset.metrics.files_ruled_out == 1999
+        year = await dataset.count((col("year") == 2001) & (col("id") < 10))
+        assert year == 365 * 10
+        assert {line.partition(" ")[0].partition("/")[0] for line in taken(server) if line != "LIST"} == {"year=2001"}
+
+
+async def test_a_predicate_that_nothing_satisfies_asks_for_nothing(server: ObjectServer) -> None:
+    server.put("bucket/lake/0.parquet", file_bytes(0))
+    async with session(server) as s:
+        dataset = await s.open_dataset("s3://bucket/lake/")
+        taken(server)
+        assert (await dataset.read(where=(col("id") > 5) & (col("id") < 3))).schema.names == ["id", "text"]
+        assert (await dataset.plan(where=(col("id") > 5) & (col("id") < 3))).num_requests == 0
+        assert taken(server) == []
+        with pytest.raises(asyncpq.ColumnNotFoundError):
+            await dataset.read(where=(col("id") > 5) & (col("id") < 3) & (col("nothing") == 1))
+
+
+async def test_a_limit_opens_the_first_files_only(server: ObjectServer) -> None:
+    for number in range(30):
+        server.put(f"bucket/lake/{number:02d}.parquet", file_bytes(number))
+    async with session(server) as s:
+        dataset = await s.open_dataset("s3://bucket/lake/")
+        taken(server)
+        assert (await dataset.read(["id"], limit=10))["id"].to_pylist() == list(range(10))
+        files = {line.partition(" ")[0] for line in taken(server)} - {"LIST"}
+        assert files <= {"00.parquet", "01.parquet", "02.parquet"}
+
+
+async def test_what_is_listed_is_what_is_read(server: ObjectServer) -> None:
+    for number in range(3):
+        server.put(f"bucket/lake/{number}.parquet", file_bytes(number))
+    async with session(server) as s:
+        dataset = await s.open_dataset("s3://bucket/lake/")
+        assert await dataset.count(col("id") < 5000) == 3000
+        server.put("bucket/lake/3.parquet", file_bytes(3))
+        server.delete("bucket/lake/0.parquet")
+        server.put("bucket/lake/1.parquet", file_bytes(4))
+        taken(server)
+        # known files are read at once, and over again as the listing that comes meanwhile is another
+        found = (await dataset.read(["id"], col("id") < 5000))["id"].to_pylist()
+        assert found == [*range(4000, 5000), *range(2000, 3000), *range(3000, 4000)]
+        asked = taken(server)
+        assert asked.count("LIST") == 1
+        assert not [line for line in asked if line.startswith("2.parquet tail")]
+        assert await dataset.files() == [f"s3://bucket/lake/{number}.parquet" for number in (1, 2, 3)]
+
+
+async def test_files_of_unknown_footers_are_opened_side_by_side(server: ObjectServer) -> None:
+    for number in range(40):
+        server.put(f"bucket/lake/{number:02d}.parquet", file_bytes(number))
+    async with session(server, files_ahead=8) as s:
+        dataset = await s.open_dataset("s3://bucket/lake/")
+        assert await dataset.count() == 40 * ROWS
+        assert dataset.metrics.rounds == 1  # the listing and all footers
+        assert dataset.metrics.requests == 40
