@@ -63,7 +63,8 @@ class FileEnded:
     Attributes:
         operation: of the read.
         url: of the file, without user info, query and secrets.
-        metrics: what the file cost. error: why it was skipped; None if it was not.
+        metrics: what the file cost.
+        error: why it was skipped; None if it was not.
         files_done: files of the read that are done with, this one and those that were not opened included.
         files_total: all that the read is about.
     """

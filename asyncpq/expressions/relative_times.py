@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection
-from typing import Any
 
 from asyncpq.errors import ExpressionError
-from asyncpq.expressions.tree import And, Atom, Comparison, Expression, In, KeyIn, Not, Or, atoms
+from asyncpq.expressions.tree import And, Comparison, Expression, In, KeyIn, Not, Or, atoms
 from asyncpq.scalars import RelativeTime, Scalar, show
 
 
 def relative_columns(expr: Expression) -> tuple[str, ...]:
     """The names of the columns that are compared with times relative to now, in order of appearance."""
-    found = (atom for atom in atoms(expr) if RelativeTime in set(map(type, _literals(atom))))
-    return tuple(dict.fromkeys(atom.column for atom in found if isinstance(atom, (Comparison, In, KeyIn))))
+    found: dict[str, None] = {}
+    for atom in atoms(expr):
+        if isinstance(atom, Comparison):
+            if type(atom.value) is RelativeTime:
+                found[atom.column] = None
+        elif isinstance(atom, (In, KeyIn)) and RelativeTime in set(map(type, atom.values)):
+            found[atom.column] = None
+    return tuple(found)
 
 
 def has_relative_times(expr: Expression) -> bool:
@@ -55,9 +60,3 @@ def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] 
         return node
 
     return replaced(expr) if has_relative_times(expr) else expr
-
-
-def _literals(atom: Atom) -> Collection[Any]:
-    if isinstance(atom, Comparison):
-        return (atom.value,)
-    return atom.values if isinstance(atom, (In, KeyIn)) else ()

@@ -9,6 +9,7 @@ from asyncpq.errors import AccessDeniedError, AsyncpqError, CredentialsError, In
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import ExpectedBody, RangeRequest
+from asyncpq.storage.retry import RetryableError
 from asyncpq.storage.s3_bucket import LISTING_HINT
 from asyncpq.storage.s3_list_page import ListPage, PageError, PageRequest, page_of_response
 from asyncpq.storage.s3fs_object import S3fsConnection, S3fsExchange
@@ -63,7 +64,7 @@ class _List(S3fsExchange):
         try:
             self.pages.append(page_of_response(response))
         except PageError as problem:
-            raise InvalidResponseError(str(problem), url=self.request.url) from problem
+            raise RetryableError(InvalidResponseError(str(problem), url=self.request.url)) from problem
         return Body(b"", True)
 
     def explained(self, error: AsyncpqError) -> AsyncpqError:

@@ -35,7 +35,7 @@ from asyncpq.tables.delta_deletes import deletes_of
 from asyncpq.tables.delta_log import Listing
 from asyncpq.tables.delta_paths import TableRoot
 from asyncpq.tables.delta_replay import ACTIONS_AT_ONCE, Log
-from asyncpq.tables.delta_schema import Leaf, Schema, check_protocol, decode_schema, mapping_mode
+from asyncpq.tables.delta_schema import Leaf, Schema, decode_schema, mapping_mode
 from asyncpq.tables.delta_values import Statistics, num_records, partition_value
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -126,7 +126,6 @@ async def _snapshot(state: TableState, root: TableRoot, version: int) -> FileLis
     shown = root.shown
     if state.protocol is None or state.metadata is None:
         raise CorruptFileError(f"version {version} of the Delta log has no protocol or no metadata", url=shown)
-    check_protocol(state.protocol, shown)
     metadata = state.metadata
     try:
         configuration = dict(metadata.get("configuration") or {})

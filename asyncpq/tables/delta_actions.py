@@ -34,7 +34,7 @@ class TableState:
     """What the actions of a log add up to.
 
     Attributes:
-        files: the ``add`` actions that hold, by path, in the order of the log.
+        files: the ``add`` actions that hold, by path, in the order in which the log first names them.
     """
 
     protocol: dict[str, Any] | None = None
@@ -48,7 +48,8 @@ class TableState:
             TypeError, ValueError, KeyError: it is malformed.
         """
         if (add := action.get("add")) is not None:
-            self.add(_decode_add(add))
+            found = _decode_add(add)
+            self.files[found.path] = found  # the newest of a path counts
         elif (remove := action.get("remove")) is not None:
             held = self.files.get(_text(remove["path"]))
             vector = DeletionVector.from_action(remove.get("deletionVector"))
@@ -58,11 +59,6 @@ class TableState:
             self.metadata = dict(metadata)
         elif (protocol := action.get("protocol")) is not None:
             self.protocol = dict(protocol)
-
-    def add(self, add: Add) -> None:
-        """The newest ``add`` of a path counts."""
-        self.files.pop(add.path, None)
-        self.files[add.path] = add
 
 
 def _unique_id(vector: DeletionVector | None) -> str | None:

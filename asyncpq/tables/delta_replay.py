@@ -19,9 +19,9 @@ from asyncpq.tables.bounded import call_each
 from asyncpq.tables.delta_actions import TableState
 from asyncpq.tables.delta_log import Listing, Segment
 from asyncpq.tables.delta_paths import TableRoot
+from asyncpq.tables.delta_schema import check_protocol
 
 _AT_ONCE = 32  # commits asked for together
-_COMMITS_HELD = 256  # before they are replayed
 _PARTS_HELD = 4
 ACTIONS_AT_ONCE = 1024  # looked at before other tasks have a turn
 #: What of a checkpoint matters: tombstones and what only writers need are left out.
@@ -49,31 +49,41 @@ class Log:
         return Listing.of(await self._reader.list_names(self._url("")), f"{self._root.shown}/_delta_log")
 
     async def replay(self, segment: Segment) -> TableState:
-        """The state of the table at the version of ``segment``.
+        """The state of the table at the version of ``segment``. Its protocol is looked at first.
 
         Raises:
+            UnsupportedFeatureError: the protocol asks for a reader that knows more.
             CorruptFileError: an action, or a file of actions, is malformed.
             StoreError: a part of the log cannot be read.
         """
         state = TableState()
-        sidecars = await self._replay_parts(segment.checkpoint, state)
-        if await self._replay_parts(sidecars, state):
+        commits = await self._contents(segment.commits)
+        if (newest := self._newest_protocol(commits)) is not None:
+            check_protocol(newest, self._root.shown)
+        sidecars = await self._replay_parts(segment.checkpoint, state, newest is None)
+        if await self._replay_parts(sidecars, state, False):
             raise CorruptFileError("a sidecar of the Delta log names sidecars", url=self._root.shown)
-        for begin in range(0, len(segment.commits), _COMMITS_HELD):
-            for name, content in await self._contents(segment.commits[begin : begin + _COMMITS_HELD]):
-                for number, action in enumerate(self._actions(name, content)):
-                    self._apply(state, action, name)
-                    if number % ACTIONS_AT_ONCE == 0:
-                        await asyncio.sleep(0)
+        for name, content in commits:
+            for number, action in enumerate(self._actions(name, content)):
+                self._apply(state, action, name)
+                if number % ACTIONS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
         return state
+
+    def _newest_protocol(self, commits: Sequence[tuple[str, bytes]]) -> Any:
+        for name, content in reversed(commits):
+            if b'"protocol"' in content:
+                found = [action["protocol"] for action in self._actions(name, content) if "protocol" in action]
+                if found:
+                    return found[-1]
+        return None
 
     async def commit_infos(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
         """The ``commitInfo`` of each of these commits; an empty one where there is none."""
         found: list[Mapping[str, Any]] = []
-        for begin in range(0, len(names), _COMMITS_HELD):
-            for name, content in await self._contents(names[begin : begin + _COMMITS_HELD]):
-                infos = (action["commitInfo"] for action in self._actions(name, content) if "commitInfo" in action)
-                found.append(next((info for info in infos if isinstance(info, dict)), {}))
+        for name, content in await self._contents(names):
+            infos = (action["commitInfo"] for action in self._actions(name, content) if "commitInfo" in action)
+            found.append(next((info for info in infos if isinstance(info, dict)), {}))
         return found
 
     def _url(self, name: str) -> str:
@@ -106,13 +116,19 @@ class Log:
 
     # -- checkpoints ------------------------------------------------------------------------------
 
-    async def _replay_parts(self, names: Sequence[str], state: TableState) -> list[str]:
-        """Take over what the parts of a checkpoint say; returns the names of the sidecars that they name."""
+    async def _replay_parts(self, names: Sequence[str], state: TableState, has_protocol: bool) -> list[str]:
+        """Take over what the parts of a checkpoint say; returns the names of the sidecars that they name.
+
+        Args:
+            has_protocol: the protocol that they have is that of the table: no commit has a newer one.
+        """
         sidecars: list[str] = []
         for begin in range(0, len(names), _PARTS_HELD):
             some = names[begin : begin + _PARTS_HELD]
             for name, actions in zip(some, await call_each(self._part, some, at_once=_PARTS_HELD), strict=True):
                 for number, action in enumerate(actions):
+                    if has_protocol and "protocol" in action:
+                        check_protocol(action["protocol"], self._root.shown)
                     self._apply(state, action, name)
                     if action.get("sidecar") is not None:
                         sidecars.append(self._sidecar(action["sidecar"], name))

@@ -90,13 +90,16 @@ class Leaf:
     was_float: bool = False
 
 
-def check_protocol(protocol: Mapping[str, Any], url: str) -> None:
+def check_protocol(protocol: Any, url: str) -> None:
     """
     Raises:
         UnsupportedFeatureError: the table needs a reader that knows more.
+        CorruptFileError: it is no protocol.
     """
+    if not isinstance(protocol, dict):
+        raise CorruptFileError("Delta protocol: no object", url=url)
     version = protocol.get("minReaderVersion")
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise CorruptFileError(f"Delta protocol: minReaderVersion {version!r}", url=url)
     if version > _NEWEST_READER:
         raise UnsupportedFeatureError(f"Delta reader version {version} is not read", url=url)

@@ -7,7 +7,7 @@ import os
 from typing import Any, Literal, cast
 
 from asyncpq.datasets.model import Catalog
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, UsageError
 
 Format = Literal["parquet", "delta", "iceberg"]
 Version = int | str | dt.datetime
@@ -24,6 +24,7 @@ def catalog_of(target: Any, format_: Format | None, version: Version | None) -> 
 
     Raises:
         InvalidOptionError: a version of what has none, or of another kind.
+        UsageError: pyiceberg is not installed.
     """
     home = type(target).__module__.partition(".")[0]
     if format_ == "delta" or (home == "deltalake" and format_ is None):
@@ -33,7 +34,12 @@ def catalog_of(target: Any, format_: Format | None, version: Version | None) -> 
             raise InvalidOptionError(f"version={version!r}: of a Delta table it is a number or a time")
         return delta.catalog_of(_text(target), version=version)
     if format_ == "iceberg" or (home == "pyiceberg" and format_ is None):
-        from asyncpq.tables import iceberg
+        try:
+            from asyncpq.tables import iceberg
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                "Iceberg tables need pyiceberg", hint="Install it: pip install 'asyncpq[iceberg]'."
+            ) from error
 
         if isinstance(version, dt.datetime):
             return iceberg.catalog_of(_text(target), as_of=version)

@@ -79,7 +79,7 @@ async def _check_file(
         values = _values(rows, name)
         if name in file.bounds:
             _check_bounds(file, name, file.bounds[name], rows, values, file.deletes is not None)
-        for value in pc.drop_null(values.unique())[:_TRIED_VALUES].to_pylist():
+        for value in pc.drop_null(values.unique())[:_TRIED_VALUES]:
             where = col(name) == as_scalar(value)
             if not _any(where, rows):  # NaN
                 continue

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
@@ -187,6 +188,19 @@ async def test_a_timestamp_cut_to_milliseconds(tmp_path: Path) -> None:
     assert "00:00:00.123Z" in (tmp_path / f"t/_delta_log/{0:020}.json").read_text()
     for where in (col("at") == moment, col("at") >= moment, col("at") > moment - dt.timedelta(microseconds=1)):
         await assert_answers(DeltaTable(tmp_path / "t"), table, where)
+
+
+async def test_int96(tmp_path: Path) -> None:
+    """Timestamps as Spark writes them unless told otherwise: Parquet keeps no zone with them, the table does."""
+    writer = DeltaWriter(tmp_path / "t")
+    times = [dt.datetime(2024, 1, 1, 0, 0, 0, 123456), dt.datetime(1960, 1, 1), None]
+    table = pa.table({"id": [1, 2, 3], "at": pa.array(times, pa.timestamp("us", "UTC"))})
+    action = writer.file("f.parquet", table)
+    pq.write_table(table, writer.folder / "f.parquet", use_deprecated_int96_timestamps=True)
+    action["add"]["size"] = len((writer.folder / "f.parquet").read_bytes())
+    writer.commit(protocol(), metadata(column("id", "long"), column("at", "timestamp")), action)
+    predicates = [col("at") == table["at"][0].as_py(), col("at").is_null()]
+    await assert_answers(str(writer.folder), table, *predicates, format="delta")
 
 
 async def test_an_encoded_path(tmp_path: Path) -> None:

@@ -136,6 +136,18 @@ async def test_an_unknown_feature_is_refused_by_name(writer: DeltaWriter, featur
     assert caught.value.url == str(writer.folder)
 
 
+async def test_the_protocol_is_looked_at_first(writer: DeltaWriter) -> None:
+    """What a new feature changes in other actions must not make the log look damaged; an older protocol is no matter."""
+    writer.commit(protocol("old"), metadata(ID))
+    writer.commit({"add": {"path": None, "new": 1}}, {"metaData": {}})
+    writer.commit(protocol("new"), {"protocol": protocol("new")["protocol"]})
+    with pytest.raises(UnsupportedFeatureError, match="not read: 'new'"):
+        await snapshot_of(writer.folder)
+    writer.commit(protocol(), {"remove": {"path": "x"}})
+    with pytest.raises(CorruptFileError, match="malformed action"):
+        await snapshot_of(writer.folder)
+
+
 async def test_writer_features_do_not_matter(writer: DeltaWriter) -> None:
     said = protocol("timestampNtz", "vacuumProtocolCheck")
     said["protocol"]["writerFeatures"] += ["icebergCompatV2", "rowTracking", "domainMetadata", "appendOnly"]

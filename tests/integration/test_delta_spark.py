@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+import asyncpq
 from tests.delta_tables import rows_of, snapshot_of
 
 TABLES = ("deletion_vectors", "names", "ids", "wider", "v2_json", "v2_parquet", "parsed", "parts")
@@ -49,6 +50,10 @@ async def test_equal_to_spark(written: Path, name: str) -> None:
     snapshot = await snapshot_of(written / name)
     expected = ds.dataset(written / f"{name}.expected").to_table()
     assert sorted_rows(await rows_of(snapshot)) == sorted_rows(expected)
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(written / name), format="delta")
+        assert sorted_rows(await dataset.read()) == sorted_rows(expected)
+        assert await dataset.count() == expected.num_rows
     # no value lies outside of its bounds
     for file in snapshot.data_files:
         alone = await rows_of(type(snapshot)(description="", data_files=(file,), fields=snapshot.fields))

@@ -14,6 +14,7 @@ import pytest
 
 import asyncpq
 from asyncpq import DuckLakeTable, col
+from asyncpq.testing import check_catalog
 from tests.ducklake_lakes import SCALARS, Lake, assert_same, read, rows
 
 
@@ -31,6 +32,8 @@ async def test_types(lake: Lake) -> None:
         "INSERT INTO types (b) VALUES (NULL)",
     )
     await assert_same(lake, "types")
+    async with asyncpq.Session() as session:
+        await check_catalog(session, lake.table("types"))
 
 
 async def test_types_that_files_hold_otherwise(lake: Lake) -> None:
@@ -119,6 +122,7 @@ async def test_partitions(lake: Lake) -> None:
         await dataset.read(where=(col("part") == "x") & (col("ts") < dt.datetime(2021, 1, 1)))
         assert dataset.metrics.files_total > 10
         assert dataset.metrics.files_opened == 1
+        await check_catalog(session, lake.table("t"))
 
 
 async def test_added_files_are_mapped_by_name(lake: Lake, tmp_path: Path) -> None:
@@ -146,6 +150,8 @@ async def test_added_files_are_mapped_by_name(lake: Lake, tmp_path: Path) -> Non
     await assert_same(lake, "t", snapshots=range(2, lake.newest))
     await assert_same(lake, "t", where=col("y") == 2020)
     await assert_same(lake, "t", where=col("b") == "x")
+    async with asyncpq.Session() as session:
+        await check_catalog(session, lake.table("t"))
 
 
 # -- statistics -----------------------------------------------------------------------------------
@@ -180,12 +186,14 @@ async def test_files_are_ruled_out_and_the_catalog_is_asked_once(lake: Lake) -> 
 
 async def test_names_and_times(lake: Lake) -> None:
     lake.sql("CREATE SCHEMA other", 'CREATE TABLE other."A b" AS SELECT 1 AS x', "CREATE TABLE main.t AS SELECT 2 AS x")
+    lake.sql("CREATE TABLE main.empty (s VARCHAR)")
     created = lake.value("SELECT snapshot_time FROM lake.snapshots() WHERE snapshot_id = 2")
     lake.sql('INSERT INTO other."A b" VALUES (3)')
     async with asyncpq.Session() as session:
         assert rows(await read(session, lake.table("other.A b"))) == ["(1,)", "(3,)"]
         assert rows(await read(session, lake.table("other.A b", as_of=created))) == ["(1,)"]
         assert rows(await read(session, lake.table("t"))) == ["(2,)"]
+        assert (await read(session, lake.table("empty"))).schema == pa.schema([("s", pa.string())])
         dataset = await session.open_dataset(lake.table("other.A b", snapshot=2))
         assert dataset.view == "table"
         assert "other.A b" in dataset.description
@@ -275,3 +283,8 @@ def statistics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
             "INSERT INTO t VALUES (5, NULL, NULL, 'z', '2019-12-31 23:59:59+00')",
         )
         yield lake
+
+
+async def test_what_the_catalog_says_holds(statistics: Lake) -> None:
+    async with asyncpq.Session() as session:
+        await check_catalog(session, statistics.table("t"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, StringType
 
 import asyncpq
-from asyncpq import col
+from asyncpq import col, tables
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CorruptFileError, SchemaMismatchError, UnsupportedFeatureError, UsageError
 from asyncpq.tables import iceberg
@@ -108,6 +109,13 @@ def test_one_way_to_choose_a_snapshot() -> None:
         catalog_of("s3://user:secret@b/warehouse/db/events?key=1")
     with pytest.raises(UsageError, match="not a list"):
         catalog_of([])  # type: ignore[arg-type]  # on purpose
+
+
+async def test_pyiceberg_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpq.tables.iceberg", None)
+    monkeypatch.delattr(tables, "iceberg")
+    with pytest.raises(UsageError, match=r"asyncpq\[iceberg\]"):
+        await _read("s3://b/x.metadata.json")
 
 
 # -- columns --------------------------------------------------------------------------------------

@@ -173,8 +173,8 @@ async def test_listed_after_another_try(served: Store, server: ObjectServer, fau
     context = new_context()
     (found,) = await served.list_objects("s3://bucket/k", context=context)
     assert found.url == "s3://bucket/key"
-    assert len(server.log) == 2
-    assert context.metrics.requests <= 2  # aiohttp repeats some by itself
+    assert 2 <= len(server.log) <= 3  # aiohttp repeats some by itself
+    assert context.metrics.requests <= 3
 
 
 @pytest.mark.parametrize(

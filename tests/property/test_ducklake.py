@@ -16,10 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import asyncpq
 from asyncpq import col
 from asyncpq.datasets.model import ColumnBounds
 from asyncpq.scalars import Timestamp
 from asyncpq.tables.ducklake_types import bounds_of_statistics, value_of_text
+from asyncpq.testing import check_catalog
 from tests.ducklake_lakes import Lake, assert_same
 
 # -- histories ------------------------------------------------------------------------------------
@@ -85,6 +87,8 @@ async def check(history: list[tuple[str, int, int]], inline_rows: int, value: in
                     lake.sql(statement)
         snapshot = max(1, lake.newest - back)
         await assert_same(lake, "t", snapshots=[snapshot])
+        async with asyncpq.Session() as session:
+            await check_catalog(session, lake.table("t", snapshot=snapshot))
         for where in (col("id") == value, (col("f") > Decimal(value) / 8) | col("id").is_null(), ~(col("id") <= value)):
             await assert_same(lake, "t", snapshots=[snapshot], where=where)
 

@@ -86,7 +86,6 @@ TRUE: dict[str, Any] = {
 async def test_what_is_so(url: str) -> None:
     await check(DataFile(url=url, **TRUE))
     await check(DataFile(url=url, deletes=Gone(RowRanges([(1, 3)])), **TRUE))
-    await check()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import asyncpq
 from asyncpq.testing import ObjectServer
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/usage.md", "docs/testing.md")
+PAGES = ("README.md", "docs/usage.md", "docs/datasets.md", "docs/testing.md")
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 SHOWN_ENDPOINT = "http://127.0.0.1:9000"  # in the pages; the tests' server has a free port
 ROWS = 20_000
@@ -57,6 +57,10 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     pq.write_table(table, sink, row_group_size=5_000, write_page_index=True, data_page_size=4_096, compression="zstd")
     with ObjectServer.in_thread() as server:
         server.put("bucket/trips.parquet", sink.getvalue())
+        for day in range(1, 5):
+            part = io.BytesIO()
+            pq.write_table(table.slice((day - 1) * 5_000, 5_000), part, write_page_index=True)
+            server.put(f"bucket/lake/day={day}/part-0.parquet", part.getvalue())
         for name, value in {
             "AWS_ENDPOINT_URL": server.endpoint,
             "AWS_ACCESS_KEY_ID": "test",
@@ -74,7 +78,7 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
 def test_block_runs(source: str, page: str, trips: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
     code = compiled(source.replace(SHOWN_ENDPOINT, trips.endpoint), page)
     if code.co_flags & inspect.CO_COROUTINE:
-        asyncio.run(_run_in_session(code, trips.objects["bucket/trips.parquet"].data))
+        asyncio.run(_run_in_session(code, page, trips.objects["bucket/trips.parquet"].data))
     else:
         exec(code, {"__name__": "__readme__", "asyncpq": asyncpq})
     printed = capsys.readouterr().out
@@ -84,10 +88,14 @@ def test_block_runs(source: str, page: str, trips: ObjectServer, capsys: pytest.
         assert shown in printed.splitlines()
 
 
-async def _run_in_session(code: CodeType, data: bytes) -> None:
+async def _run_in_session(code: CodeType, page: str, data: bytes) -> None:
     async with asyncpq.Session() as session:
-        file = await session.open_file("s3://bucket/trips.parquet")
-        await eval(code, {"asyncpq": asyncpq, "col": asyncpq.col, "session": session, "file": file, "data": data})
+        names: dict[str, Any] = {"asyncpq": asyncpq, "col": asyncpq.col, "session": session, "data": data}
+        if page == "docs/datasets.md":
+            names["trips"] = await session.open_dataset("s3://bucket/lake/")
+        else:
+            names["file"] = await session.open_file("s3://bucket/trips.parquet")
+        await eval(code, names)
 
 
 def test_first_block_prints_the_right_rows(trips: ObjectServer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,6 +111,7 @@ def test_first_block_prints_the_right_rows(trips: ObjectServer, capsys: pytest.C
 def test_there_are_blocks() -> None:
     assert len(python_blocks("README.md")) >= 5
     assert len(python_blocks("docs/usage.md")) >= 10
+    assert len(python_blocks("docs/datasets.md")) >= 5
     assert len(python_blocks("docs/testing.md")) >= 5
 
 
