@@ -57,7 +57,7 @@ class SessionReader:
         """Names of the objects directly in a folder, ascending; empty where there is none."""
         store, _ = await self._resources.store(url)
         folder = url if url.endswith("/") else f"{url}/"
-        found = await store.list_objects(folder, context=self._context())
+        found = await store.list_objects(folder, context=self._context(), wants=lambda below: False)
         return [name for item in found if "/" not in (name := item.url[len(folder) :])]
 
     def _context(self) -> RequestContext:

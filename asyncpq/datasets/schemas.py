@@ -106,7 +106,9 @@ class SchemaUnifier:
                 raise _lacks(name, url, self._first)
         for name in fields:
             if name not in self._known and name not in self._partition:
-                raise _lacks(name, self._first, url)
+                raise SchemaMismatchError(
+                    f"the file has a column that {self._first} lacks", url=url, column=name, hint=_STRICT_HINT
+                )
 
     def _unify(self, known: _Known, field: pa.Field, url: str) -> None:
         kind = unified_type(known.field.type, field.type, self._policy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -147,12 +148,19 @@ def validator_of(info: Mapping[str, Any]) -> Validator:
     if info.get("generation") is not None:
         return Validator(size=int(info["size"]), version=str(info["generation"]))
     etag, version, modified = (
-        next((str(info[name]) for name in names if info.get(name) is not None), None)
+        next((_text(info[name]) for name in names if info.get(name) is not None), None)
         for names in (_ETAGS, _VERSIONS, _TIMES)
     )
     if version is not None and modified is not None:
         version = f"{version}-{modified}"  # an inode is used again
     return Validator(size=int(info["size"]), etag=etag, last_modified=modified, version=version)
+
+
+def _text(value: object) -> str:
+    """Times as seconds: a filesystem may have them as datetimes in ``info``, and as numbers in listings."""
+    if isinstance(value, datetime.datetime):
+        return repr(value.timestamp())
+    return str(value)
 
 
 def is_young(info: Mapping[str, Any]) -> bool:

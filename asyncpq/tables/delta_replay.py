@@ -61,19 +61,21 @@ class Log:
         if (newest := self._newest_protocol(commits)) is not None:
             check_protocol(newest, self._root.shown)
         sidecars = await self._replay_parts(segment.checkpoint, state, newest is None)
-        if await self._replay_parts(sidecars, state, False):
+        if await self._replay_parts(sidecars, state, newest is None):
             raise CorruptFileError("a sidecar of the Delta log names sidecars", url=self._root.shown)
         for name, content in commits:
             for number, action in enumerate(self._actions(name, content)):
                 self._apply(state, action, name)
                 if number % ACTIONS_AT_ONCE == 0:
                     await asyncio.sleep(0)
+        if state.protocol is not None:
+            check_protocol(state.protocol, self._root.shown)
         return state
 
     def _newest_protocol(self, commits: Sequence[tuple[str, bytes]]) -> Any:
         for name, content in reversed(commits):
             if b'"protocol"' in content:
-                found = [action["protocol"] for action in self._actions(name, content) if "protocol" in action]
+                found = [action["protocol"] for action in self._actions(name, content) if action.get("protocol")]
                 if found:
                     return found[-1]
         return None
@@ -127,7 +129,7 @@ class Log:
             some = names[begin : begin + _PARTS_HELD]
             for name, actions in zip(some, await call_each(self._part, some, at_once=_PARTS_HELD), strict=True):
                 for number, action in enumerate(actions):
-                    if has_protocol and "protocol" in action:
+                    if has_protocol and action.get("protocol"):
                         check_protocol(action["protocol"], self._root.shown)
                     self._apply(state, action, name)
                     if action.get("sidecar") is not None:

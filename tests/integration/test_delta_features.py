@@ -137,10 +137,11 @@ async def test_an_unknown_feature_is_refused_by_name(writer: DeltaWriter, featur
 
 
 async def test_the_protocol_is_looked_at_first(writer: DeltaWriter) -> None:
-    """What a new feature changes in other actions must not make the log look damaged; an older protocol is no matter."""
+    """What a new feature changes in other actions must not make the log look damaged. Older protocols do not matter."""
     writer.commit(protocol("old"), metadata(ID))
     writer.commit({"add": {"path": None, "new": 1}}, {"metaData": {}})
-    writer.commit(protocol("new"), {"protocol": protocol("new")["protocol"]})
+    writer.commit(protocol("new"))
+    writer.commit({"protocol": None})
     with pytest.raises(UnsupportedFeatureError, match="not read: 'new'"):
         await snapshot_of(writer.folder)
     writer.commit(protocol(), {"remove": {"path": "x"}})
@@ -186,6 +187,11 @@ async def test_writer_features_do_not_matter(writer: DeltaWriter) -> None:
             [metadata(ID, column("p", "integer"), partition_columns=["p"]), add("x", partition={"p": "1.5"})],
             CorruptFileError,
             "partition value '1.5' is not of type int32",
+        ),
+        (
+            [metadata(ID, column("p", "long"), partition_columns=["p"]), add("x", partition={"p": "1_0"})],
+            CorruptFileError,
+            "partition value '1_0' is not of type int64",
         ),
         (
             [metadata(ID, column("p", "byte"), partition_columns=["p"]), add("x", partition={"p": "128"})],

@@ -132,13 +132,15 @@ async def test_added_files_are_mapped_by_name(lake: Lake, tmp_path: Path) -> Non
         for at, (name, kind) in enumerate([("a", pa.int32()), ("nm", pa.string()), ("st", struct)])
     ]  # field ids that are another table's
     plain = pa.table({"a": [1, 2], "nm": ["x", "y"], "st": pa.array([{"p": 1, "q": 2}] * 2, struct)}, pa.schema(ids))
+    plain = plain.append_column("later", [["another", "column"]])  # not the one that the table gets later
     pq.write_table(plain, tmp_path / "plain.parquet")
     hive = tmp_path / "hive" / "part=p%20q" / "y=2020"
     hive.mkdir(parents=True)
     pq.write_table(pa.table({"a": pa.array([4], pa.int32()), "b": ["b"], "nm": ["ignored"]}), hive / "f.parquet")
     lake.sql(
         "CREATE TABLE t (a BIGINT, nm VARCHAR, st STRUCT(p INTEGER, q INTEGER))",
-        f"CALL ducklake_add_data_files('lake', 't', '{tmp_path}/plain.parquet')",
+        f"CALL ducklake_add_data_files('lake', 't', '{tmp_path}/plain.parquet', ignore_extra_columns => true)",
+        "ALTER TABLE t ADD COLUMN later VARCHAR",
         "ALTER TABLE t RENAME COLUMN nm TO b",
         "ALTER TABLE t ADD COLUMN part VARCHAR DEFAULT 'none'",
         "ALTER TABLE t ADD COLUMN y INTEGER",

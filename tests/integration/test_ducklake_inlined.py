@@ -125,10 +125,10 @@ async def test_values_that_are_refused(lake: Lake, column: str, value: str) -> N
 
 
 async def test_one_state_of_the_catalog(server: PostgresServer, tmp_path: Path) -> None:
-    """A table is changed and merged while its state is read: the state is that of the snapshot."""
+    """A table is changed, and the snapshot expires, while its state is read: the state is that of the snapshot."""
     with Lake(tmp_path, server) as lake:
         lake.sql("CREATE TABLE t AS SELECT i AS id FROM range(10) r(i)")
-        lake.sql("INSERT INTO t SELECT i FROM range(10, 20) r(i)")
+        lake.sql("INSERT INTO t SELECT i FROM range(10, 20) r(i)", "DELETE FROM t WHERE id > 17")
         engine = sqlalchemy.create_engine(lake.url)
         changed: list[str] = []
 
@@ -136,12 +136,14 @@ async def test_one_state_of_the_catalog(server: PostgresServer, tmp_path: Path) 
         def change(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
             if "ducklake_data_file" in statement and not changed:
                 changed.append(statement)
-                lake.sql("DELETE FROM t WHERE id < 5", "CALL ducklake_merge_adjacent_files('lake')")
+                lake.sql("DELETE FROM t WHERE id < 5")
+                lake.sql("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)")
+                lake.sql("CALL ducklake_expire_snapshots('lake', older_than => now())")
 
         async with asyncpq.Session() as session:
             table = await read(session, DuckLakeTable(engine, "t"))
         assert changed
-        assert rows(table) == rows(lake.query("SELECT * FROM range(20)"))
+        assert rows(table) == rows(lake.query("SELECT * FROM range(18)"))
         engine.dispose()
 
 

@@ -316,7 +316,12 @@ async def test_unwanted_folders_are_not_walked(local: Store, tmp_path: Path) -> 
 async def test_a_thread_lists(local: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
     scandir = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: threads.append(threading.current_thread().name) or scandir(path))
+
+    def counted(path: str) -> Any:
+        threads.append(threading.current_thread().name)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
     await listed(local, f"{tmp_path}/")
     assert len(threads) == 1
     assert threads[0].startswith("asyncpq-local")

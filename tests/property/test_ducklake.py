@@ -217,3 +217,20 @@ def test_counts(value_count: int, null_count: int, record_count: int, known: int
     assert bounds == ColumnBounds(
         min=Decimal("-1.50"), max=Decimal(2), null_count=known, all_null=all_null, may_be_nan=False
     )
+
+
+@pytest.mark.parametrize("type_name", ["timetz", "interval", "int128", "blob", "json", "variant"])
+def test_types_without_bounds_say_nothing(type_name: str) -> None:
+    """DuckDB up to 1.4 writes that none of them is null, whatever they hold."""
+    bounds = bounds_of_statistics(
+        type_name, min_text=None, max_text=None, value_count=10, null_count=0, contains_nan=None, record_count=10
+    )
+    assert bounds is None
+
+
+def test_zero_has_no_sign_in_text() -> None:
+    bounds = bounds_of_statistics(
+        "float64", min_text="0.0", max_text="-0.0", value_count=1, null_count=0, contains_nan=False, record_count=1
+    )
+    assert bounds is not None
+    assert repr((bounds.min, bounds.max)) == "(-0.0, 0.0)"

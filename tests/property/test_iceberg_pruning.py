@@ -45,6 +45,7 @@ from tests.predicates import atoms, oracle, trees
 _MOMENTS = [dt.datetime(1969, 12, 31, 22), dt.datetime(1970, 1, 1), dt.datetime(1970, 1, 1, 0, 30)]
 _MOMENTS += [dt.datetime(1968, 2, 29, 12), dt.datetime(2024, 2, 29, 23, 59, 59, 999999), dt.datetime(2024, 3, 1)]
 _MOMENTS += [dt.datetime(1901, 1, 1), dt.datetime(2024, 2, 29, 1)]
+_EARLY = dt.datetime(1969, 12, 30, 22)
 # Arrow type, kind of tests.predicates, and the values of each column.
 _COLUMNS: dict[str, tuple[pa.DataType, str, list[Any]]] = {
     "i": (pa.int32(), "int32", [0, 1, -1, 3, 17, -(2**31), 2**31 - 1]),
@@ -174,6 +175,20 @@ def test_no_file_with_a_matching_row_is_ruled_out(
 )
 def test_traps(written: Callable[[_Parts], _Written], name: str, where: Expression) -> None:
     _check(written([(name, IdentityTransform())]), where)
+
+
+@pytest.mark.parametrize(
+    "where", [col("t") <= _EARLY, col("t") == _EARLY, col("t").is_in([_EARLY]), ~(col("t") > _EARLY)]
+)
+async def test_early_writers_rounded_towards_1970(tmp_path: Path, where: Expression) -> None:
+    """A time before 1970 may be in the partition of the next day, month or year."""
+    table = make_table(tmp_path, _SCHEMA)
+    with table.update_spec() as update:
+        update.add_field("t", DayTransform(), "day")
+    (day,) = (_transformed(table.schema(), "t", DayTransform(), _EARLY),)
+    add_files(table, [data_record(table, "file:///x", Record(day + 1), record_count=1)], ManifestContent.DATA)
+    snapshot = await catalog_of(table).snapshot(LocalReader())
+    assert len(await snapshot.files(where)) == 1
 
 
 def _check(written: _Written, where: Expression) -> None:

@@ -60,10 +60,10 @@ def vector(rows: Sequence[int]) -> bytes:
 @given(st.sets(st.integers(0, NUM_ROWS - 1)), st.sets(st.integers(0, NUM_ROWS - 1)))
 async def test_positions_and_vectors(rows: set[int], inlined: set[int]) -> None:
     wanted = sorted(rows | inlined)
-    more = {"inlined": RowRanges.from_rows(sorted(inlined))}
-    found = await deletes(**more).rows(Held(positions(list(rows))), NUM_ROWS)
+    more = RowRanges.from_rows(sorted(inlined))
+    found = await deletes(inlined=more).rows(Held(positions(list(rows))), NUM_ROWS)
     assert list(found.rows()) == wanted
-    found = await deletes("puffin", **more).rows(Held(data=vector(list(rows))), NUM_ROWS)
+    found = await deletes("puffin", inlined=more).rows(Held(data=vector(list(rows))), NUM_ROWS)
     assert list(found.rows()) == wanted
 
 

@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.decoding.encrypted import FileDecryption, SparseFile
+from asyncpq.prepared import Question
 from tests.corpus import DATA, requires_corpus
+from tests.file_views import read, view
 
 ROWS = 1000
 KEY = b"0123456789012345"
@@ -114,6 +116,19 @@ async def test_parts_of_a_nested_column(name: str, table: pa.Table, tmp_path: Pa
         assert found.to_pylist() == [{"nested": {"y": whole[row]["y"]}} for row in (700, 3)]
         found = await file.read(["nested.y", "id"], col("nested.x").between(299, 301))
         assert found.to_pylist() == [{"nested": {"y": whole[row]["y"]}, "id": row} for row in (299, 300, 301)]
+
+
+async def test_as_a_dataset_has_its_columns(table: pa.Table, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    path.write_bytes(write(table, direct()))
+    schema = pa.schema(
+        [("nested", pa.struct([("z", pa.int8()), ("x", pa.float64())])), ("word", pa.large_string()), ("p", pa.int8())]
+    )
+    async with asyncpq.open_file(path, decryption_properties=keys()) as file:
+        where = (col("nested.x") == 301.0) & (col("p") == 7)
+        asked = Question(where=where, view=view(file, schema, None, {"p": 7}), read_dictionary=["word"])
+        found = (await read(file, asked)).table
+        assert found.to_pylist() == [{"nested": {"z": None, "x": 301.0}, "word": "word 0", "p": 7}]
 
 
 @pytest.mark.parametrize("name", UNIFORM)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -260,6 +261,7 @@ def test_names_are_dictionary_arrays_where_asked_for() -> None:
     )
     assert {str(kind) for kind in found.schema.types} == {"dictionary<values=string, indices=int32, ordered=0>"}
     assert found.to_pylist() == [{"part": "p", "t": "b", "u": "y"}, {"part": "p", "t": None, "u": "z"}]
+    assert found.column("u").chunk(0).dictionary.to_pylist() == ["x", "y", "z"]  # the file's own
     with pytest.raises(asyncpq.UnsupportedFeatureError, match="not nested"):
         read_as(FILE, SCHEMA, partition=PARTITION, read_dictionary=["s"])
 
@@ -358,6 +360,24 @@ def test_fields_that_changed_places_by_id_are_not_plain() -> None:
     assert read_as(data, table.schema, fields=fields).to_pylist() == [{"s": {"a": 2, "b": 1}}]
 
 
+def test_fields_that_changed_places_in_a_list_are_not_plain() -> None:
+    def field(name: str, kind: pa.DataType, number: int) -> pa.Field:
+        return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+
+    inner = pa.struct([field("a", pa.int8(), 3), field("b", pa.int8(), 4)])
+    schema = pa.schema([field("l", pa.list_(field("element", inner, 2)), 1)])
+    data = parquet(pa.Table.from_arrays([pa.array([[{"a": 1, "b": 2}]], schema.field("l").type)], schema=schema))
+    for numbers, plain in (((3, 4), True), ((4, 3), False)):
+        parts = tuple(
+            TableField(name=name, type=pa.int8(), field_id=number) for name, number in zip("ab", numbers, strict=True)
+        )
+        element = TableField(name="element", type=inner, field_id=2, children=parts)
+        fields = (TableField(name="l", type=schema.field("l").type, field_id=1, children=(element,)),)
+        assert view_of(OpenFile(data).version, schema, fields, {}).is_plain is plain
+        found = read_as(data, schema, fields=fields).column("l").to_pylist()
+        assert found == [[{"a": 1, "b": 2} if plain else {"a": 2, "b": 1}]]
+
+
 # -- pruning --------------------------------------------------------------------------------------
 
 
@@ -439,3 +459,27 @@ def test_explain_names_the_datasets_columns() -> None:
     assert planned.columns == ("s", "part")
     assert planned.pruning.row_groups_kept == 1
     assert planned.where == "(id >= 950) and (part == 'p')"
+
+
+# -- predicates in other forms --------------------------------------------------------------------
+
+
+def test_pyarrows_expressions_mean_the_datasets_columns() -> None:
+    async def question(file: asyncpq.File, view: FileView) -> None:
+        where = (pc.field("id") < 4) & (pc.field("part") == "p") & pc.field("lacking").is_null()
+        found = (await read(file, Question(columns=["id"], unbound=where, view=view))).table
+        assert found.column("id").to_pylist() == [0, 1, 2, 3]
+
+    seen(question)
+
+
+def test_relative_times_are_resolved_for_the_datasets_types() -> None:
+    now = dt.datetime.now(dt.UTC).replace(microsecond=0)
+    moments = [now - dt.timedelta(days=days) for days in range(4)]
+    data = parquet(pa.table({"t": pa.array(moments, pa.timestamp("ms", "UTC"))}))
+    schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("p", pa.timestamp("us"))])
+    partition = {"p": now.replace(tzinfo=None)}
+    day = dt.timedelta(days=1)
+    recent = (col("t") > asyncpq.now() - 1.5 * day) & (col("p") > asyncpq.now() - day)
+    assert read_as(data, schema, partition=partition, where=recent).column("t").to_pylist() == moments[:2]
+    assert read_as(data, schema, partition=partition, where=col("p") > asyncpq.now() + day).num_rows == 0

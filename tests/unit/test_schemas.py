@@ -59,7 +59,7 @@ def test_a_partitions_type_counts_where_a_file_has_the_column_too(policy: Schema
         policy,
         _schema(day=pa.date32(), v=pa.int8()),
         _schema(v=pa.int8()),
-        _schema(v=pa.int8(), year=pa.bool_()),
+        _schema(v=pa.int8(), year=pa.bool_(), day=pa.bool_()),
         partition=partition,
     )
     if policy == "strict":

@@ -1,0 +1,66 @@
+"""Iceberg tables that Spark wrote: position deletes, deletion vectors, partitions of every kind, migrated files.
+
+The oracle is what Spark itself reads. Needs Java, and pyspark (iceberg_spark.txt) in this environment or in that of
+the interpreter that ASYNCPQ_ICEBERG_SPARK_PYTHON names; Spark fetches Iceberg's jar from Maven.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+import asyncpq
+from asyncpq import col
+
+TABLES = ("position_deletes", "deletion_vectors", "both", "partitions", "migrated")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    python = os.environ.get("ASYNCPQ_ICEBERG_SPARK_PYTHON", sys.executable)
+    found = subprocess.run([python, "-c", "import pyspark"], capture_output=True, timeout=60).returncode == 0
+    if shutil.which("java") is None or not found:
+        pytest.skip("needs Java and pyspark: pip install -r tests/integration/iceberg_spark.txt")
+    folder = tmp_path_factory.mktemp("spark")
+    script = Path(__file__).with_name("iceberg_spark_writer.py")
+    environment = {**os.environ, "PYSPARK_PYTHON": python}
+    command = [python, str(script), str(folder)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, cwd=folder)
+    if "unresolved dependency" in run.stderr:
+        pytest.skip("Maven's repository cannot be reached")
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
+def metadata_of(folder: Path) -> str:
+    """The newest metadata file, which version-hint.text names."""
+    metadata = folder / "metadata"
+    return str(metadata / f"v{(metadata / 'version-hint.text').read_text().strip()}.metadata.json")
+
+
+def sorted_rows(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("name", TABLES)
+async def test_equal_to_spark(written: Path, name: str) -> None:
+    expected = ds.dataset(written / f"{name}.expected").to_table()
+    async with asyncpq.open_dataset(metadata_of(written / "db" / name), format="iceberg") as dataset:
+        expected = expected.cast(dataset.schema)
+        assert sorted_rows(await dataset.read()) == sorted_rows(expected)
+        assert await dataset.count() == expected.num_rows
+        for column in dataset.schema.names:
+            values = expected.column(column).to_pylist()[:20]
+            for value in values if not isinstance(values[0], (list, dict)) else []:
+                where = col(column).is_null() if value is None else col(column).is_in([value])
+                same = [row for row in expected.to_pylist() if repr(row[column]) == repr(value)]
+                assert sorted(map(repr, (await dataset.read(where=where)).to_pylist())) == sorted(map(repr, same))

@@ -1,0 +1,84 @@
+"""Predicates over the files of a dataset: what no row can meet opens none, times relative to now are one instant."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col, now
+from asyncpq.errors import ColumnNotFoundError, PredicateTypeError
+from asyncpq.expressions import Expression
+
+FILES = 4
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A partition for each file; ten rows of ten days in each, half a day off the full ones."""
+    moment = dt.datetime.now(dt.UTC).replace(tzinfo=None) - dt.timedelta(hours=12)
+    for number in range(FILES):
+        rows = range(number * 10, number * 10 + 10)
+        moments = [moment - dt.timedelta(days=row) for row in rows]
+        part = tmp_path / f"part={number}"
+        part.mkdir()
+        table = pa.table({"a": pa.array(rows, pa.int64()), "at": pa.array(moments, pa.timestamp("us"))})
+        pq.write_table(table, part / "file.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        (col("a") > 5) & (col("a") < 3),
+        (col("part") == 1) & col("part").is_in([2, 3]),
+        ((col("a") == 1) & (col("a") == 2)) | ((col("part") == 1) & col("part").is_null()),
+    ],
+    ids=str,
+)
+async def test_what_no_row_can_meet_opens_no_file(folder: Path, where: Expression) -> None:
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(folder))
+        assert await dataset.count(where) == 0
+        assert dataset.metrics.files_opened == 0
+        plan = await dataset.plan(where=where)
+        assert plan.files == ()
+        assert (await dataset.read(["at"], where)).num_rows == 0
+
+
+async def test_other_branches_are_read(folder: Path) -> None:
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(folder))
+        where = ((col("a") == 1) & (col("a") == 2)) | (col("part") == 3)
+        assert await dataset.count(where) == 10
+        assert dataset.metrics.files_opened == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ((col("a") == 1) & (col("a") == 2) & (col("zzz") == 1), ColumnNotFoundError),
+        ((col("a") == 1) & (col("a") == 2) & (col("at") == "x"), PredicateTypeError),
+        (col("a") > now(), PredicateTypeError),
+    ],
+)
+async def test_errors_are_raised_all_the_same(folder: Path, where: Expression, error: type[Exception]) -> None:
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(folder))
+        with pytest.raises(error):
+            await dataset.count(where)
+
+
+async def test_times_relative_to_now(folder: Path) -> None:
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(folder))
+        where = col("at") >= now() - dt.timedelta(days=15)
+        assert await dataset.count(where) == 15
+        plan = await dataset.plan(where=where)
+        assert plan.where is not None
+        assert {file.where for file in plan.files} == {plan.where}
+        assert "now" not in plan.where
