@@ -8,7 +8,17 @@ from asyncpq.datasets.dataset import Dataset
 from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.dataset_scan import DatasetScan
 from asyncpq.datasets.file_sets import SkippedFile
-from asyncpq.datasets.model import Catalog, ColumnBounds, DataFile, FileList, Snapshot, TableField, View
+from asyncpq.datasets.model import (
+    Catalog,
+    ColumnBounds,
+    DataFile,
+    Deletes,
+    FileList,
+    Reader,
+    Snapshot,
+    TableField,
+    View,
+)
 from asyncpq.errors import (
     AccessDeniedError,
     AmbiguousColumnError,
@@ -81,6 +91,7 @@ __all__ = [
     "DatasetPlan",
     "DatasetScan",
     "DeadlineExceededError",
+    "Deletes",
     "DiskCacheOptions",
     "DuckLakeTable",
     "Expression",
@@ -103,6 +114,7 @@ __all__ = [
     "ReadEnded",
     "ReadMetrics",
     "ReadOptions",
+    "Reader",
     "RequestEnded",
     "RequestOptions",
     "RequestRecord",

@@ -70,8 +70,8 @@ def etag(max_age_s: float = 5.0) -> CachePolicy:
     """Serve wholly from caches for at most ``max_age_s`` seconds after the object's last validation.
 
     Any GET of the object validates it (every one carries If-Match). 0 means one conditional GET for
-    each read that needs no other; what was asked before the read began is no answer. Where the store cannot tell versions apart, footer, indexes and pages
-    are fetched anew when that time is over.
+    each read that needs no other; what was asked before the read began is no answer. Where the store
+    cannot tell versions apart, footer, indexes and pages are fetched anew when that time is over.
     """
     return CachePolicy(kind="etag", max_age_s=max_age_s)
 

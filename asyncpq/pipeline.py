@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -126,8 +126,12 @@ class Pipeline:
         await self._decode_slots.acquire()
         return await read.decode(unit, fetched)
 
-    async def next(self) -> Landed | None:
-        """The next unit, or None at the end. Raises what finding, fetching or decoding it raised."""
+    async def next(self, bound: AbstractAsyncContextManager[None] | None = None) -> Landed | None:
+        """The next unit, or None at the end. Raises what finding, fetching or decoding it raised.
+
+        Args:
+            bound: entered while a unit that is under way is waited for, not while one is being found.
+        """
         while not self._running:
             pump = self._pump
             if pump is None or self._closed:
@@ -143,7 +147,8 @@ class Pipeline:
                 await asyncio.wait((waiting, pump), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 waiting.cancel()
-        running = await self._next_running()
+        async with bound or nullcontext():
+            running = await self._next_running()
         self._head = running
         if running.task.cancelled():  # not by the consumer, who would not be here
             raise UsageError("the session was closed while this read was under way")

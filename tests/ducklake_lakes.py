@@ -52,15 +52,25 @@ class Lake:
     Args:
         folder: for its data, and its catalog without a ``server``.
         server: holds the catalog, in a database of its own.
+        own_catalog: in a DuckDB file instead of SQLite; nobody else can open it while this is attached.
         inline_rows: so many rows of an insert are kept in the catalog; DuckLake's default is 10.
         options: of ATTACH.
     """
 
     def __init__(
-        self, folder: Path, server: PostgresServer | None = None, *, inline_rows: int = 0, options: Sequence[str] = ()
+        self,
+        folder: Path,
+        server: PostgresServer | None = None,
+        *,
+        own_catalog: bool = False,
+        inline_rows: int = 0,
+        options: Sequence[str] = (),
     ) -> None:
         self.folder = folder
-        if server is None:
+        if own_catalog:
+            self.url = f"duckdb:///{folder}/catalog.ducklake"
+            catalog = f"{folder}/catalog.ducklake"
+        elif server is None:
             self.path = folder / "catalog.sqlite"
             self.url = f"sqlite:///{self.path}"
             catalog = f"sqlite:{self.path}"

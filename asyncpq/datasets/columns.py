@@ -22,7 +22,7 @@ from asyncpq.decoding.conform import (
 )
 from asyncpq.decoding.file_view import FileView
 from asyncpq.decoding.splice import schema_file
-from asyncpq.decoding.types import field_types, file_schema
+from asyncpq.decoding.types import field_types
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import LogicalKind, ParquetSchema, PhysicalType
@@ -85,28 +85,11 @@ def view_of(
             used[ordinal] = len(sources)
         sources.append(ordinal)
     match = _Matcher(tuple(wanted), schema, sources, constants, bool(by_id), extensions)
-    is_plain = sources == list(range(len(parquet.fields))) and _same_types(version, schema, match, extensions)
-    return FileView(schema, constants, is_plain, version.digest, match)
+    return FileView(schema, constants, version.digest, match)
 
 
 def _table_field(field: pa.Field) -> TableField:
     return TableField(name=field.name, type=field.type, nullable=field.nullable)
-
-
-def _same_types(version: FileVersion, schema: pa.Schema, match: _Matcher, extensions: frozenset[str]) -> bool:
-    own = file_schema(version, version.metadata.schema.whole_fields, extensions)
-    if not own.equals(schema):
-        return False
-    matches = match(version, [at for at, field in enumerate(schema) if children_of(field.type)])
-    return all(map(_in_place, matches))
-
-
-def _in_place(match: Match) -> bool:
-    """Whether the parts of a column are the file's, in their order."""
-    return all(
-        child.source is not None and child.source.at == at and _in_place(child)
-        for at, child in enumerate(match.children)
-    )
 
 
 def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:

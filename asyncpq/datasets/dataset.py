@@ -204,7 +204,7 @@ class Dataset(Unpicklable):
         return take_table(table, pa.array([place[item] for item in asked], pa.int64()))
 
     async def count(self, where: object = None) -> int:
-        """How many rows match; without a predicate, from footers alone."""
+        """How many rows match; without a predicate, from footers, or a table's metadata, alone."""
         ask = self._ask((), where)._replace(rows_only=True)
         read, _ = await self._run("count", ask)
         return read.rows_matched

@@ -136,6 +136,19 @@ class FilesRead:
         metrics.files_skipped = len(found.bad)
         self.skipped.extend(found.bad)
         metrics.files_ruled_out = len(files) - len(self._candidates)
+        if self._ask.rows_only and self._ask.where is None:
+            self._count_unopened()
+
+    def _count_unopened(self) -> None:
+        """A table says how many rows its files have; that counts where none of them are deleted."""
+        left: list[tuple[int, DataFile]] = []
+        for number, file in self._candidates:
+            if file.immutable and file.num_rows is not None and file.deletes is None:
+                self.rows_matched += file.num_rows
+                self._metrics.files_ruled_out += 1
+            else:
+                left.append((number, file))
+        self._candidates = left
 
     def _run(self) -> None:
         """Read the candidates that are not done with."""
@@ -235,8 +248,7 @@ class FilesRead:
             AsyncpqError: a file could not be read, or has changed after rows of it were given out.
         """
         while True:
-            async with self._resources.deadline(self._state.url):
-                again, found = await self._next()
+            again, found = await self._next()
             if not again:
                 return found
 
@@ -247,7 +259,7 @@ class FilesRead:
             raise UsageError("the read is closed")
         opened: OpenedFile | None = None
         try:
-            landed = await pipeline.next()
+            landed = await pipeline.next(self._resources.deadline(self._state.url))
             if landed is not None:
                 opened = self._reading[landed.job.read]
                 if landed.job.last:
@@ -291,7 +303,8 @@ class FilesRead:
         listing, used = self._listing, self._used
         if listing is None or used is None:
             return False
-        found = await asyncio.shield(listing)
+        async with self._resources.deadline(self._state.url):
+            found = await asyncio.shield(listing)
         self._listing = None
         if found.files is used.files:
             return False

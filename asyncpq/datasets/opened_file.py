@@ -149,9 +149,10 @@ class OpenedFile:
     async def prepare(self, ask: Ask, columns: Columns, *, scan: bool) -> None:
         """Plan what ``ask`` takes of it, with the index requests that this takes."""
         file, version = self.file, self.version
+        extensions = self._source.resources.options.read.extension_types
         view = version.derived(
             ("dataset view", columns.token),
-            lambda: view_of(version, columns.schema, file.fields or columns.fields, file.partition),
+            lambda: view_of(version, columns.schema, file.fields or columns.fields, file.partition, extensions),
             4000,
         )
         access = None if ask.access is None else ask.access.get(file.url, AccessPlan.none())

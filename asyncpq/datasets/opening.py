@@ -31,7 +31,8 @@ async def open_table(resources: Resources, catalog: Catalog, url: str, operation
     Raises:
         UnsupportedFeatureError: the table has a feature that is not read.
     """
-    snapshot = await catalog.snapshot(SessionReader(resources, operation))
+    async with resources.deadline(url):
+        snapshot = await catalog.snapshot(SessionReader(resources, operation))
     source, fields = TableFiles(snapshot), snapshot.fields
     state = DatasetState(resources, url, source, Columns(pa.schema([]), fields, object()), skips)
     if fields is not None:
@@ -71,7 +72,8 @@ async def open_files(
     """
     store, _ = await resources.store(target.url)
     shown, asked = safe_url(target.url), time.monotonic()
-    listing = await list_files(store, target, _listing_context(operation), partitioning=partitioning)
+    async with resources.deadline(shown):
+        listing = await list_files(store, target, _listing_context(operation), partitioning=partitioning)
     if listing.table_format is not None and not plain:
         raise InvalidOptionError(
             f"this is a {listing.table_format} table: some of its files may hold rows that are deleted or replaced",

@@ -26,7 +26,7 @@ def output_schema(
         ColumnNotFoundError, AmbiguousColumnError: no such column, several, or one asked for twice.
     """
     nothing = cast("FileVersion", None)  # the view of no file: every column is lacking
-    view = FileView(schema, {}, False, b"", lambda _, ordinals: [lacking(schema.field(at)) for at in ordinals])
+    view = FileView(schema, {}, b"", lambda _, ordinals: [lacking(schema.field(at)) for at in ordinals])
     dictionaries = frozenset(view.ordinals(read_dictionary))
     found = view.columns(nothing, view.ordinals(columns), frozenset(), dictionaries=dictionaries)
     for key in keys:

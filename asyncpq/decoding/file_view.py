@@ -74,14 +74,12 @@ class FileView:
     Attributes:
         schema: the dataset's columns.
         constants: those that have one value in all rows of this file, by name.
-        is_plain: the file's columns are the dataset's as they are; only the schemas' metadata may differ.
         digest: of the version that it was made for.
         match: for ordinals of the dataset's columns, how the file has them.
     """
 
     schema: pa.Schema
     constants: Mapping[str, pa.Scalar]
-    is_plain: bool
     digest: bytes
     match: Callable[[FileVersion, Sequence[int]], list[Match]]
 

@@ -160,9 +160,7 @@ class _Files:
         if missing:
             raise CorruptFileError(f"Delta metadata: no partition column {missing[0]!r}", url=root.shown)
         self._partition = tuple(by_name[name] for name in partition_columns)
-        self._leaves: Mapping[str, Leaf] = {
-            leaf.name: leaf for leaf in schema.leaves if leaf.name not in partition_columns
-        }
+        self._leaves = {leaf.name: leaf for leaf in schema.leaves}
         self._values: dict[tuple[str, str | None], Any] = {}
 
     def data_file(self, add: Add) -> DataFile:

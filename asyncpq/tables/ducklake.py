@@ -29,8 +29,9 @@ class DuckLakeTable:
     """A table of a DuckLake: what its SQL catalog says of one snapshot. See :class:`asyncpq.datasets.model.Catalog`.
 
     Args:
-        catalog: SQLAlchemy's url of the catalog database, or an engine: SQLite, PostgreSQL, MySQL.
-        table: its name, ``"schema.table"`` or a table of the schema ``main``.
+        catalog: SQLAlchemy's url of the catalog database, or an engine: SQLite, PostgreSQL, or a DuckDB file by
+            duckdb-engine.
+        table: its name, ``"schema.table"`` or a table of the schema ``main``; upper and lower case differ.
         snapshot: id of the snapshot to read; by default the newest when it is opened.
         as_of: read what was the newest snapshot at this time, which has a time zone.
         data_path: where the data is, if not where the catalog says.

@@ -29,7 +29,7 @@ CONFIGURATION = {
 _MERGE_ON_READ = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
 _COLUMNS = "id BIGINT, name STRING, x DOUBLE, ts TIMESTAMP, tags ARRAY<STRING>, place STRUCT<city: STRING, zip: INT>"
 _CHANGES = [
-    "INSERT INTO {t} SELECT id, concat('n', id % 7), if(id % 11 = 0, 'NaN', id / 3.0),"
+    "INSERT INTO {t} SELECT id, concat('n', id % 7), if(id % 11 = 0, double('NaN'), id / 3.0D),"
     " timestamp_seconds(1700000000 + id * 3600), array(string(id)),"
     " named_struct('city', concat('c', id % 3), 'zip', int(id)) FROM range(0, 200)",
     "DELETE FROM {t} WHERE id % 10 = 3",
@@ -68,7 +68,8 @@ TABLES = {
     "partitions": [
         "CREATE TABLE {t} (id BIGINT, x DOUBLE, s STRING, d DATE, p DECIMAL(9, 2)) USING iceberg"
         " PARTITIONED BY (x, truncate(2, s), years(d), p)",
-        "INSERT INTO {t} VALUES (1, 'NaN', 'abc', DATE'1969-12-31', 1.25), (2, 0.0, 'abd', DATE'1970-01-01', 1.25),"
+        "INSERT INTO {t} VALUES (1, double('NaN'), 'abc', DATE'1969-12-31', 1.25),"
+        " (2, 0.0D, 'abd', DATE'1970-01-01', 1.25),"
         " (3, -0.0D, 'ü€', DATE'2024-02-29', NULL), (4, 0.1D, '', NULL, -1), (5, NULL, NULL, DATE'0001-01-01', 0),"
         " (6, -1e300D, repeat('z', 99), DATE'9999-12-31', 9999999.99)",
     ],

@@ -84,7 +84,7 @@ async def assert_answers(target: object, whole: pa.Table, *predicates: Expressio
             assert await dataset.count(where) == expected.num_rows, str(where)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(data=st.data(), predicates=predicates(KINDS | PARTITIONS))
 async def test_histories_equal_deltalake(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, predicates: list[Expression]

@@ -58,9 +58,12 @@ def _write_adds(path: Path, *actions: dict[str, Any]) -> None:
             "size": action["add"]["size"],
             "modificationTime": 0,
             "dataChange": False,
-            "stats_parsed": {"numRecords": json.loads(action["add"]["stats"])["numRecords"], "maxValues": {"id": 9}},
+            "stats_parsed": {
+                "numRecords": json.loads(action["add"]["stats"])["numRecords"],
+                "maxValues": {"id": number},
+            },
         }
-        for action in actions
+        for number, action in enumerate(actions)
     ]
     pq.write_table(pa.table({"add": pa.array(rows, ADD)}), path)
 
@@ -87,8 +90,8 @@ async def test_a_v2_checkpoint_with_sidecars(writer: DeltaWriter) -> None:
     (writer.log / name).write_text("".join(json.dumps(line) + "\n" for line in (meta, said, columns, *sidecars)))
     writer.commit(remove(files[1]), writer.file("4.parquet", ids(4)))
     assert sorted(row["id"] for row in await assert_same_as_duckdb(writer.folder)) == [0, 2, 3, 4]
-    first = (await snapshot_of(writer.folder)).data_files[0]
-    assert (first.num_rows, first.bounds["id"].max) == (1, 9)
+    files_left = (await snapshot_of(writer.folder)).data_files
+    assert [(file.num_rows, file.bounds["id"].max) for file in files_left[:3]] == [(1, 0), (1, 0), (1, 1)]
     (writer.log / "_sidecars/two.parquet").unlink()
     with pytest.raises(FileNotFoundError):
         await snapshot_of(writer.folder)

@@ -107,6 +107,12 @@ async def test_partition_values_are_typed(tmp_path: Path, values: pa.Array) -> N
     await assert_same(tmp_path / "t")
 
 
+async def test_partition_columns_of_one_text(tmp_path: Path) -> None:
+    table = pa.table({"id": [1, 2], "p": ["1", None], "q": [1, None], "r": [1.0, None]})
+    write_deltalake(tmp_path / "t", table, partition_by=["p", "q", "r"])
+    await assert_same(tmp_path / "t")
+
+
 async def test_appends_overwrites_deletes_and_time_travel(tmp_path: Path) -> None:
     folder = tmp_path / "t"
     chosen = random.Random(7)
@@ -272,7 +278,7 @@ _VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data())
 async def test_no_value_lies_outside_of_its_bounds(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

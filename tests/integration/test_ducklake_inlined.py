@@ -124,6 +124,16 @@ async def test_values_that_are_refused(lake: Lake, column: str, value: str) -> N
         assert (await read(session, lake.table("t"))).num_rows == 2
 
 
+async def test_a_catalog_in_a_duckdb_file(tmp_path: Path) -> None:
+    with Lake(tmp_path, own_catalog=True, inline_rows=10) as lake:
+        lake.sql(f"CREATE TABLE t AS SELECT i AS id, {SCALARS} FROM range(100) r(i)")
+        lake.sql("INSERT INTO t (id, v, us) VALUES (1000, 'inlined', '0001-01-01')", "DELETE FROM t WHERE id = 5")
+        wanted = rows(lake.query("SELECT * FROM t"))
+    async with asyncpq.Session() as session:
+        assert rows(await read(session, lake.table("t"))) == wanted
+        assert (await read(session, lake.table("t"), col("id") > 98)).num_rows == 2
+
+
 async def test_one_state_of_the_catalog(server: PostgresServer, tmp_path: Path) -> None:
     """A table is changed, and the snapshot expires, while its state is read: the state is that of the snapshot."""
     with Lake(tmp_path, server) as lake:
@@ -150,18 +160,29 @@ async def test_one_state_of_the_catalog(server: PostgresServer, tmp_path: Path) 
 # -- formats --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["0.2", "0.3", "0.4", "1.1"])
+@pytest.mark.parametrize("version", ["0.1", "0.2", "0.3", "0.4", "1.1"])
 async def test_known_formats(sqlite_lake: Lake, version: str) -> None:
-    """Catalogs as those versions keep them. Version 0.1 has no folders of schemas and tables, and no mappings."""
+    """Catalogs as those versions keep them."""
     lake = sqlite_lake
     wanted = rows(lake.query("SELECT * FROM t"))
     statements = [f"UPDATE ducklake_metadata SET value = '{version}' WHERE key = 'version'"]
-    if version in ("0.2", "0.3"):
+    if version == "0.1":
+        statements += [
+            f"ALTER TABLE ducklake_{name} DROP COLUMN {column}"
+            for name in ("schema", "table")
+            for column in ("path", "path_is_relative")
+        ]
+        statements += [
+            "UPDATE ducklake_data_file SET path = 'main/t/' || path",
+            "ALTER TABLE ducklake_data_file DROP COLUMN mapping_id",
+            "ALTER TABLE ducklake_metadata DROP COLUMN scope",
+        ]
+    if version in ("0.1", "0.2", "0.3"):
         statements += [
             "ALTER TABLE ducklake_data_file DROP COLUMN partial_max",
             "ALTER TABLE ducklake_data_file ADD COLUMN partial_file_info VARCHAR",
         ]
-    if version == "0.2":
+    if version in ("0.1", "0.2"):
         statements += [
             "ALTER TABLE ducklake_file_column_stats RENAME TO ducklake_file_column_statistics",
             "DROP TABLE ducklake_schema_versions",

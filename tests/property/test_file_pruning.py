@@ -17,7 +17,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Expression, col
 from asyncpq.pruning.files import file_zones, prune_files, value_zones
-from asyncpq.pruning.value_kinds import Domain
+from asyncpq.pruning.value_kinds import Domain, ValueKind
 from asyncpq.pruning.zones import Zones
 from tests.predicates import COLUMNS, KINDS, array, arrays, expressions, oracle
 
@@ -156,6 +156,10 @@ def test_kinds(kind: str) -> None:
     """Every type with a kind prunes by its own values."""
     type_ = COLUMNS[kind][0]
     assert (kind_of(type_).domain is Domain.OTHER) is (kind == "duration")
+    assert kind_of(pa.decimal128(7, 2)) == ValueKind(Domain.DECIMAL, scale=2)
+    assert kind_of(pa.time32("ms")) == ValueKind(Domain.TIME, unit="ms")
+    assert kind_of(pa.timestamp("ns", "UTC")) == ValueKind(Domain.TIMESTAMP, unit="ns", zoned=True)
+    assert kind_of(pa.timestamp("s")) == ValueKind(Domain.TIMESTAMP, unit="s", zoned=False)
     for other in (pa.float16(), pa.string_view(), pa.list_(pa.int8()), pa.struct([]), pa.null(), pa.duration("s")):
         assert kind_of(other).why_not
 

@@ -321,29 +321,7 @@ def test_one_column_of_a_file_is_not_two_of_the_dataset() -> None:
         read_as(parquet(pa.table({"a": [1]})), schema, fields=fields)
 
 
-# -- plain views ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("schema", "partition", "plain"),
-    [
-        (TABLE.schema, {}, True),
-        (TABLE.schema.with_metadata({"k": "v"}), {}, True),
-        (TABLE.schema, {"id": 1}, False),
-        (pa.schema(list(reversed(list(TABLE.schema)))), {}, False),
-        (pa.schema(list(TABLE.schema)[:2]), {}, False),
-        (pa.schema([*TABLE.schema, pa.field("more", pa.int8())]), {}, False),
-        (TABLE.schema.set(0, pa.field("id", pa.int64())), {}, False),
-        (TABLE.schema.set(1, pa.field("s", pa.struct([("y", pa.string()), ("x", pa.int32())]))), {}, False),
-    ],
-)
-def test_a_view_is_plain_where_the_files_columns_are_the_datasets(
-    schema: pa.Schema, partition: dict[str, Any], plain: bool
-) -> None:
-    assert view_of(OpenFile(FILE).version, schema, None, partition).is_plain is plain
-
-
-def test_fields_that_changed_places_by_id_are_not_plain() -> None:
+def test_fields_that_changed_places_by_id() -> None:
     def struct(first: int, second: int) -> pa.DataType:
         ids = [{"PARQUET:field_id": str(number)} for number in (first, second)]
         return pa.struct([pa.field("a", pa.int8(), metadata=ids[0]), pa.field("b", pa.int8(), metadata=ids[1])])
@@ -356,26 +334,24 @@ def test_fields_that_changed_places_by_id_are_not_plain() -> None:
     children = (TableField(name="a", type=pa.int8(), field_id=3), TableField(name="b", type=pa.int8(), field_id=2))
     fields = (TableField(name="s", type=kind, field_id=1, children=children),)
     data = parquet(table)
-    assert not view_of(OpenFile(data).version, table.schema, fields, {}).is_plain
     assert read_as(data, table.schema, fields=fields).to_pylist() == [{"s": {"a": 2, "b": 1}}]
 
 
-def test_fields_that_changed_places_in_a_list_are_not_plain() -> None:
+def test_fields_that_changed_places_in_a_list() -> None:
     def field(name: str, kind: pa.DataType, number: int) -> pa.Field:
         return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
 
     inner = pa.struct([field("a", pa.int8(), 3), field("b", pa.int8(), 4)])
     schema = pa.schema([field("l", pa.list_(field("element", inner, 2)), 1)])
     data = parquet(pa.Table.from_arrays([pa.array([[{"a": 1, "b": 2}]], schema.field("l").type)], schema=schema))
-    for numbers, plain in (((3, 4), True), ((4, 3), False)):
+    for numbers, same in (((3, 4), True), ((4, 3), False)):
         parts = tuple(
             TableField(name=name, type=pa.int8(), field_id=number) for name, number in zip("ab", numbers, strict=True)
         )
         element = TableField(name="element", type=inner, field_id=2, children=parts)
         fields = (TableField(name="l", type=schema.field("l").type, field_id=1, children=(element,)),)
-        assert view_of(OpenFile(data).version, schema, fields, {}).is_plain is plain
         found = read_as(data, schema, fields=fields).column("l").to_pylist()
-        assert found == [[{"a": 1, "b": 2} if plain else {"a": 2, "b": 1}]]
+        assert found == [[{"a": 1, "b": 2} if same else {"a": 2, "b": 1}]]
 
 
 # -- pruning --------------------------------------------------------------------------------------
