@@ -21,8 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from asyncpq import DataFile, FileList, TableField, UnsupportedFeatureError
-from asyncpq.datasets.model import Reader
+from asyncpq import DataFile, FileList, Reader, TableField, UnsupportedFeatureError
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 TYPES: dict[str, tuple[pa.DataType, Callable[[str], Any]]] = {  # and how a partition's value is written

@@ -216,7 +216,7 @@ def _parsed(texts: list[str], kind: pa.DataType) -> list[Any]:
         if kind.unit == "ns":  # finer than Python's: refused
             values = values.cast(pa.timestamp("us"))
         if kind.tz is not None:
-            values = values.cast(pa.timestamp(values.type.unit, "UTC")).cast(pa.timestamp(values.type.unit, kind.tz))
+            values = values.cast(pa.timestamp(values.type.unit, kind.tz))
     else:
         values = values.cast(kind)
     plain: list[Any] = values.to_pylist()

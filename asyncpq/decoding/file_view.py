@@ -187,8 +187,17 @@ class FileView:
         the leaf's statistics.
         """
         ordinal, path = self._find(name)
-        (whole,) = self.match(version, [ordinal])
-        return _leaf(_cut(whole, [path], name, unique=False), version.metadata.schema)
+        (match,) = self.match(version, [ordinal])
+        while path and isinstance(match.field.type, pa.StructType):
+            at, path = _child(match.field.type, path, name)
+            match = match.children[at]
+        source = match.source
+        if path or match.children or source is None or source.leaf_stop - source.first_leaf != 1:
+            return None, frozenset()  # what is known of the leaves of a struct says little of the struct
+        leaf = version.metadata.schema.leaves[source.first_leaf]
+        if leaf.max_repetition_level:
+            return None, frozenset()
+        return leaf, inexact_literals(source.type, match.field.type)
 
 
 def _column(version: FileVersion, match: Match, extensions: frozenset[str], *, as_dictionary: bool) -> ColumnView:
@@ -287,20 +296,6 @@ def _some_leaves(match: Match, schema: ParquetSchema) -> set[int]:
         every = schema.leaves[source.first_leaf : source.leaf_stop]
         found = {min(every, key=lambda leaf: leaf.max_repetition_level).index}
     return found
-
-
-def _leaf(match: Match, schema: ParquetSchema) -> tuple[Leaf | None, frozenset[type]]:
-    """See :meth:`FileView.leaf`."""
-    nothing: tuple[None, frozenset[type]] = None, frozenset()
-    while match.children:
-        if not isinstance(match.field.type, pa.StructType) or len(match.children) > 1:
-            return nothing
-        (match,) = match.children
-    source = match.source
-    if source is None or source.leaf_stop - source.first_leaf != 1:
-        return nothing
-    leaf = schema.leaves[source.first_leaf]
-    return nothing if leaf.max_repetition_level else (leaf, inexact_literals(source.type, match.field.type))
 
 
 def _lacking(match: Match, path: str) -> pa.Scalar | None:

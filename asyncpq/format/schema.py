@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -212,14 +213,33 @@ class ParquetSchema:
         return f"Its columns are {', '.join(map(_shown, first))}{rest}." if first else None
 
 
+# Where it stood, its bytes, the list elements in it, and what came of them.
+_RECENT: deque[tuple[int, bytes, int, ParquetSchema]] = deque(maxlen=8)
+_MAX_RECENT_BYTES = 64 * 1024
+
+
 def decode_schema(reader: CompactReader, *, max_elements: int) -> ParquetSchema:
     """Read FileMetaData.schema at the reader's position.
+
+    Files of one dataset have the same schema, byte for byte and mostly in the same place: they share the object.
 
     Raises:
         CorruptFileError: not a schema. ResourceLimitError: nested too deeply, or too many elements.
         UnsupportedFeatureError: it has fixed-size vectors.
     """
-    return ParquetSchema(decode_elements(reader, max_elements=max_elements))
+    start, left = reader.pos, reader.elements_left
+    for at, raw, spent, known in tuple(_RECENT):
+        if at != start or spent > left or len(known.elements) > max_elements:
+            continue
+        if reader.data.startswith(raw, start):
+            reader.pos += len(raw)
+            reader.elements_left -= spent
+            return known
+    schema = ParquetSchema(decode_elements(reader, max_elements=max_elements))
+    raw = reader.data[start : reader.pos]
+    if len(raw) <= _MAX_RECENT_BYTES:
+        _RECENT.append((start, raw, left - reader.elements_left, schema))
+    return schema
 
 
 def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple[Field, ...]]:

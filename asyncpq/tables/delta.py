@@ -182,6 +182,7 @@ class _Files:
             partition=partition,
             bounds=Statistics(add.stats, self._leaves, deletes is not None),
             deletes=deletes,
+            immutable=True,
         )
 
     def _value(self, leaf: Leaf, values: Mapping[str, str | None]) -> Any:

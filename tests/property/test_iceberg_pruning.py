@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import math
+import struct
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +21,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions.literals import literal
-from pyiceberg.manifest import ManifestContent
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
     BucketTransform,
@@ -34,11 +35,12 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import DoubleType, NestedField, PrimitiveType, StringType, TimestampType
 
 from asyncpq.datasets.model import ColumnBounds
 from asyncpq.expressions import Expression, col
 from asyncpq.tables.iceberg import IcebergSnapshot, catalog_of
+from asyncpq.tables.iceberg_values import column_bounds
 from tests.iceberg_tables import LocalReader, add_files, data_record, make_table
 from tests.predicates import atoms, oracle, trees
 
@@ -189,6 +191,36 @@ async def test_early_writers_rounded_towards_1970(tmp_path: Path, where: Express
     add_files(table, [data_record(table, "file:///x", Record(day + 1), record_count=1)], ManifestContent.DATA)
     snapshot = await catalog_of(table).snapshot(LocalReader())
     assert len(await snapshot.files(where)) == 1
+
+
+_NAN = struct.pack("<d", math.nan)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (_NAN, _NAN, (None, None)),  # as early writers did
+        (struct.pack("<d", 1.0), _NAN, (None, None)),
+        (struct.pack("<f", 1.5), struct.pack("<f", 2.5), (1.5, 2.5)),  # from before the column was a double
+        (b"\x00", struct.pack("<d", 2.0), (None, 2.0)),
+        (None, struct.pack("<d", 2.0), (None, 2.0)),
+    ],
+)
+def test_bounds_of_doubles(low: bytes | None, high: bytes, expected: tuple[float | None, float | None]) -> None:
+    lower = {} if low is None else {1: low}
+    file = DataFile.from_args(record_count=2, lower_bounds=lower, upper_bounds={1: high}, null_value_counts={1: 3})
+    bounds = column_bounds(NestedField(1, "x", DoubleType()), file)
+    assert (bounds.min, bounds.max) == expected
+    assert bounds.may_be_nan
+    assert bounds.null_count is None  # more nulls than rows say nothing
+
+
+def test_bounds_that_say_nothing() -> None:
+    file = DataFile.from_args(record_count=1, lower_bounds={1: b"\xff"}, upper_bounds={1: b"a"})
+    assert column_bounds(NestedField(1, "x", StringType()), file).min is None  # cut inside a character
+    early = struct.pack("<q", -(1 << 60))
+    file = DataFile.from_args(record_count=1, lower_bounds={1: early}, upper_bounds={1: early})
+    assert column_bounds(NestedField(1, "x", TimestampType()), file) == ColumnBounds(may_be_nan=False)
 
 
 def _check(written: _Written, where: Expression) -> None:

@@ -130,6 +130,14 @@ def test_cuts_are_inside(sample: list[str], one: str, other: str) -> None:
         assert behind is None or behind > high
 
 
+def test_a_cut_among_the_keys_that_begin_as_the_end() -> None:
+    alphabets = Alphabets()
+    alphabets.learn(["p00a0", "p00b0"])
+    cut = middle("p", "p00b0", alphabets)
+    assert cut is not None
+    assert cut.key == "p00a"
+
+
 # -- how many requests ----------------------------------------------------------------------------
 
 SHAPES = {
@@ -163,6 +171,14 @@ def test_unwanted_folders_are_not_listed() -> None:
     assert len(bucket.requests) == 4  # a page of keys, two of folders, one of the folder's keys
 
 
+def test_neighbours_are_listed_together() -> None:
+    keys = [f"k={number:04}/{file}" for number in range(4000) for file in range(10)]
+    bucket = Bucket(keys, 1000)
+    found = wanted(bucket, "", lambda folder: 500 <= int(folder[2:6]) < 700)
+    assert found == [key for key in keys if 500 <= int(key[2:6]) < 700]
+    assert len(bucket.requests) <= 9  # a page of keys, four of folders, two of their keys, and cuts
+
+
 def test_folders_are_not_looked_at_where_that_costs_more() -> None:
     keys = [f"k={number:04}/x" for number in range(3000)]
     bucket = Bucket(keys, 1000)
@@ -189,16 +205,17 @@ def test_endless_listing(page_keys: int) -> None:
     assert len(bucket.requests) <= 4
 
 
-def test_endless_listing_of_nothing() -> None:
+@pytest.mark.parametrize(("changing", "most"), [(True, 300), (False, 3)])
+def test_endless_listing_of_nothing(changing: bool, most: int) -> None:
     class Empty(Bucket):
         async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
             self.requests.append(page)
-            return ListPage([], [], f"token {len(self.requests)}")
+            return ListPage([], [], f"token {len(self.requests) * changing}")
 
     bucket = Empty([], 3)
     with pytest.raises(InvalidResponseError, match="comes to no end"):
         listed(bucket)
-    assert len(bucket.requests) < 300
+    assert len(bucket.requests) <= most
 
 
 def test_start_after_is_not_known() -> None:

@@ -392,6 +392,18 @@ def test_statistics_page_indexes_and_bloom_filters_are_asked_by_the_files_names(
     ask(data, question, requests=asyncpq.RequestOptions(bloom_filters="always"))
 
 
+def test_a_struct_of_one_leaf_is_not_that_leaf() -> None:
+    kind = pa.struct([("x", pa.int32())])
+    data = parquet(
+        pa.table({"s": pa.array([{"x": None}] * 5, kind), "t": pa.array([None, {"x": 1}] * 2 + [None], kind)})
+    )
+    schema = pa.schema([(name, pa.struct([("x", pa.int64())])) for name in "st"])
+    assert read_as(data, schema, where=col("s").is_valid()).num_rows == 5
+    assert read_as(data, schema, where=col("s").is_null()).num_rows == 0
+    assert read_as(data, schema, where=col("s.x").is_null()).num_rows == 5
+    assert read_as(data, schema, where=col("t").is_valid()).num_rows == 2
+
+
 # -- versions -------------------------------------------------------------------------------------
 
 

@@ -285,3 +285,18 @@ def test_the_footer_start_is_where_the_metadata_lie() -> None:
     data = sample("flat")
     found = find_footer(data)
     assert data[found.start : found.start + len(found.metadata_bytes)] == found.metadata_bytes
+
+
+# -- schemas of neighbours ---------------------------------------------------------------------------
+
+
+def test_files_of_the_same_schema_share_it() -> None:
+    one = decode_file_metadata(footer(columns=3))
+    other = decode_file_metadata(footer(columns=3, rows=9, group_rows=(4, 5)))
+    assert other.schema is one.schema
+    assert (one.num_rows, other.num_rows) == (7, 9)
+    assert decode_file_metadata(footer(columns=4)).schema is not one.schema
+    with pytest.raises(ResourceLimitError):
+        decode_file_metadata(footer(columns=3), max_schema_elements=3)
+    with pytest.raises(ResourceLimitError):
+        decode_file_metadata(footer(columns=3), max_elements=4)

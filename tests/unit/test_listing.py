@@ -235,6 +235,8 @@ FILES = st.lists(st.lists(st.text("ab.-0]^!\\|", min_size=1, max_size=3), min_si
 @given(st.lists(SEGMENTS, min_size=1, max_size=3), FILES)
 @example(["**", "b"], [["b"], ["a", "b"], ["a", "a", "b"], [".a", "b"]])
 @example(["[]a]"], [["]"], ["a"]])
+@example(["*"], [[".a"], ["a"]])
+@example(["a[!x]b"], [["a", "b"], ["axb"], ["a-b"]])
 @example(["a", "**"], [["a"], ["a", "b"], ["a", "b", "c"], ["a", ".b"]])
 def test_patterns_as_glob(segments: list[str], names: list[list[str]]) -> None:
     """glob hides names that begin with a dot, where magic meets them."""

@@ -65,13 +65,15 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a
         page("<CommonPrefixes></CommonPrefixes>"),
         page("<IsTruncated>true</IsTruncated>"),
         page(entry("a"), truncated=""),
+        page("<IsTruncated>yes</IsTruncated><NextContinuationToken>t</NextContinuationToken>"),
+        page(entry("a")).replace(b"<List", b'<!DOCTYPE x SYSTEM "file:///etc/hostname"><List', 1),
         page(entry("a"), truncated="<IsTruncated>yes</IsTruncated>"),
         page(entry("\x01")),
         page(entry("&b;")).replace(b"<ListBucketResult", BOMB.encode() + b"<ListBucketResult", 1),
         page(entry("&unknown;")),
         page(entry("a")).decode().replace("UTF-8", "UTF-16").encode("utf-16"),
     ],
-    ids=range(20),
+    ids=range(22),
 )
 def test_what_is_no_page(body: bytes) -> None:
     with pytest.raises(PageError):
