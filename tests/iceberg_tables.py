@@ -201,13 +201,18 @@ class _Writer(ManifestWriterV2):
         return AvroOutputFile[ManifestEntry](self._output_file, schema, "manifest_entry", schema, self._meta)
 
 
-def add_files(table: Table, files: Sequence[DataFile], content: ManifestContent = ManifestContent.DELETES) -> None:
-    """Commit a snapshot that adds ``files``, each spec's in a manifest of its own."""
+def add_files(
+    table: Table,
+    files: Sequence[DataFile],
+    content: ManifestContent = ManifestContent.DELETES,
+    deleted: Sequence[DataFile] = (),
+) -> None:
+    """Commit a snapshot that adds ``files``, each spec's in a manifest of its own, beside entries that are deleted."""
     snapshot_id = table.metadata.new_snapshot_id()
     sequence_number = table.metadata.next_sequence_number()
     before = table.metadata.current_snapshot()
     manifests = [] if before is None else list(before.manifests(table.io))
-    manifests += _manifests(table, files, content, snapshot_id)
+    manifests += _manifests(table, files, deleted, content, snapshot_id)
     parent_id = None if before is None else before.snapshot_id
     location = f"{table.location()}/metadata/snap-{snapshot_id}.avro"
     output = table.io.new_output(location)
@@ -229,18 +234,19 @@ def add_files(table: Table, files: Sequence[DataFile], content: ManifestContent 
 
 
 def _manifests(
-    table: Table, files: Sequence[DataFile], content: ManifestContent, snapshot_id: int
+    table: Table, files: Sequence[DataFile], deleted: Sequence[DataFile], content: ManifestContent, snapshot_id: int
 ) -> Iterator[ManifestFile]:
     for spec_id in sorted({file.spec_id for file in files}):
         output = table.io.new_output(f"{table.location()}/metadata/added-{next(_numbers)}.avro")
         spec = table.metadata.specs()[spec_id]
         with _Writer(spec, table.schema(), output, snapshot_id, "null", content=content) as writer:
-            for file in files:
+            for file in (*files, *deleted):
                 if file.spec_id == spec_id:
                     entry = ManifestEntry.from_args(
                         _table_format_version=3,
-                        status=ManifestEntryStatus.ADDED,
+                        status=ManifestEntryStatus.DELETED if file in deleted else ManifestEntryStatus.ADDED,
                         snapshot_id=snapshot_id,
+                        sequence_number=0 if file in deleted else None,
                         data_file=file,
                     )
                     writer.add_entry(entry)

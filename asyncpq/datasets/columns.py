@@ -20,9 +20,9 @@ from asyncpq.decoding.conform import (
     lacking,
     mismatch,
 )
-from asyncpq.decoding.file_view import FileView
+from asyncpq.decoding.file_view import FileView, leaf_paths
 from asyncpq.decoding.splice import schema_file
-from asyncpq.decoding.types import field_types
+from asyncpq.decoding.types import FieldType, field_types, file_schema
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import LogicalKind, ParquetSchema, PhysicalType
@@ -58,10 +58,12 @@ def view_of(
             the table's fields have nothing else.
     """
     known = {} if fields is None else {field.name: field for field in fields}
-    wanted = [known.get(field.name) or _table_field(field) for field in schema]
+    names = schema.names
+    wanted = [known.get(name) for name in names]
     parquet = version.metadata.schema
-    by_id = _ordinals_by_id(version) if any(field.field_id is not None for field in wanted) else {}
-    nameless = [] if by_id else [field.name for field in wanted if field.field_id is not None and not field.names]
+    with_ids = [field for field in wanted if field is not None and field.field_id is not None]
+    by_id = _ordinals_by_id(version) if with_ids else {}
+    nameless = [] if by_id else [field.name for field in with_ids if not field.names]
     if nameless:
         raise SchemaMismatchError(
             "the file has no field ids, and the table no names for such files", url=version.url, column=nameless[0]
@@ -69,27 +71,49 @@ def view_of(
     sources: list[int | None] = []
     used: dict[int, int] = {}
     constants: dict[str, pa.Scalar] = {}
-    for field, target in zip(wanted, schema, strict=True):
+    for at, (name, field) in enumerate(zip(names, wanted, strict=True)):
         ordinal = None
-        if field.name in partition:
-            constants[field.name] = _scalar(partition[field.name], target, version.url)
+        if name in partition:
+            constants[name] = _scalar(partition[name], schema.field(at), version.url)
         else:
-            ordinal = _ordinal(parquet, field, by_id)
+            ordinal = _ordinal(parquet, name, field, by_id)
             if ordinal is None or _is_null(parquet, ordinal):
-                value = None if ordinal is not None else field.default
+                value = None if ordinal is not None or field is None else field.default
                 ordinal = None
-                constants[field.name] = _scalar(value, target, version.url)
+                constants[name] = _scalar(value, schema.field(at), version.url)
         if ordinal is not None and ordinal in used:  # it is not two of the dataset
             sources[used[ordinal]] = ordinal = _SEVERAL
         elif ordinal is not None:
             used[ordinal] = len(sources)
         sources.append(ordinal)
-    match = _Matcher(tuple(wanted), schema, sources, constants, bool(by_id), extensions)
-    return FileView(schema, constants, version.digest, match)
+    match = _Matcher(wanted, schema, sources, constants, bool(by_id), extensions)
+    is_plain = sources == list(range(len(parquet.fields))) and _is_plain(version, schema, match, extensions)
+    return FileView(schema, constants, version.digest, match, is_plain)
 
 
 def _table_field(field: pa.Field) -> TableField:
     return TableField(name=field.name, type=field.type, nullable=field.nullable)
+
+
+def _is_plain(version: FileVersion, schema: pa.Schema, match: _Matcher, extensions: frozenset[str]) -> bool:
+    """Whether the file's columns, which are as many, have the dataset's names, types, parts and paths."""
+    parquet = version.metadata.schema
+    if not file_schema(version, parquet.whole_fields, extensions).equals(schema):
+        return False
+    nested = [at for at, field in enumerate(schema) if children_of(field.type)]
+    for at, found in zip(nested, match(version, nested), strict=True):
+        leaves = parquet.leaves[parquet.fields[at].first_leaf : parquet.fields[at].leaf_stop]
+        if not _in_place(found) or [leaf.dotted for leaf in leaves] != leaf_paths(schema.field(at)):
+            return False
+    return True
+
+
+def _in_place(match: Match) -> bool:
+    """Whether the parts of a column are the file's, in their order."""
+    return all(
+        child.source is not None and child.source.at == at and _in_place(child)
+        for at, child in enumerate(match.children)
+    )
 
 
 def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:
@@ -107,13 +131,15 @@ def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:
     return version.derived(("fields by id",), make, lambda found: 100 + 100 * len(found))
 
 
-def _ordinal(schema: ParquetSchema, field: TableField, by_id: Mapping[int, Sequence[int]]) -> int | None:
+def _ordinal(
+    schema: ParquetSchema, name: str, field: TableField | None, by_id: Mapping[int, Sequence[int]]
+) -> int | None:
     """The file's top-level field; ``_SEVERAL`` for more than one."""
-    if by_id and field.field_id is not None:
+    if field is not None and by_id and field.field_id is not None:
         found = by_id.get(field.field_id, ())
         return None if not found else found[0] if len(found) == 1 else _SEVERAL
-    for name in field.names or (field.name,):
-        same = schema.ordinals(name)
+    for known in (field and field.names) or (name,):
+        same = schema.ordinals(known)
         if same:
             return same[0] if len(same) == 1 else _SEVERAL
     return None
@@ -158,7 +184,7 @@ class _Matcher:
 
     def __init__(
         self,
-        fields: Sequence[TableField],
+        fields: Sequence[TableField | None],
         schema: pa.Schema,
         sources: Sequence[int | None],
         constants: Mapping[str, pa.Scalar],
@@ -175,30 +201,31 @@ class _Matcher:
 
     def __call__(self, version: FileVersion, ordinals: Sequence[int]) -> list[Match]:
         missing = [ordinal for ordinal in ordinals if ordinal not in self._known]
-        if missing:
-            read = [source for at in missing if (source := self._sources[at]) is not None and source >= 0]
-            field_types(version, read, self._extensions)  # all at once
+        read = [source for at in missing if (source := self._sources[at]) is not None and source >= 0]
+        types = dict(zip(read, field_types(version, read, self._extensions), strict=True))
         for ordinal in missing:
             try:
-                self._known[ordinal] = self._match(version, ordinal)
+                self._known[ordinal] = self._match(version, ordinal, types)
             except AsyncpqError as error:
                 name = self._schema.field(ordinal).name
                 raise inside(error, name).locate(url=version.url) from error.__cause__
         return [self._known[ordinal] for ordinal in ordinals]
 
-    def _match(self, version: FileVersion, ordinal: int) -> Match:
-        source, field, target = self._sources[ordinal], self._fields[ordinal], self._schema.field(ordinal)
+    def _match(self, version: FileVersion, ordinal: int, types: Mapping[int, FieldType]) -> Match:
+        source, target = self._sources[ordinal], self._schema.field(ordinal)
         if source is None:
-            return lacking(target, self._constants[field.name])
+            return lacking(target, self._constants[target.name])
         if source < 0:
             raise _several(target.name)
         parquet = version.metadata.schema
         top = parquet.fields[source]
-        (kind,) = field_types(version, [source], self._extensions)
-        ids = _plain_type(version, source) if self._by_id and children_of(kind.arrow.type) else None
+        kind = types[source].arrow.type
+        if not kind.num_fields and kind.equals(target.type):
+            return Match(target, SourcePart(kind, source, top.first_leaf, top.leaf_stop), None, ())
+        ids = _plain_type(version, source) if self._by_id and children_of(kind) else None
         instant = parquet.leaves[top.first_leaf].element.physical_type is PhysicalType.INT96
-        part = SourcePart(kind.arrow.type, source, top.first_leaf, top.leaf_stop, instant)
-        return _matched(field, target, part, ids, parquet)
+        part = SourcePart(kind, source, top.first_leaf, top.leaf_stop, instant)
+        return _matched(self._fields[ordinal] or _table_field(target), target, part, ids, parquet)
 
 
 def _several(name: str) -> AmbiguousColumnError:

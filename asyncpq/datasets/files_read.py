@@ -102,7 +102,7 @@ class FilesRead:
         """Find the files and begin to open them; where no row can match, nothing is looked for."""
         source = self._state.source
         if self._matches_nothing:
-            self._begin(FileSet(()))
+            self._begin(source.known or FileSet(()))
             return
         if source.known is not None and source.is_fresh:
             self._begin(source.known)

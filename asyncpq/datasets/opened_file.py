@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from asyncpq.datasets.columns import view_of
-from asyncpq.datasets.model import DataFile, TableField
+from asyncpq.datasets.model import DataFile, Deletes, TableField
 from asyncpq.datasets.reader import SessionReader
 from asyncpq.decoding.types import file_schema
 from asyncpq.errors import ObjectChangedError, RowIndexError
@@ -22,6 +22,7 @@ from asyncpq.pipeline import Job
 from asyncpq.plan import Plan, describe
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.prepared import Preparation, Prepared, Question
+from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.read import landed
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext, Validator
@@ -157,8 +158,7 @@ class OpenedFile:
         )
         access = None if ask.access is None else ask.access.get(file.url, AccessPlan.none())
         if file.deletes is not None:
-            reader = SessionReader(self._source.resources, self.operation)
-            deleted = AccessPlan.row_ranges(await file.deletes.rows(reader, version.metadata.num_rows))
+            deleted = AccessPlan.row_ranges(await self._deleted(file.deletes, columns.token))
             if ask.exactly and access is not None and not (access & deleted).is_none:
                 raise RowIndexError(f"a row that was asked for is deleted: {access & deleted}", url=version.url)
             access = ~deleted if access is None else access - deleted
@@ -176,6 +176,17 @@ class OpenedFile:
         )
         self._preparation = Preparation(self._source, question, version, lambda version: None, self.operation)
         self.prepared = await self._preparation.prepare(scan=scan)
+
+    async def _deleted(self, deletes: Deletes, token: object) -> RowRanges:
+        """The rows that are deleted; kept in memory for the next read of the dataset."""
+        memory = self._source.resources.memory
+        key = ("deletes", token, self.file.url, deletes.identity)
+        known: RowRanges | None = memory.get(key)
+        if known is None:
+            reader = SessionReader(self._source.resources, self.operation)
+            known = await deletes.rows(reader, self.version.metadata.num_rows)
+            memory.put(key, known, 500 + 80 * known.num_ranges)
+        return known
 
     @property
     def has_rows(self) -> bool:

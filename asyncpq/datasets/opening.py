@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -90,14 +91,22 @@ async def open_files(
         return _file_set(found, began, skips=skips)
 
     first = _file_set(listing, asked, skips=skips)
-    source: FileSource = GivenFiles(first.files)
+    source: FileSource
     if target.urls is None:
         source = ListedFiles(shown, list_again, first, listing_max_age_s)
+    else:
+        source = GivenFiles([_as_policy_says(file, resources) for file in first.files])
     state = DatasetState(resources, shown, source, Columns(pa.schema([]), None, object()), skips)
     if schema is None:
         schema = await _schema_of(state, first.files, operation, policy, listing.partitions)
     state.columns = Columns(schema, None, object())
     return Dataset(state)
+
+
+def _as_policy_says(file: DataFile, resources: Resources) -> DataFile:
+    """The cache policy may promise that the file never changes."""
+    policy = resources.options.policy(file.url, safe_url(file.url))
+    return replace(file, immutable=True) if policy.kind == "immutable" else file
 
 
 def _listing_context(operation: Operation) -> RequestContext:

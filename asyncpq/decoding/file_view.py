@@ -11,7 +11,16 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.conform import Conform, Match, conformer, constant_array, inside, is_list, with_children
+from asyncpq.decoding.conform import (
+    Conform,
+    Match,
+    children_of,
+    conformer,
+    constant_array,
+    inside,
+    is_list,
+    with_children,
+)
 from asyncpq.decoding.types import dictionary_type, projected_field
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, ColumnNotFoundError, UnsupportedFeatureError
 from asyncpq.fetching.version import FileVersion
@@ -76,12 +85,15 @@ class FileView:
         constants: those that have one value in all rows of this file, by name.
         digest: of the version that it was made for.
         match: for ordinals of the dataset's columns, how the file has them.
+        is_plain: the file's columns are the dataset's as they are, and named by the same paths; only the schemas'
+            metadata may differ.
     """
 
     schema: pa.Schema
     constants: Mapping[str, pa.Scalar]
     digest: bytes
     match: Callable[[FileVersion, Sequence[int]], list[Match]]
+    is_plain: bool = False
 
     def ordinals(self, names: Iterable[str | int] | None) -> dict[int, list[str]]:
         """For each column asked for, by ordinal, the paths inside it; the empty path for all of it.
@@ -226,6 +238,17 @@ def reads_as_dictionary(version: FileVersion, projection: Projection) -> bool:
     """Whether a field can be decoded to dictionary arrays."""
     leaves = version.metadata.schema.leaves
     return version.decryption is None and [leaves[leaf].is_flat for leaf in projection.leaves] == [True]
+
+
+def leaf_paths(field: pa.Field) -> list[str]:
+    """Dotted paths of a dataset's column, or of the leaves in it."""
+    kind = field.type
+    if isinstance(kind, pa.MapType):
+        parts = [f"{_ENTRY}.key", f"{_ENTRY}.value"]
+    else:
+        parts = [_ELEMENT] if is_list(kind) else [child.name for child in children_of(kind)]
+    inner = [child.with_name(part) for child, part in zip(children_of(kind), parts, strict=True)]
+    return [f"{field.name}.{path}" for child in inner for path in leaf_paths(child)] if inner else [field.name]
 
 
 # -- parts ----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from asyncpq.errors import CorruptFileError, UsageError
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.bounded import call_each
-from asyncpq.tables.iceberg_fields import table_fields
+from asyncpq.tables.iceberg_fields import doubtful_fields, table_fields
 from asyncpq.tables.iceberg_files import ManifestFiles
 from asyncpq.tables.iceberg_filter import PartitionFilter
 from asyncpq.tables.iceberg_manifests import (
@@ -100,6 +100,7 @@ class IcebergCatalog:
             fields=table_fields(schema, metadata.name_mapping(), name),
             name=name,
             schema=schema,
+            doubtful=doubtful_fields(metadata.schemas, metadata.name_mapping()),
             specs=metadata.specs(),
             manifest_list=None if snapshot is None else snapshot.manifest_list,
             reader=reader,
@@ -169,6 +170,7 @@ class IcebergSnapshot:
         fields: the columns.
         name: of the table, for messages.
         schema, specs: the snapshot's columns, and the table's partition specs by id.
+        doubtful: ids of fields of which manifests may tell another column's values.
         manifest_list: where it is; None for a table without a snapshot.
         entries: live files of manifests, by path.
     """
@@ -177,6 +179,7 @@ class IcebergSnapshot:
     fields: tuple[TableField, ...]
     name: str
     schema: Schema
+    doubtful: frozenset[int]
     specs: dict[int, PartitionSpec]
     manifest_list: str | None
     reader: Reader
@@ -198,7 +201,7 @@ class IcebergSnapshot:
             url = store_url(self.manifest_list)
             data = await self.reader.read_bytes(url)
             self._manifests = manifests = await asyncio.to_thread(decode_manifest_list, data, url)
-        leaves = struct_leaves(self.schema)
+        leaves = struct_leaves(self.schema, self.doubtful)
         partitions = PartitionFilter(where, self.schema, leaves)
         kept = [manifest for manifest in manifests if partitions.keeps_manifest(manifest, self._spec_of(manifest))]
         asked = {name: leaves[name] for name in (() if where is None else columns(where)) if name in leaves}

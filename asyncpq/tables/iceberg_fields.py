@@ -6,12 +6,12 @@ Table spec, "Schema evolution" and "Column projection". Types are those that pyi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import (
     BinaryType,
@@ -48,6 +48,23 @@ def table_fields(schema: Schema, mapping: NameMapping | None, table: str) -> tup
     """
     names = None if mapping is None else _by_id(mapping.root)
     return _children(schema.fields, names, table)
+
+
+def doubtful_fields(schemas: Iterable[Schema], mapping: NameMapping | None) -> frozenset[int]:
+    """Ids of fields whose statistics and partition values may be those of another column.
+
+    A name that a field once had may be another field's by now, as far as files without ids go (a rename, then a new
+    column under the old name). Manifests still say of the first field what such files have under that name.
+    """
+    if mapping is None:
+        return frozenset()
+    names = _by_id(mapping.root)
+    return frozenset(
+        field_id
+        for schema in schemas
+        for field_id, field in index_by_id(schema).items()
+        if field.name not in names.get(field_id, ())
+    )
 
 
 def _by_id(fields: list[MappedField]) -> dict[int, tuple[str, ...]]:

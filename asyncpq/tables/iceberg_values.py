@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pyiceberg.conversions import from_bytes, from_json
@@ -43,21 +43,29 @@ def as_literal(kind: PrimitiveType, value: Any) -> Scalar:
     return literal
 
 
-def struct_leaves(schema: Schema) -> dict[str, NestedField]:
-    """The leaves below no list or map, by dotted path. A path that two leaves share names neither."""
+def struct_leaves(schema: Schema, without: Collection[int] = ()) -> dict[str, NestedField]:
+    """The leaves below no list or map, by dotted path. A path that two leaves share names neither.
+
+    Args:
+        without: ids of fields to leave out, with all below them.
+    """
     found: dict[str, NestedField] = {}
     shared = set()
-    for path, field in _leaves("", schema.fields):
+    for path, field in _leaves("", schema.fields, without):
         if path in found:
             shared.add(path)
         found[path] = field
     return {path: field for path, field in found.items() if path not in shared}
 
 
-def _leaves(prefix: str, fields: tuple[NestedField, ...]) -> Iterator[tuple[str, NestedField]]:
+def _leaves(
+    prefix: str, fields: tuple[NestedField, ...], without: Collection[int]
+) -> Iterator[tuple[str, NestedField]]:
     for field in fields:
+        if field.field_id in without:
+            continue
         if isinstance(field.field_type, StructType):
-            yield from _leaves(f"{prefix}{field.name}.", field.field_type.fields)
+            yield from _leaves(f"{prefix}{field.name}.", field.field_type.fields, without)
         elif isinstance(field.field_type, PrimitiveType):
             yield prefix + field.name, field
 

@@ -27,6 +27,8 @@ def held() -> Held:
 async def assert_back_to(before: Held, timeout_s: float = 5.0) -> None:
     """Wait for the other end of closed connections, then compare."""
     deadline = asyncio.get_running_loop().time() + timeout_s
-    while (now := held()) != before and asyncio.get_running_loop().time() < deadline:
+    now = held()
+    while now != before and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.02)
+        now = held()
     assert now == before, (now, before, [str(task) for task in asyncio.all_tasks()])

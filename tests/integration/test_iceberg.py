@@ -245,10 +245,18 @@ async def test_whole_tables(tmp_path: Path, history: Callable[[Path], Table]) ->
 
 # -- predicates -----------------------------------------------------------------------------------
 
-_KINDS = {"id": "int32", "name": "string", "price": "float32", "cost": "decimal", "at": "timestamp_us"}
+_KINDS = {
+    "id": "int32",
+    "name": "string",
+    "title": "string",
+    "price": "float32",
+    "cost": "decimal",
+    "at": "timestamp_us",
+}
 _OWN: dict[str, st.SearchStrategy[Any]] = {
     "id": st.integers(-1, 330),
     "name": st.sampled_from(["name 1", "name 4", "new 3", "name", "z", "t", "n"]),
+    "title": st.sampled_from(["name 1", "name 4", "new 3", "t"]),
     "price": st.integers(-1, 90).map(lambda n: n / 4) | st.sampled_from([0.0, -0.0, float("nan")]),
     "cost": st.integers(-1, 90).map(lambda n: Decimal(n) / 4),
     "at": st.integers(-1, 100).map(lambda n: _DAY + dt.timedelta(hours=n)),

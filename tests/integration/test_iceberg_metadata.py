@@ -139,6 +139,7 @@ async def test_identity_partition_values_of_files_without_the_column(tmp_path: P
         add_files(table, [record], ManifestContent.DATA)
     expected = [{"id": 0, "title": "a"}, {"id": 1, "title": "b"}, {"id": 2, "title": None}]
     assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
+    assert [file.partition for file in await _planned(table)] == [{}, {"title": "b"}, {"title": "a"}]
     assert (await _read(table)).to_pylist() == expected
     assert (await _read(table, where=col("title") == "b")).to_pylist() == expected[1:2]
     assert (await _read(table, where=col("title").is_null())).to_pylist() == expected[2:]
@@ -209,6 +210,28 @@ async def test_names_of_files_without_ids_come_from_the_mapping_alone(tmp_path: 
         StaticTable.from_metadata(url).scan().to_arrow()
     with pytest.raises(SchemaMismatchError, match="no field ids"):
         await _read(url)
+
+
+async def test_statistics_of_a_column_whose_name_another_has(tmp_path: Path) -> None:
+    """Manifests tell the values that are ``name``'s by now as those of ``title``, which is null there."""
+    table = make_table(tmp_path, _SCHEMA)
+    pq.write_table(_rows(0, 3), tmp_path / "plain.parquet")
+    table.add_files([f"file://{tmp_path}/plain.parquet"])
+    with table.update_schema() as update:
+        update.rename_column("name", "title")
+    with table.update_schema() as update:
+        update.add_column("name", StringType())
+    expected = table.scan().to_arrow().sort_by("id").to_pylist()
+    assert expected == [{"id": n, "title": None, "name": f"n{n}"} for n in range(3)]
+    assert (await _read(table, where=col("title").is_null())).to_pylist() == expected
+    assert (await _read(table, where=col("name") == "n1")).to_pylist() == expected[1:2]
+
+
+async def test_deleted_entries_beside_live_ones(tmp_path: Path) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    live, gone = (data_record(table, f"file:///{name}", Record(), record_count=1) for name in ("live", "gone"))
+    add_files(table, [live], ManifestContent.DATA, deleted=[gone])
+    assert [file.url for file in await _planned(table)] == ["file:///live"]
 
 
 # -- requests -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions.literals import literal
@@ -156,6 +156,7 @@ def _predicates(parts: _Parts) -> st.SearchStrategy[Expression]:
 
 
 @pytest.mark.parametrize("specs", _SPECS.values(), ids=list(_SPECS))
+@settings(max_examples=60)
 @given(data=st.data())
 def test_no_file_with_a_matching_row_is_ruled_out(
     written: Callable[[_Parts], _Written], specs: list[_Parts], data: st.DataObject

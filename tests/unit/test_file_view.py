@@ -321,6 +321,32 @@ def test_one_column_of_a_file_is_not_two_of_the_dataset() -> None:
         read_as(parquet(pa.table({"a": [1]})), schema, fields=fields)
 
 
+@pytest.mark.parametrize(
+    ("schema", "partition", "plain"),
+    [
+        (TABLE.schema, {}, True),
+        (TABLE.schema.with_metadata({"k": "v"}), {}, True),
+        (TABLE.schema, {"id": 1}, False),
+        (pa.schema(list(reversed(list(TABLE.schema)))), {}, False),
+        (pa.schema(list(TABLE.schema)[:2]), {}, False),
+        (pa.schema([*TABLE.schema, pa.field("more", pa.int8())]), {}, False),
+        (TABLE.schema.set(0, pa.field("id", pa.int64())), {}, False),
+        (TABLE.schema.set(1, pa.field("s", pa.struct([("y", pa.string()), ("x", pa.int32())]))), {}, False),
+    ],
+)
+def test_a_view_is_plain_where_the_files_columns_are_the_datasets(
+    schema: pa.Schema, partition: dict[str, Any], plain: bool
+) -> None:
+    assert view_of(OpenFile(FILE).version, schema, None, partition).is_plain is plain
+
+
+def test_lists_with_names_of_their_own_are_not_plain() -> None:
+    data = parquet(TABLE.select(["l"]), use_compliant_nested_type=False)
+    schema = TABLE.select(["l"]).schema
+    assert not view_of(OpenFile(data).version, schema, None, {}).is_plain
+    assert read_as(data, schema, columns=["l.list.element.k"], limit=1).to_pylist() == [{"l": [{"k": 0}]}]
+
+
 def test_fields_that_changed_places_by_id() -> None:
     def struct(first: int, second: int) -> pa.DataType:
         ids = [{"PARQUET:field_id": str(number)} for number in (first, second)]
@@ -334,6 +360,7 @@ def test_fields_that_changed_places_by_id() -> None:
     children = (TableField(name="a", type=pa.int8(), field_id=3), TableField(name="b", type=pa.int8(), field_id=2))
     fields = (TableField(name="s", type=kind, field_id=1, children=children),)
     data = parquet(table)
+    assert not view_of(OpenFile(data).version, table.schema, fields, {}).is_plain
     assert read_as(data, table.schema, fields=fields).to_pylist() == [{"s": {"a": 2, "b": 1}}]
 
 
@@ -350,6 +377,7 @@ def test_fields_that_changed_places_in_a_list() -> None:
         )
         element = TableField(name="element", type=inner, field_id=2, children=parts)
         fields = (TableField(name="l", type=schema.field("l").type, field_id=1, children=(element,)),)
+        assert view_of(OpenFile(data).version, schema, fields, {}).is_plain is same
         found = read_as(data, schema, fields=fields).column("l").to_pylist()
         assert found == [[{"a": 1, "b": 2} if same else {"a": 2, "b": 1}]]
 
@@ -394,14 +422,17 @@ def test_statistics_page_indexes_and_bloom_filters_are_asked_by_the_files_names(
 
 def test_a_struct_of_one_leaf_is_not_that_leaf() -> None:
     kind = pa.struct([("x", pa.int32())])
-    data = parquet(
-        pa.table({"s": pa.array([{"x": None}] * 5, kind), "t": pa.array([None, {"x": 1}] * 2 + [None], kind)})
-    )
+    columns = {"s": pa.array([{"x": None}] * 5, kind), "t": pa.array([None, {"x": 1}, None, {"x": 1}, None], kind)}
+    data = parquet(pa.table(columns), write_page_index=True)
     schema = pa.schema([(name, pa.struct([("x", pa.int64())])) for name in "st"])
-    assert read_as(data, schema, where=col("s").is_valid()).num_rows == 5
-    assert read_as(data, schema, where=col("s").is_null()).num_rows == 0
+    for where, wanted in ((col("s").is_valid(), 5), (col("s").is_null(), 0), (col("t").is_valid(), 2)):
+        assert read_as(data, schema, where=where).num_rows == wanted
     assert read_as(data, schema, where=col("s.x").is_null()).num_rows == 5
-    assert read_as(data, schema, where=col("t").is_valid()).num_rows == 2
+    version = OpenFile(data).version
+    assert view_of(version, schema, None, {}).leaf(version, "s")[0] is None
+    leaf, _ = view_of(version, schema, None, {}).leaf(version, "s.x")
+    assert leaf is not None
+    assert leaf.dotted == "s.x"
 
 
 # -- versions -------------------------------------------------------------------------------------
