@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq.datasets.columns import FileView, view_of
@@ -94,8 +95,23 @@ def read_as(
 
 def parquet(table: pa.Table, **options: Any) -> bytes:
     """A table as a Parquet file."""
-    import pyarrow.parquet as pq
-
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **options)
     return bytes(sink.getvalue())
+
+
+ROWS = 1000
+TABLE = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int32()),
+        "s": pa.array(
+            [None if row % 3 == 0 else {"x": row, "y": str(row)} for row in range(ROWS)],
+            pa.struct([("x", pa.int32()), ("y", pa.string())]),
+        ),
+        "l": pa.array([[{"k": row}] for row in range(ROWS)], pa.list_(pa.struct([("k", pa.int32())]))),
+        "m": pa.array(
+            [[("a", {"v": row})] for row in range(ROWS)], pa.map_(pa.string(), pa.struct([("v", pa.int32())]))
+        ),
+    }
+)
+FILE = parquet(TABLE, row_group_size=100, write_page_index=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -66,12 +66,14 @@ class Listing:
         partitions: columns whose values the paths hold.
         errors: files whose paths hold values that cannot be read.
         table_format: the table that the folder seems to be, e.g. "Delta": then its files are not all rows.
+        listed: what it was made of.
     """
 
     files: tuple[DataFile, ...]
     partitions: pa.Schema = field(default_factory=lambda: pa.schema([]))
     errors: tuple[PartitionError, ...] = field(default=(), compare=False)
     table_format: str | None = None
+    listed: Sequence[ListedObject] = field(default=(), repr=False, compare=False)
 
     def changes_since(self, earlier: Listing) -> Changes:
         """What was added, removed and changed."""
@@ -176,8 +178,9 @@ async def list_files(
     partitioning: Partitioning | None = None,
     hidden: Sequence[str] = HIDDEN,
     allow_empty: bool = False,
+    earlier: Listing | None = None,
 ) -> Listing:
-    """The files that are there now. Those of a list of urls are not asked for.
+    """The files that are there now; ``earlier``, if nothing has changed. Those of a list of urls are not asked for.
 
     Args:
         store: of the target.
@@ -196,6 +199,8 @@ async def list_files(
         return not any(segment.startswith(begins) for segment in path.split("/")) if begins else True
 
     found = await store.list_objects(target.prefix, context=context)
+    if earlier is not None and found is earlier.listed:
+        return earlier
     table_format = _table_format([listed.url[behind:] for listed in found])
     taken = [
         listed
@@ -208,7 +213,7 @@ async def list_files(
         raise _nothing(target, bool(found))
     root = "" if pattern is not None else target.folder
     entries = [(listed.url, listed.size, listed.validator) for listed in taken]
-    return _listing(entries, root, partitioning, table_format)
+    return replace(_listing(entries, root, partitioning, table_format), listed=found)
 
 
 async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:

@@ -86,9 +86,10 @@ async def open_files(
         partitioning = Partitioning(partitioning.names, {**partitioning.types, **types})
 
     async def list_again(context: RequestContext) -> FileSet:
+        nonlocal listing
         began = time.monotonic()
-        found = await list_files(store, target, context, partitioning=partitioning, allow_empty=True)
-        return _file_set(found, began, skips=skips)
+        listing = await list_files(store, target, context, partitioning=partitioning, allow_empty=True, earlier=listing)
+        return _file_set(listing, began, skips=skips)
 
     first = _file_set(listing, asked, skips=skips)
     source: FileSource

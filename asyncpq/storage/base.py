@@ -192,7 +192,8 @@ class Store(Protocol):
     ) -> list[ListedObject]:
         """The objects whose urls begin with ``url``, as they are now, in bytewise order of their names.
 
-        None is no error. Names that end in a slash (folder markers) are left out.
+        None is no error. Names that end in a slash (folder markers) are left out. The list is not to be changed: it may
+        be that of the last call, where nothing has changed.
 
         Args:
             wants: asked of folders below; what it does not want may be left out, where that saves requests.

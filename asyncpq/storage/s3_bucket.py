@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Hashable, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from asyncpq.storage.sigv4 import canonical_path, canonical_query
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.wire import DirectWire
 
+_KNOWN_PAGE_BYTES = 1024 * 1024
 LISTING_HINT = "Listing needs s3:ListBucket on the bucket; without it, give the urls of the files."
 
 
@@ -28,13 +29,24 @@ class S3Bucket(S3Resource):
 
     Args:
         url: of what is listed, for messages.
+        known: pages of the last listings, as they came and parsed: of one that has not changed, the bytes are the same.
     """
 
-    def __init__(self, *, transport: Transport, wire: DirectWire, signers: Signers, route: Route, url: str) -> None:
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        wire: DirectWire,
+        signers: Signers,
+        route: Route,
+        url: str,
+        known: MutableMapping[Hashable, tuple[bytes, ListPage]],
+    ) -> None:
         path = canonical_path(route.prefix)
         super().__init__(wire=wire, signers=signers, route=route, path=path.rstrip("/") or "/")
         self._transport = transport
         self.url = url
+        self.known = known
         self.encoded = False  # a page was no XML without
 
     async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
@@ -86,7 +98,7 @@ class _List(SignedExchange):
 
     def _check(self, body: bytes) -> None:
         try:
-            self.pages.append(parse_page(body))
+            self.pages.append(self._parse(body))
         except PageError as problem:
             code, message = parse_error(body)
             if code:  # the answer had begun when the store failed
@@ -97,3 +109,13 @@ class _List(SignedExchange):
                 self.page = replace(self.page, encoded=True)
                 self._bucket.encoded = True
             raise RetryableError(error, at_once=at_once) from problem
+
+    def _parse(self, body: bytes) -> ListPage:
+        key = (self._bucket.url, self.page)
+        known = self._bucket.known.get(key)
+        if known is not None and known[0] == body:
+            return known[1]
+        page = parse_page(body)
+        if len(body) <= _KNOWN_PAGE_BYTES:
+            self._bucket.known[key] = (body, page)
+        return page

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
+
+from cachetools import LRUCache
 
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.options import RetryOptions
@@ -13,6 +15,7 @@ from asyncpq.storage.key_folders import list_wanted_keys
 from asyncpq.storage.key_ranges import FetchPage, list_keys
 from asyncpq.storage.s3 import S3Client, error_code, explain
 from asyncpq.storage.s3_bucket import S3Bucket
+from asyncpq.storage.s3_list_page import ListedKey, ListPage
 from asyncpq.storage.s3_object import S3Object
 from asyncpq.storage.s3_options import limits_of, retry_of
 from asyncpq.storage.s3_route import Route, Signers
@@ -21,6 +24,9 @@ from asyncpq.storage.s3fs_object import S3fsConnection, S3fsObject
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.storage.wire import DirectWire
+
+_KNOWN_LISTINGS = 8
+_MAX_KNOWN_OBJECTS = 10_000
 
 
 class S3Store(Unpicklable):
@@ -48,6 +54,9 @@ class S3Store(Unpicklable):
         self._transport = Transport(retry=self._retry, limits=limits_of(self._options, limits))
         self._wire: DirectWire | None = None
         self._fallback: S3fsConnection | None = None  # s3fs, for what the wire does not carry
+        # of the last listings: pages, and by url what was made of all of them
+        self._pages: LRUCache[Hashable, tuple[bytes, ListPage]] = LRUCache(_KNOWN_LISTINGS)
+        self._listed: LRUCache[str, tuple[list[ListedKey], list[ListedObject]]] = LRUCache(_KNOWN_LISTINGS)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -106,7 +115,12 @@ class S3Store(Unpicklable):
         fetch_page: FetchPage
         if isinstance(route, Route) and self._wire is not None:
             fetch_page = S3Bucket(
-                transport=self._transport, wire=self._wire, signers=self._signers, route=route, url=safe_url(url)
+                transport=self._transport,
+                wire=self._wire,
+                signers=self._signers,
+                route=route,
+                url=safe_url(url),
+                known=self._pages,
             ).fetch_page
         else:
             assert self._fallback is not None  # made with the bucket's route
@@ -120,8 +134,11 @@ class S3Store(Unpicklable):
             found = await list_wanted_keys(
                 fetch_page, prefix, lambda folder: wants(root + folder), context, url=safe_url(url)
             )
+        last = self._listed.get(url)
+        if last is not None and last[0] == found:
+            return last[1]
         version_aware = bool(self._options.get("version_aware"))  # then GETs name versions, which listings do not
-        return [
+        objects = [
             ListedObject(
                 root + key.key,
                 key.size,
@@ -130,6 +147,9 @@ class S3Store(Unpicklable):
             for key in found
             if not key.key.endswith("/")
         ]
+        if len(objects) <= _MAX_KNOWN_OBJECTS:
+            self._listed[url] = (found, objects)
+        return objects
 
     async def credential_identity(self, url: str) -> str:
         """A digest of the access key id in use; "anonymous" with ``anon=True``. The same for all urls.

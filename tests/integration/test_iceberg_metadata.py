@@ -139,7 +139,7 @@ async def test_identity_partition_values_of_files_without_the_column(tmp_path: P
         add_files(table, [record], ManifestContent.DATA)
     expected = [{"id": 0, "title": "a"}, {"id": 1, "title": "b"}, {"id": 2, "title": None}]
     assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
-    assert [file.partition for file in await _planned(table)] == [{}, {"title": "b"}, {"title": "a"}]
+    assert [file.partition for file in await _planned(table)] == [{"title": "a"}, {"title": "b"}, {}]
     assert (await _read(table)).to_pylist() == expected
     assert (await _read(table, where=col("title") == "b")).to_pylist() == expected[1:2]
     assert (await _read(table, where=col("title").is_null())).to_pylist() == expected[2:]
