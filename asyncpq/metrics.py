@@ -258,12 +258,11 @@ class ReadMetrics:
         self.cache_misses += other.cache_misses
         self.disk_hits += other.disk_hits
         self.shared_hits += other.shared_hits
-        if other.files_total:
-            self.files_total += other.files_total
-            self.files_ruled_out += other.files_ruled_out
-            self.files_opened += other.files_opened
-            self.files_read += other.files_read
-            self.files_skipped += other.files_skipped
+        self.files_total += other.files_total
+        self.files_ruled_out += other.files_ruled_out
+        self.files_opened += other.files_opened
+        self.files_read += other.files_read
+        self.files_skipped += other.files_skipped
         self.row_groups_total += other.row_groups_total
         self.row_groups_read += other.row_groups_read
         self.row_groups_by_bloom += other.row_groups_by_bloom

@@ -48,7 +48,7 @@ def test_equals_croaring(bitmap: BitMap64) -> None:
 
 
 @given(_bitmaps(), st.data())
-def test_bytes_that_lie_are_an_error_or_another_bitmap(bitmap: BitMap64, data: st.DataObject) -> None:
+def test_bytes_that_lie_are_an_error_or_a_bitmap(bitmap: BitMap64, data: st.DataObject) -> None:
     good = bitmap.serialize()
     at = data.draw(st.integers(0, len(good) - 1))
     bad = bytearray(good)
@@ -57,8 +57,7 @@ def test_bytes_that_lie_are_an_error_or_another_bitmap(bitmap: BitMap64, data: s
         ranges = decode_roaring(bytes(bad))
     except CorruptFileError:
         return
-    # a checksum is not part of the format: what decodes has to be a bitmap that says so
-    assert ranges != RowRanges.from_rows(bitmap)
+    # a checksum is no part of the format: what decodes has to be well-formed
     assert ranges.stop <= 1 << 64
     assert ranges == RowRanges(ranges)
 

@@ -140,3 +140,36 @@ async def test_waiting_is_wall_clock_time_and_no_decoding(verb: str) -> None:
             if verb == "lookup":  # one thing after another
                 assert cost.rounds == 3
                 assert cost.wait_s + cost.decode_s <= passed_s
+
+
+@given(st.lists(st.lists(records, max_size=4), max_size=4), st.integers(0, 3), records)
+def test_parts_add_up_side_by_side(parts: list[list[RequestRecord]], before: int, late: RequestRecord) -> None:
+    session, whole = ReadMetrics(), ReadMetrics(rounds=before)
+    ended = []
+    for some in parts:
+        part = whole.part(before)
+        for record in some:
+            part.record(record)
+        whole.add_part(part)
+        ended.append(part)
+    everything = [record for some in parts for record in some]
+    assert whole.requests == len(everything) == len(whole.log)
+    assert whole.bytes_fetched == sum(record.bytes for record in everything)
+    assert whole.rounds == max([before, *[record.round for record in everything]])  # not their sum
+    session.add(whole)
+    if ended:  # a fetch that outlives the file's part, and the read
+        ended[0].record(late)
+        assert (whole.requests, session.requests) == (len(everything) + 1, len(everything) + 1)
+
+
+def test_waits_of_parts_count_once() -> None:
+    whole = ReadMetrics()
+    one, other = whole.part(0), whole.part(0)
+    one.wait_begins()
+    other.wait_begins()
+    one.wait_ends()
+    other.wait_ends()
+    whole.add_part(one)
+    whole.add_part(other)
+    assert 0 < whole.wait_s <= one.wait_s + other.wait_s
+    assert whole.wait_s >= max(one.wait_s, other.wait_s)
