@@ -6,6 +6,7 @@
 SHELL := /bin/bash
 VENV ?= .venv
 VENV_BENCH ?= .venv-bench
+VENV_SPARK ?= .venv-spark
 WHEEL ?=
 ARGS ?=
 
@@ -13,6 +14,7 @@ PY := $(VENV)/bin/python
 PY_BENCH := $(VENV_BENCH)/bin/python
 STAMP := $(VENV)/.asyncpq-installed
 STAMP_BENCH := $(VENV_BENCH)/.asyncpq-installed
+STAMP_SPARK := $(VENV_SPARK)/.installed
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 # What is installed: the wheel under test, or this tree in editable form.
 TARGET := $(if $(WHEEL),$(WHEEL),--editable .)
@@ -43,14 +45,21 @@ $(STAMP_BENCH): pyproject.toml benchmarks/requirements.txt
 	$(PY_BENCH) $(PIP_INSTALL) $(TARGET) -r benchmarks/requirements.txt
 	@touch $@
 
+# Spark writes tables that asyncpq is to read. Its pyspark is the one that builds of Delta and Iceberg exist for.
+$(STAMP_SPARK): tests/integration/spark.txt
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(VENV_SPARK)/bin/python || { echo "making $(VENV_SPARK) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV_SPARK); }
+	@$(VENV_SPARK)/bin/python $(PIP_INSTALL) -r tests/integration/spark.txt || echo "pyspark cannot be installed here" >&2
+	@touch $@
+
 demo: $(STAMP) ## a lookup, a scan and a take on an S3 server of its own, beside pyarrow over s3fs
 	$(PY) -m examples.demo $(ARGS)
 
 test: $(STAMP) ## the tests, bar the slow ones
 	$(PY) -m pytest -m "not slow and not services" $(ARGS)
 
-test-all: $(STAMP) ## all tests, with more examples of each property
-	ASYNCPQ_HYPOTHESIS_PROFILE=thorough $(PY) -m pytest --timeout 900 $(ARGS)
+test-all: $(STAMP) $(STAMP_SPARK) ## all tests, with more examples of each property, and tables that Spark writes
+	ASYNCPQ_HYPOTHESIS_PROFILE=thorough ASYNCPQ_SPARK_PYTHON=$(abspath $(VENV_SPARK))/bin/python $(PY) -m pytest --timeout 900 $(ARGS)
 
 fuzz: $(STAMP) ## damaged files for 5 minutes, or as long as ARGS="--minutes 20" says
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) $(PIP_INSTALL) -r tests/fuzz/requirements.txt || \

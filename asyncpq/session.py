@@ -256,10 +256,12 @@ class Session(Unpicklable):
         if catalog is not None:
             if schema is not None or schema_policy != "strict" or partition_types is not None or partitioning != "hive":
                 raise InvalidOptionError("a table has its own schema and partitions: leave these options out")
-            shown = safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else type(target).__name__
-            operation = resources.operation("open", shown)
+            shown = safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else None
+            operation = resources.operation("open", shown or type(target).__name__)
             with operation:
-                return await open_table(resources, catalog, shown, operation, skips=skips)
+                dataset = await open_table(resources, catalog, shown, operation, skips=skips)
+            dataset.metrics = operation.metrics
+            return dataset
         files = parse_target(target)
         operation = resources.operation("open", safe_url(files.url))
         with operation:

@@ -29,7 +29,7 @@ from asyncpq.lookup import Keys
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.planning.access_plan import AccessPlan
-from asyncpq.storage.base import RequestContext, Unpicklable
+from asyncpq.storage.base import Unpicklable
 
 
 class Dataset(Unpicklable):
@@ -91,8 +91,7 @@ class Dataset(Unpicklable):
         try:
             with operation:
                 async with self._resources.deadline(self.url):
-                    context = RequestContext(operation.metrics, purpose="list")
-                    found = (await self._state.source.files(ask.where, context)).files
+                    found = (await self._state.source.files(ask.where, operation)).files
         finally:
             self.metrics = operation.metrics
         return [found[number].url for number in self._state.known.candidates(found, ask, self._state.columns)]

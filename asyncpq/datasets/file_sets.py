@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from asyncpq.datasets.model import DataFile, Snapshot, View
+from asyncpq.datasets.reader import counted_in
 from asyncpq.errors import AsyncpqError
+from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.storage.base import RequestContext
 
@@ -50,8 +52,13 @@ class FileSource(Protocol):
     def is_fresh(self) -> bool:
         """Whether the next read may do with ``known``."""
 
-    async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
-        """The files that may hold rows for which ``where`` is true; more may be given."""
+    async def files(self, where: Expression | None, operation: Operation, *, scan: bool = True) -> FileSet:
+        """The files that may hold rows for which ``where`` is true; more may be given.
+
+        Args:
+            operation: requests are counted there.
+            scan: for a scan, which leaves connections to others.
+        """
 
 
 class GivenFiles:
@@ -68,7 +75,7 @@ class GivenFiles:
     def is_fresh(self) -> bool:
         return False
 
-    async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
+    async def files(self, where: Expression | None, operation: Operation, *, scan: bool = True) -> FileSet:
         return self._files
 
 
@@ -104,8 +111,8 @@ class ListedFiles:
             return False
         return time.monotonic() - known.listed_at < self._max_age_s
 
-    async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
-        found = await self._list(context)
+    async def files(self, where: Expression | None, operation: Operation, *, scan: bool = True) -> FileSet:
+        found = await self._list(RequestContext(operation.metrics, scan=scan, purpose="list"))
         known = self.known
         if known is not None and known.files == found.files:
             found = found._replace(files=known.files)  # what was made for these files still serves
@@ -127,5 +134,6 @@ class TableFiles:
     def is_fresh(self) -> bool:
         return False
 
-    async def files(self, where: Expression | None, context: RequestContext) -> FileSet:
-        return FileSet(await self._snapshot.files(where))
+    async def files(self, where: Expression | None, operation: Operation, *, scan: bool = True) -> FileSet:
+        with counted_in(operation):
+            return FileSet(await self._snapshot.files(where))

@@ -24,7 +24,6 @@ from asyncpq.pipeline import Job, Pipeline
 from asyncpq.plan import Plan
 from asyncpq.read import Read
 from asyncpq.resources import Resources
-from asyncpq.storage.base import RequestContext
 
 _MAX_AGREED = 64
 
@@ -107,12 +106,12 @@ class FilesRead:
         if source.known is not None and source.is_fresh:
             self._begin(source.known)
             return
-        context = RequestContext(self._metrics, scan=self._scan, purpose="list")
+        found = source.files(self._ask.where, self._operation, scan=self._scan)
         if source.known is not None:
-            self._listing = self._resources.spawn(source.files(self._ask.where, context))
+            self._listing = self._resources.spawn(found)
             self._begin(source.known)
         else:
-            self._begin(await source.files(self._ask.where, context))
+            self._begin(await found)
 
     @property
     def _matches_nothing(self) -> bool:
@@ -214,14 +213,13 @@ class FilesRead:
     async def plans(self) -> list[Plan]:
         """What would be read of the files that are not ruled out, in their order; nothing is."""
         async with self._resources.deadline(self._state.url):
-            context = RequestContext(self._metrics, purpose="list")
             source = self._state.source
             if self._matches_nothing:
                 self._find(FileSet(()))
             elif source.known is not None and source.is_fresh:
                 self._find(source.known)
             else:
-                self._find(await source.files(self._ask.where, context))
+                self._find(await source.files(self._ask.where, self._operation, scan=self._scan))
 
         async def describe(opened: OpenedFile) -> Plan | None:
             await self._prepare(opened)

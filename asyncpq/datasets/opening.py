@@ -26,20 +26,26 @@ from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
 
-async def open_table(resources: Resources, catalog: Catalog, url: str, operation: Operation, *, skips: bool) -> Dataset:
+async def open_table(
+    resources: Resources, catalog: Catalog, url: str | None, operation: Operation, *, skips: bool
+) -> Dataset:
     """The files of a table, as its catalog has them now.
+
+    Args:
+        url: of the table, safe to be shown; None where it has none of its own, and its description names it.
 
     Raises:
         UnsupportedFeatureError: the table has a feature that is not read.
     """
-    async with resources.deadline(url):
+    async with resources.deadline(operation.url):
         snapshot = await catalog.snapshot(SessionReader(resources, operation))
+    url = url or snapshot.description.partition(", ")[0]
     source, fields = TableFiles(snapshot), snapshot.fields
     state = DatasetState(resources, url, source, Columns(pa.schema([]), fields, object()), skips)
     if fields is not None:
         schema = pa.schema([pa.field(field.name, field.type, field.nullable) for field in fields])
     else:
-        files = (await source.files(None, _listing_context(operation))).files
+        files = (await source.files(None, operation)).files
         schema = await _schema_of(state, files, operation, "strict", pa.schema([]))
     state.columns = Columns(schema, fields, object())
     return Dataset(state)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import pyarrow as pa
 
@@ -17,12 +19,30 @@ from asyncpq.storage.base import RequestContext
 _WHOLE = 1 << 40  # bytes: longer than any log or manifest
 
 
+_counting: ContextVar[Operation | None] = ContextVar("asyncpq_counting", default=None)
+
+
+@contextmanager
+def counted_in(operation: Operation) -> Iterator[None]:
+    """What catalogs read inside, and in tasks that they start there, is counted in ``operation``, whoever made the
+    reader: a catalog keeps the one that it was given when it was opened."""
+    token = _counting.set(operation)
+    try:
+        yield
+    finally:
+        _counting.reset(token)
+
+
 class SessionReader:
-    """A :class:`asyncpq.datasets.model.Reader`; its requests are counted in ``operation``."""
+    """A :class:`asyncpq.datasets.model.Reader`; requests are counted in ``operation``, or as :func:`counted_in` says."""
 
     def __init__(self, resources: Resources, operation: Operation) -> None:
         self._resources = resources
-        self._operation = operation
+        self._made_for = operation
+
+    @property
+    def _operation(self) -> Operation:
+        return _counting.get() or self._made_for
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes ``[start, stop)`` of an object, or all from ``start`` on."""
@@ -49,6 +69,7 @@ class SessionReader:
             preparation = Preparation(source, question, version, lambda version: None, operation)
             async with Scan(preparation, batch_size=_WHOLE, limit=None) as scan:
                 batches = [batch async for batch in scan]
+                scan.metrics.fallbacks.clear()  # of a log or delete file, which is nobody's to mend
             return pa.Table.from_batches(batches, schema=scan.schema)
         finally:
             await source.handle.close()

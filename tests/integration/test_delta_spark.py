@@ -1,7 +1,7 @@
 """Delta tables that Spark wrote: deletion vectors, column mapping, type widening, v2 checkpoints, parsed statistics.
 
-The oracle is what Spark itself reads. Needs Java, and ``delta-spark`` (delta_spark.txt) in this environment or in that
-of the interpreter that ASYNCPQ_DELTA_SPARK_PYTHON names; Spark fetches jars from Maven.
+The oracle is what Spark itself reads. Needs Java, and ``delta-spark`` (spark.txt) in this environment or in that
+of the interpreter that ASYNCPQ_SPARK_PYTHON names; Spark fetches jars from Maven.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    python = os.environ.get("ASYNCPQ_DELTA_SPARK_PYTHON", sys.executable)
+    python = os.environ.get("ASYNCPQ_SPARK_PYTHON", sys.executable)
     found = subprocess.run([python, "-c", "import delta, pyspark"], capture_output=True, timeout=60).returncode == 0
     if shutil.which("java") is None or not found:
-        pytest.skip("needs Java, pyspark and delta-spark: pip install -r tests/integration/delta_spark.txt")
+        pytest.skip("needs Java, pyspark and delta-spark: pip install -r tests/integration/spark.txt")
     folder = tmp_path_factory.mktemp("spark")
     script = Path(__file__).with_name("delta_spark_writer.py")
     environment = {**os.environ, "PYSPARK_PYTHON": python}

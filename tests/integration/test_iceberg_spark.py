@@ -1,7 +1,7 @@
 """Iceberg tables that Spark wrote: position deletes, deletion vectors, partitions of every kind, migrated files.
 
-The oracle is what Spark itself reads. Needs Java, and pyspark (iceberg_spark.txt) in this environment or in that of
-the interpreter that ASYNCPQ_ICEBERG_SPARK_PYTHON names; Spark fetches Iceberg's jar from Maven.
+The oracle is what Spark itself reads. Needs Java, and pyspark (spark.txt) in this environment or in that of
+the interpreter that ASYNCPQ_SPARK_PYTHON names; Spark fetches Iceberg's jar from Maven.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    python = os.environ.get("ASYNCPQ_ICEBERG_SPARK_PYTHON", sys.executable)
+    python = os.environ.get("ASYNCPQ_SPARK_PYTHON", sys.executable)
     found = subprocess.run([python, "-c", "import pyspark"], capture_output=True, timeout=60).returncode == 0
     if shutil.which("java") is None or not found:
-        pytest.skip("needs Java and pyspark: pip install -r tests/integration/iceberg_spark.txt")
+        pytest.skip("needs Java and pyspark: pip install -r tests/integration/spark.txt")
     folder = tmp_path_factory.mktemp("spark")
     script = Path(__file__).with_name("iceberg_spark_writer.py")
     environment = {**os.environ, "PYSPARK_PYTHON": python}
