@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +31,8 @@ from asyncpq.storage.urls import options_for, split_url
 T = TypeVar("T")
 
 _MAX_OUTDATED = 4096
+# Clients' modules that are whole: in sys.modules they stand while a thread still imports them
+_loaded: set[str] = set()
 
 
 class ByteBudget:
@@ -238,10 +239,16 @@ class Resources:
         """The store for ``url`` and the cache namespace of what is read through it.
 
         Its client is imported in a thread: botocore takes some tenths of a second.
+
+        Raises:
+            UsageError: the session was closed meanwhile.
         """
         module = CLIENT_MODULES.get(split_url(url)[0])
-        if module is not None and module not in sys.modules:
+        if module is not None and module not in _loaded:
             await self.in_thread(partial(import_module, module))
+            _loaded.add(module)
+            if self._closed:
+                raise UsageError("the session was closed while this read was under way")
         return self._store(url)
 
     def _store(self, url: str) -> tuple[Store, str]:

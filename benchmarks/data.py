@@ -159,15 +159,19 @@ def _write_shuffled(source: Path, file: Path) -> None:
     os.replace(unfinished, file)
 
 
+def lake_files() -> list[str]:
+    """Names of the lake's files, in order."""
+    return [f"part-{number:05d}.parquet" for number in range(LAKE_FILES)]
+
+
 def _write_lake(source: Path, lake: Path) -> None:
     """The rows of ``source``, in order, in files of equal size."""
     unfinished = lake.with_name(f"{lake.name}.unfinished")
     unfinished.mkdir(exist_ok=True)
     table = pq.read_table(source)
     rows = -(-len(table) // LAKE_FILES)
-    for number in range(LAKE_FILES):
-        part = table.slice(number * rows, rows)
-        pq.write_table(part, unfinished / f"part-{number:05d}.parquet", row_group_size=rows, **WRITE_OPTIONS)
+    for number, name in enumerate(lake_files()):
+        pq.write_table(table.slice(number * rows, rows), unfinished / name, row_group_size=rows, **WRITE_OPTIONS)
     os.replace(unfinished, lake)
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from benchmarks.data import BUCKET, WANTED
+from benchmarks.data import BUCKET, WANTED, lake_files
 
 Clock = Callable[[], float]
 
@@ -189,10 +189,18 @@ class Asyncpq:
             "endpoint_url": target.endpoint,
             "client_kwargs": {"region_name": "us-east-1"},
         }
-        self._session: Any = await self._asyncpq.Session(storage_options=options).__aenter__()
+        self._session: Any = await self._asyncpq.Session(options, **self._session_options()).__aenter__()
         url = f"s3://{BUCKET}/{target.file_key}"
-        opening = self._session.open_dataset if url.endswith("/") else self._session.open_file
-        self._file: Any = await opening(url)
+        if url.endswith("/"):
+            self._file: Any = await self._open_dataset(url)
+        else:
+            self._file = await self._session.open_file(url)
+
+    def _session_options(self) -> dict[str, Any]:
+        return {}
+
+    async def _open_dataset(self, url: str) -> Any:
+        return await self._session.open_dataset(url)
 
     def look_up(self, keys: Sequence[int], at_once: int, limit_s: float) -> Outcome:
         return self._runner.run(self._look_up(keys, at_once, limit_s))
@@ -233,6 +241,24 @@ class AsyncpqNoPages(Asyncpq):
     keep_pages = False
 
 
+class AsyncpqOldListing(Asyncpq):
+    """The same; a folder's listing serves for a minute, instead of one for each read."""
+
+    async def _open_dataset(self, url: str) -> Any:
+        return await self._session.open_dataset(url, listing_max_age_s=60.0)
+
+
+class AsyncpqUrls(Asyncpq):
+    """The same, given the urls of a folder's files, which never change, and told to ask for one range of each file."""
+
+    def _session_options(self) -> dict[str, Any]:
+        requests = self._asyncpq.RequestOptions(max_requests=1)
+        return {"cache_policy": self._asyncpq.immutable(), "requests": requests}
+
+    async def _open_dataset(self, url: str) -> Any:
+        return await self._session.open_dataset([f"{url}{name}" for name in lake_files()])
+
+
 class AsyncpqUvloop(Asyncpq):
     """The same in uvloop's event loop."""
 
@@ -246,6 +272,8 @@ class AsyncpqUvloop(Asyncpq):
 PEERS: dict[str, Callable[[], Peer]] = {
     "asyncpq": Asyncpq,
     "asyncpq-no-pages": AsyncpqNoPages,
+    "asyncpq-old-listing": AsyncpqOldListing,
+    "asyncpq-urls": AsyncpqUrls,
     "asyncpq-uvloop": AsyncpqUvloop,
     "datafusion": DataFusion,
     "datafusion-file": DataFusionFile,

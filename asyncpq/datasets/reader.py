@@ -34,7 +34,7 @@ def counted_in(operation: Operation) -> Iterator[None]:
 
 
 class SessionReader:
-    """A :class:`asyncpq.datasets.model.Reader`; requests are counted in ``operation``, or as :func:`counted_in` says."""
+    """A :class:`asyncpq.datasets.model.Reader`. It counts in ``operation``, or as :func:`counted_in` says."""
 
     def __init__(self, resources: Resources, operation: Operation) -> None:
         self._resources = resources
