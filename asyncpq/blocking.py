@@ -253,6 +253,14 @@ class Dataset(_Bridge[async_dataset.Dataset]):
     def skipped(self) -> list[SkippedFile]:
         return self._inner.skipped
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Nothing is held open between reads."""
+
 
 class Session(_Bridge[async_session.Session]):
     """Opens files; takes the arguments of :class:`asyncpq.Session`. Close it, or use ``with``."""
@@ -266,6 +274,10 @@ class Session(_Bridge[async_session.Session]):
         """See :meth:`asyncpq.Session.open_file`."""
         opening = self._inner.open_file(url, decryption_properties=decryption_properties)
         return File(self._portal, self._portal.call(opening))
+
+    def open_dataset(self, target: object, **options: Any) -> Dataset:
+        """See :meth:`asyncpq.Session.open_dataset`."""
+        return Dataset(self._portal, self._portal.call(self._inner.open_dataset(target, **options)))
 
     @property
     def metrics(self) -> ReadMetrics:

@@ -39,7 +39,7 @@ class RequestEnded:
 
 @dataclass(frozen=True, slots=True)
 class ReadEnded:
-    """One call of a session or file has ended, or one scan was left.
+    """One call of a session, file or dataset has ended, or one scan was left.
 
     Attributes:
         operation: "open", "lookup", "scan", "read", "take", "count", "plan", "refresh" or "files".

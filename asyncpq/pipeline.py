@@ -71,6 +71,8 @@ class Pipeline:
         self._running: deque[_Running] = deque()
         self._head: _Running | None = None
         self._decode_slots = asyncio.Semaphore(DECODED_AHEAD)
+        self._holding_slots: set[int] = set()  # ids of jobs
+        self._dropped: set[Read] = set()
         self._drained = asyncio.Event()
         self._started = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
@@ -88,7 +90,12 @@ class Pipeline:
         previous: _Running | None = None
         async with aclosing(self._jobs) as jobs:
             async for job in jobs:
+                if job.read in self._dropped:
+                    continue
                 await self._grant(job.unit.num_bytes)
+                if job.read in self._dropped:
+                    self._resources.budget.release(job.unit.num_bytes)
+                    continue
                 after = previous if previous is not None and (self._ordered or previous.job.read is job.read) else None
                 work = self._run(job, None if after is None else after.task)
                 previous = _Running(job, asyncio.get_running_loop().create_task(work))
@@ -122,8 +129,10 @@ class Pipeline:
         if previous is not None:
             await asyncio.wait((previous,))
             if previous.cancelled() or previous.exception() is not None:
-                return []  # the consumer meets that one first
+                # the consumer meets that one first; those behind this one are not to take the turns of those before
+                raise asyncio.CancelledError
         await self._decode_slots.acquire()
+        self._holding_slots.add(id(job))
         return await read.decode(unit, fetched)
 
     async def next(self, bound: AbstractAsyncContextManager[None] | None = None) -> Landed | None:
@@ -184,9 +193,31 @@ class Pipeline:
         running, self._head = self._head, None
         if running is None:
             raise UsageError("nothing of the pipeline is being consumed")
+        if self._closed:  # which has given its bytes back
+            raise UsageError("the session was closed while this read was under way")
         self._running.remove(running)
         self._resources.budget.release(running.job.unit.num_bytes)
-        self._decode_slots.release()
+        self._release_slot(running.job)
+        if not self._running:
+            self._drained.set()
+
+    def _release_slot(self, job: Job) -> None:
+        if id(job) in self._holding_slots:
+            self._holding_slots.remove(id(job))
+            self._decode_slots.release()
+
+    async def drop(self, read: Read) -> None:
+        """Leave out what is left of one read, whose unit has failed; where order does not matter, the others go on."""
+        self._dropped.add(read)
+        self._head = None
+        left = [running for running in self._running if running.job.read is read]
+        for running in left:
+            self._running.remove(running)
+            self._end(running.task, running.job.unit.num_bytes)
+        if left:
+            await asyncio.wait([running.task for running in left])
+        for running in left:
+            self._release_slot(running.job)
         if not self._running:
             self._drained.set()
 

@@ -65,7 +65,6 @@ class Question(NamedTuple):
         access: which of the file's rows may be read; None for all.
         limit: rows wanted in file order, or None.
         rows_only: matching rows are counted, no column is returned.
-        positional: a changed object does not make it start again, as if ``access`` named rows.
         read_dictionary: names of string and binary columns that come as dictionary arrays.
         view: the columns of a dataset, which all names mean and the rows come in; None for the file's own. It
             is made for one version: no other is read.
@@ -80,7 +79,6 @@ class Question(NamedTuple):
     access: AccessPlan | None = None
     limit: int | None = None
     rows_only: bool = False
-    positional: bool = False
     read_dictionary: Sequence[str] = ()
     view: FileView | None = None
 
@@ -115,6 +113,9 @@ class Preparation:
         version: the version that the file handle knows.
         adopt: told which version is read, whenever that is decided.
         operation: the call whose question it is.
+
+    Attributes:
+        other_bytes: what the same call takes of other files: caches look at all of it before they keep pages.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class Preparation:
         self.version: FileVersion | None = version
         self._adopt = adopt
         self.operation = operation
+        self.other_bytes = 0
         self.metrics = operation.metrics
         self._simplified = None if question.where is None else simplify(question.where)
         self._where = self._simplified
@@ -158,7 +160,7 @@ class Preparation:
         context = RequestContext(metrics, scan=scan, guest=scan)
         if self.version is None:
             self.version = await source.version(context)
-        elif source.currency.is_expired(self.version):
+        elif self.question.view is None and source.currency.is_expired(self.version):
             self.version = await self._anew(self.version, context)
         version = self.version
         source.describe(metrics)
@@ -180,7 +182,7 @@ class Preparation:
                 await self._ensure_current(version, context)
             raise error.locate(url=version.url) from error.__cause__
         self._adopt(version)
-        size, memory = plan.num_bytes(), source.resources.memory.max_bytes
+        size, memory = self.other_bytes + plan.num_bytes(), source.resources.memory.max_bytes
         data_context = context.step("data", metrics.rounds + 1)
         if 0 < memory < size * 16:
             data_context.guest = True  # so large a count or take would push out what lookups use
@@ -192,6 +194,7 @@ class Preparation:
             data_context,
             admit=not data_context.guest or size < memory,
             rows_only=question.rows_only,
+            read_bytes=size,
         )
         return Prepared(version, plan, shape, read)
 
@@ -200,8 +203,7 @@ class Preparation:
         """Whether the question means one version only."""
         question = self.question
         return (
-            question.positional
-            or question.view is not None
+            question.view is not None  # another version may have other columns: the dataset begins it anew
             or (question.access is not None and question.access.is_positional)
         )
 

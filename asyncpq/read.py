@@ -78,6 +78,7 @@ class Read:
         context: requests are counted there; its round is that of the first data request.
         admit: keep fetched pages in memory; tiers outside this process decide by themselves.
         rows_only: count matching rows, decode no output.
+        read_bytes: what the call takes, other files included: caches decide by that.
 
     Attributes:
         current: the version is known to be the object's, as far as the cache policy asks.
@@ -94,6 +95,7 @@ class Read:
         *,
         admit: bool,
         rows_only: bool = False,
+        read_bytes: int = 0,
     ) -> None:
         self.plan = plan
         self.version = version
@@ -105,7 +107,7 @@ class Read:
         self._shape = shape
         self._admit = admit
         self._rows_only = rows_only
-        self._read_bytes = plan.num_bytes()
+        self._read_bytes = read_bytes
         # Decoded pages are shared with sessions that check CRCs and that allow no extension types; and
         # they are several times larger: reads of many of them would push out all others.
         self._use_decoded = not shape.extensions
@@ -179,8 +181,9 @@ class Read:
             await landed(validation, self.context.metrics)
         self.current = True
         share_parts(self._source, self.version, fetched.parts, read_bytes=self._read_bytes, scan=self.context.scan)
-        good, self._good = self._good, {}
-        share_pages(self._source, self.version, good, read_bytes=self._read_bytes, scan=self.context.scan)
+        if self._good:
+            good, self._good = self._good, {}
+            share_pages(self._source, self.version, good, read_bytes=self._read_bytes, scan=self.context.scan)
         return tables
 
     def _discard(self, error: AsyncpqError, fetched: Fetched) -> None:
@@ -325,7 +328,9 @@ class Read:
 
     def _prove(self, group: RowGroupPlan, stop_row: int) -> None:
         """The wanted rows before ``stop_row`` were decoded: pages that hold no others are good."""
-        pages = self._unproven.pop(group.ordinal, ())
+        pages = self._unproven.pop(group.ordinal, None)
+        if pages is None:
+            return
         self._good.update({page.key: page.data for page in pages if page.data and page.stop_row <= stop_row})
         left = [page for page in pages if page.stop_row > stop_row]
         if left:

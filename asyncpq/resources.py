@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +32,6 @@ from asyncpq.storage.urls import options_for, split_url
 T = TypeVar("T")
 
 _MAX_OUTDATED = 4096
-# Clients' modules that are whole: in sys.modules they stand while a thread still imports them
-_loaded: set[str] = set()
 
 
 class ByteBudget:
@@ -245,8 +244,7 @@ class Resources:
         """
         module = CLIENT_MODULES.get(split_url(url)[0])
         if module is not None and module not in _loaded:
-            await self.in_thread(partial(import_module, module))
-            _loaded.add(module)
+            await self.in_thread(partial(_load, module))
             if self._closed:
                 raise UsageError("the session was closed while this read was under way")
         return self._store(url)
@@ -315,3 +313,20 @@ class Deadline:
                 url=self._url,
                 hint="Raise RetryOptions.read_timeout_s if the store is slow.",
             ) from timeout
+
+
+# Modules of clients that are whole: in sys.modules they stand while a thread still imports them.
+_loaded: set[str] = set()
+_loading = threading.RLock()
+
+
+def _load(module: str) -> None:
+    with _loading:
+        import_module(module)
+        _loaded.add(module)
+
+
+# A fork copies the locks of the modules that another thread is importing, and the child would wait for them forever:
+# it waits until they are imported.
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)

@@ -68,8 +68,9 @@ class Session(Unpicklable):
         cache_namespace: sessions share cached bytes only within one namespace; by default it is made
             from the storage options and the identity of the credentials. One that is given is shared by all
             who give it, whatever their credentials are.
-        on_event: called in the session's event loop with each :class:`asyncpq.RequestEnded` and
-            :class:`asyncpq.ReadEnded`. It must not block; what it raises is logged, and harms no read.
+        on_event: called in the session's event loop with each :class:`asyncpq.RequestEnded`,
+            :class:`asyncpq.FileEnded` and :class:`asyncpq.ReadEnded`. It must not block; what it raises is logged,
+            and harms no read.
         requests, retry, limits, read: see :mod:`asyncpq.options`.
 
     Raises:
@@ -248,14 +249,21 @@ class Session(Unpicklable):
         resources.check()
         one_of("schema_policy", schema_policy, ("strict", "permissive"))
         one_of("on_bad_file", on_bad_file, ("raise", "skip"))
+        columns: Any = schema
+        if columns is not None and not isinstance(columns, pa.Schema):
+            raise InvalidOptionError(f"schema: must be a pyarrow.Schema, not a {type(columns).__name__}")
         age: Any = listing_max_age_s
         if not isinstance(age, (int, float)) or not age >= 0:
             raise InvalidOptionError(f"listing_max_age_s={age!r}: must be a number of at least 0")
         skips = on_bad_file == "skip"
         catalog = catalog_of(target, format, version)
         if catalog is not None:
-            if schema is not None or schema_policy != "strict" or partition_types is not None or partitioning != "hive":
-                raise InvalidOptionError("a table has its own schema and partitions: leave these options out")
+            given = (schema, partition_types, listing_max_age_s or None)
+            if any(option is not None for option in given) or (schema_policy, partitioning) != ("strict", "hive"):
+                raise InvalidOptionError(
+                    "a table has a schema, partitions and a list of files of its own",
+                    hint="Leave out schema, schema_policy, partitioning, partition_types and listing_max_age_s.",
+                )
             shown = safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else None
             operation = resources.operation("open", shown or type(target).__name__)
             with operation:

@@ -32,11 +32,15 @@ _OTHER = "an error"
 _log = logging.getLogger("asyncpq.caching.shared")
 
 
-def cause_of(error: BaseException) -> str:
-    """What an exchange failed with in the first place: its class, and the code of what a server answered."""
+def cause_of(error: BaseException, handled: BaseException | None) -> str:
+    """What an exchange failed with in the first place: its class, and the code of what a server answered.
+
+    Args:
+        handled: what the caller was handling when the exchange began, which Python adds to the context of ``error``.
+    """
     found = error
     cause: BaseException | None = error
-    while cause is not None:
+    while cause is not None and cause is not handled:
         if isinstance(cause, Exception):  # a timeout is made of a cancellation
             found = cause
         cause = cause.__cause__ or cause.__context__

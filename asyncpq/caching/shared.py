@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import struct
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -235,6 +236,7 @@ class SharedCache(TierCounters):
         if attempt is None:
             self.skipped += 1
             return None
+        handled = sys.exception()
         allowed_s = self._options.timeout_s + size / self._options.min_throughput_bytes_s
         timeout = asyncio.timeout(None)
         try:
@@ -251,7 +253,7 @@ class SharedCache(TierCounters):
                         self._none_running.set()
         except OSError as error:
             if not self._closed:
-                self._failed(attempt, error)
+                self._failed(attempt, error, handled)
             return None
         else:
             if attempt.succeeded():
@@ -264,14 +266,14 @@ class SharedCache(TierCounters):
         async with self._writers:
             await self._exchange(talk, size)
 
-    def _failed(self, attempt: Attempt, error: OSError) -> None:
+    def _failed(self, attempt: Attempt, error: OSError, handled: BaseException | None) -> None:
         self.errors += 1
         if attempt.failed():
             # nothing of the error's text: it may name what the url says
             _log.warning(
                 "the shared cache at %s failed (%s) and is left alone for %s s",
                 self._connections.place,
-                cause_of(error),
+                cause_of(error, handled),
                 self._options.retry_after_s,
             )
 

@@ -266,8 +266,9 @@ def _factory(url: str, max_reply_bytes: int) -> Any:
     try:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        if parts.scheme != "unix" and "@" in parts.path:
-            raise ValueError("a / that is not encoded: what comes before it is no host")
+        unix = parts.scheme == "unix"
+        if parts.fragment or (unix and parts.netloc and "@" not in parts.netloc) or (not unix and "@" in parts.path):
+            raise ValueError("a / or # that is not encoded: host or path are parts of the password")
         factory: Any = ConnectionPool.from_url(url)
     except (ValueError, ValkeyError):
         # its message may quote a part of the password

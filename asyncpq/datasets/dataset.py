@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.arguments import column_names, dictionary_names, row_numbers, whole_number
+from asyncpq.collect import one_table
 from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.dataset_scan import DatasetScan
 from asyncpq.datasets.file_sets import SkippedFile
@@ -22,7 +23,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.relative_times import resolve_typed_times
 from asyncpq.decoding.selection import counted, take_table
 from asyncpq.decoding.substrait import from_pyarrow
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, RowIndexError
+from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import OperationName
 from asyncpq.expressions import Expression, parse_filters, without_contradictions
 from asyncpq.lookup import Keys
@@ -35,8 +36,9 @@ from asyncpq.storage.base import Unpicklable
 class Dataset(Unpicklable):
     """Parquet files under one schema. Made by :meth:`asyncpq.Session.open_dataset`.
 
-    Its verbs are those of :class:`asyncpq.File`, with the same arguments. Files are in the order of their names, or of
-    the table's metadata; rows in the order of the files. Every method that reads may be called concurrently.
+    Its verbs are those of :class:`asyncpq.File`; what names rows names their file, too. Files are in the order of
+    their names, of the table's metadata, or of the list that was given; rows in the order of the files. Every method
+    that reads may be called concurrently.
 
     Attributes:
         metrics: of the call that ended last, whether it returned or raised; of a scan see its own.
@@ -143,7 +145,7 @@ class Dataset(Unpicklable):
                 batches = [batch async for batch in scan]
         finally:
             self.metrics, self.skipped = scan.metrics, scan.skipped
-        return _table(batches, scan.schema)
+        return one_table(batches, scan.schema)
 
     async def lookup(
         self,
@@ -158,11 +160,8 @@ class Dataset(Unpicklable):
         ask = self._ask(columns, wanted.where, read_dictionary=read_dictionary)
         ask = ask._replace(keys=wanted.columns(with_keys), prune=wanted.prune)
         self._output(ask)
-        tables, metrics = await self._collect("lookup", ask)
-        table = _concatenated([table for _, some in tables for table in some], self._output(ask))
-        table = wanted.finish(table, with_keys)
-        metrics.rows_returned = table.num_rows
-        return table
+        tables = await self._collect("lookup", ask)
+        return wanted.finish(self._concatenated(tables, ask), with_keys)
 
     async def take(
         self,
@@ -187,7 +186,7 @@ class Dataset(Unpicklable):
         distinct = {url: sorted(some) for url, some in by_file.items()}
         ask = self._ask(columns, None, read_dictionary=read_dictionary)
         ask = ask._replace(access={url: AccessPlan.rows(some) for url, some in distinct.items()}, exactly=True)
-        tables, metrics = await self._collect("take", ask)
+        tables = await self._collect("take", ask)
         place: dict[tuple[str, int], int] = {}
         num_rows = 0
         for url, some in tables:
@@ -196,8 +195,7 @@ class Dataset(Unpicklable):
         for url in distinct:
             if distinct[url] and (url, distinct[url][0]) not in place:
                 raise RowIndexError("the dataset has no such file", url=url)
-        metrics.rows_returned = len(asked)
-        table = _concatenated([table for _, some in tables for table in some], self._output(ask))
+        table = self._concatenated(tables, ask)
         if not table.num_columns:
             return counted(len(asked))
         return take_table(table, pa.array([place[item] for item in asked], pa.int64()))
@@ -269,9 +267,8 @@ class Dataset(Unpicklable):
         Raises:
             ColumnNotFoundError, PredicateTypeError, InvalidOptionError, ...: it cannot be asked.
         """
-        names = column_names(columns)
         ask = Ask(
-            columns=None if names is None else [self._name(name) for name in names],
+            columns=column_names(columns),
             where=self._predicate(where),
             limit=whole_number("limit", limit, 0),
             read_dictionary=dictionary_names(read_dictionary),
@@ -279,14 +276,6 @@ class Dataset(Unpicklable):
         )
         self._output(ask)
         return ask
-
-    def _name(self, column: str | int) -> str:
-        """A column's name, by that or by its ordinal."""
-        if isinstance(column, str):
-            return column
-        if not 0 <= column < len(self.schema):
-            raise ColumnNotFoundError(f"there is no column {column}: the dataset has {len(self.schema)}")
-        return str(self.schema.field(column).name)
 
     def _predicate(self, where: object) -> Expression | None:
         """The predicate, its relative times resolved to one instant; false if no row can meet it."""
@@ -306,10 +295,14 @@ class Dataset(Unpicklable):
         read = FilesRead(self._state, ask, operation, scan=True, ordered=ordered)
         return DatasetScan(self._resources, read, operation, self._output(ask), batch_size=batch_size, limit=ask.limit)
 
-    async def _collect(self, name: OperationName, ask: Ask) -> tuple[list[tuple[str, list[pa.Table]]], ReadMetrics]:
+    async def _collect(self, name: OperationName, ask: Ask) -> list[tuple[str, list[pa.Table]]]:
         """All rows of a small read, by the url of their file, in the order of the files."""
         read, found = await self._run(name, ask)
-        return [(read.url(number), tables) for number, tables in found], self.metrics
+        return [(read.url(number), tables) for number, tables in found]
+
+    def _concatenated(self, tables: Sequence[tuple[str, list[pa.Table]]], ask: Ask) -> pa.Table:
+        batches = [batch for _, some in tables for table in some for batch in table.to_batches()]
+        return one_table(batches, self._output(ask))
 
     async def _run(self, name: OperationName, ask: Ask) -> tuple[FilesRead, list[tuple[int, list[pa.Table]]]]:
         self._resources.check()
@@ -322,6 +315,7 @@ class Dataset(Unpicklable):
                     found = await read.collect()
                 finally:
                     await read.close()
+                operation.metrics.rows_returned = read.rows_matched
         finally:
             self._resources.unregister(read)
             self.metrics, self.skipped = operation.metrics, read.skipped
@@ -359,14 +353,3 @@ def _positions(rows: Any) -> list[tuple[str, int]]:
         if row < 0:
             raise RowIndexError(f"row {row} is in no file", url=url)
     return [(url, row) for (url, _), row in zip(pairs, numbers, strict=True)]
-
-
-def _concatenated(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    """One table; without columns, a number of rows."""
-    return _table([batch for table in tables for batch in table.to_batches()], schema)
-
-
-def _table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    if len(schema) or not batches:
-        return pa.Table.from_batches(batches, schema=schema)
-    return counted(sum(batch.num_rows for batch in batches))

@@ -67,9 +67,9 @@ class GivenFiles:
     view: View = View.LISTED
     known: FileSet | None = None
 
-    def __init__(self, files: Sequence[DataFile]) -> None:
+    def __init__(self, files: Sequence[DataFile], bad: tuple[SkippedFile, ...] = ()) -> None:
         self.description = f"{len(files)} file{'' if len(files) == 1 else 's'}, as given"
-        self._files = FileSet(files)
+        self._files = FileSet(files, bad=bad)
 
     @property
     def is_fresh(self) -> bool:

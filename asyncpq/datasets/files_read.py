@@ -15,7 +15,7 @@ from asyncpq.datasets.file_sets import FileSet, FileSource, SkippedFile
 from asyncpq.datasets.known_files import KnownFiles
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
-from asyncpq.datasets.opener import BAD_FILE, Opener
+from asyncpq.datasets.opener import Opener, is_bad_file
 from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
 from asyncpq.events import Operation
@@ -89,12 +89,15 @@ class FilesRead:
         self._ordered = ordered
         self._used: FileSet | None = None
         self._listing: asyncio.Task[FileSet] | None = None
+        self._lists = False  # nothing is given out before a listing of this read has come
         self._candidates: Sequence[tuple[int, DataFile]] = ()
         self._done: set[int] = set()
         self._open: dict[int, OpenedFile] = {}
+        self._ended = asyncio.Event()  # a file is done with
         self._reading: dict[Read, OpenedFile] = {}
         self._pipeline: Pipeline | None = None
         self._rounds = 0
+        self._planned_bytes = 0
         self._collected: dict[int, list[pa.Table]] | None = None
 
     async def start(self) -> None:
@@ -109,6 +112,7 @@ class FilesRead:
         found = source.files(self._ask.where, self._operation, scan=self._scan)
         if source.known is not None:
             self._listing = self._resources.spawn(found)
+            self._lists = True
             self._begin(source.known)
         else:
             self._begin(await found)
@@ -164,6 +168,7 @@ class FilesRead:
             rounds=self._rounds,
             neighbours=state.url,
             listed_at=None if used is None else used.listed_at,
+            listed_now=self._lists,
             scan=self._scan,
             ordered=self._ordered,
             few=self._ask.limit is not None,
@@ -187,6 +192,9 @@ class FilesRead:
                     self._reading[opened.prepared.read] = opened
                     for job in opened.jobs(limits.unit_bytes, round_bytes):
                         yield job
+                    while len(self._open) >= limits.files_ahead:  # each may hold a descriptor
+                        self._ended.clear()
+                        await self._ended.wait()
                 else:
                     await self._end(opened)
 
@@ -195,7 +203,10 @@ class FilesRead:
         state = self._state
         self._check_schema(opened)
         if state.known.learn(opened, self._ask, state.columns):
-            await opened.prepare(self._ask, state.columns, scan=self._scan)
+            size = await opened.prepare(
+                self._ask, state.columns, scan=self._scan, other_bytes=self._planned_bytes
+            )
+            self._planned_bytes += size  # others were added meanwhile
         if not opened.has_rows:
             await opened.finish()
 
@@ -266,7 +277,7 @@ class FilesRead:
             if await self._listing_differs():
                 return True, None
             if opened is None and pipeline.head is not None:
-                opened = self._reading[pipeline.head.read]
+                opened = self._reading.get(pipeline.head.read)  # none if the session was closed
             if opened is None:
                 raise
             await self._failed(opened, error)
@@ -304,14 +315,15 @@ class FilesRead:
         async with self._resources.deadline(self._state.url):
             found = await asyncio.shield(listing)
         self._listing = None
-        if found.files is used.files:
+        if found.files is used.files and [url for url, _ in found.bad] == [url for url, _ in used.bad]:
             return False
         await self._stop()
         self._done.clear()
         self.skipped.clear()
-        self.rows_matched = 0
+        self.rows_matched = self._metrics.files_opened = self._metrics.files_read = 0
         if self._collected is not None:
             self._collected.clear()
+        self._state.known.keep_only(found.files)
         self._begin(found)
         return True
 
@@ -324,10 +336,12 @@ class FilesRead:
         if self._collected is None and any(file.delivered for file in self._open.values()):
             raise error
         if changed and self._may_restart and self._metrics.restarts < self._resources.options.limits.max_restarts:
-            self._operation.restarts()
-        elif isinstance(error, BAD_FILE) and self._state.skips:
+            opened.operation.restarts()
+        elif is_bad_file(error) and self._state.skips:
             del self._open[opened.number]
             await opened.close()
+            if self._collected is not None:
+                self._collected.pop(opened.number, None)  # rows of its units before the bad one
             self._skip(opened.number, opened.operation, error)
         else:
             raise error
@@ -345,6 +359,7 @@ class FilesRead:
         """A file is done with."""
         self._done.add(opened.number)
         self._open.pop(opened.number, None)
+        self._ended.set()
         self._metrics.files_opened += 1
         if opened.prepared is not None:
             read = opened.prepared.read

@@ -53,6 +53,14 @@ class KnownFiles:
         self._zones: dict[str, Zones] = {}
         self._learnt_zones: dict[str, tuple[int, Zones]] = {}
 
+    def keep_only(self, files: Sequence[DataFile]) -> None:
+        """Forget of files that are not among ``files``."""
+        urls = {file.url for file in files}
+        for name, found in self._learnt.items():
+            if len(found) > len(urls):
+                self._learnt[name] = {url: learnt for url, learnt in found.items() if url in urls}
+                self._learnt_zones.pop(name, None)
+
     def candidates(self, files: Sequence[DataFile], ask: Ask, dataset: Columns) -> list[int]:
         """Numbers of the files that may hold rows which are asked for: a superset, ascending."""
         left = RowRanges.all(len(files))
@@ -120,7 +128,7 @@ class KnownFiles:
         version, url = opened.version, opened.file.url
         found = self._learnt.setdefault(name, {})
         last = found.get(url)
-        if last is not None and last.validator == version.validator:
+        if last is not None and version.can_validate and last.validator == version.validator:
             return last
         leaf = _leaf(version, name) if dataset.fields is None else None
         if leaf is None:

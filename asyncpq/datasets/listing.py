@@ -199,7 +199,7 @@ async def list_files(
         return not any(segment.startswith(begins) for segment in path.split("/")) if begins else True
 
     found = await store.list_objects(target.prefix, context=context)
-    if earlier is not None and found is earlier.listed:
+    if earlier is not None and found and found is earlier.listed:  # an empty one says nothing of a single file
         return earlier
     table_format = _table_format([listed.url[behind:] for listed in found])
     taken = [
@@ -226,7 +226,8 @@ async def _one_file(store: Store, url: str, context: RequestContext) -> list[Lis
             await handle.close()
     except ObjectNotFoundError:
         return []
-    return [ListedObject(url, tail.validator.size, None)]
+    validator = tail.validator
+    return [ListedObject(url, validator.size, validator if validator.is_strong else None)]
 
 
 def _nothing(target: Target, hidden: bool) -> ObjectNotFoundError:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
 from asyncpq.datasets.reader import SessionReader
+from asyncpq.decoding.resolution import ColumnNames
 from asyncpq.decoding.types import file_schema
 from asyncpq.errors import ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
@@ -32,7 +33,7 @@ class Ask(NamedTuple):
     """What a caller asks of a dataset, in its terms.
 
     Attributes:
-        columns: names or dotted paths; None for all.
+        columns: names, dotted paths or ordinals; None for all.
         keys: names of columns to return behind those.
         where: the predicate, relative times resolved; or None.
         prune: a sharper predicate to prune by, implied by ``where``; or None.
@@ -43,7 +44,7 @@ class Ask(NamedTuple):
         exactly: every row that ``access`` names must be there.
     """
 
-    columns: Sequence[str] | None = None
+    columns: ColumnNames | None = None
     keys: Sequence[str] = ()
     where: Expression | None = None
     prune: Expression | None = None
@@ -87,6 +88,7 @@ class OpenedFile:
         self.operation = operation
         self.delivered = False
         self._source = source
+        self._listed = False  # the listing of this very read names the version
         self.version: FileVersion
         self.prepared: Prepared | None = None
         self._preparation: Preparation | None = None
@@ -101,6 +103,7 @@ class OpenedFile:
         *,
         neighbours: str,
         listed_at: float | None,
+        listed_now: bool,
         scan: bool,
     ) -> OpenedFile:
         """Find its footer, of the version that a listing named, or of a later one.
@@ -108,6 +111,8 @@ class OpenedFile:
         Args:
             neighbours: names the files whose footers are alike.
             listed_at: ``time.monotonic()`` when ``file.validator`` was asked for.
+            listed_now: nothing is given out before the store has said, since the read began, that this is the
+                file's version.
         """
         policy = immutable() if file.immutable else None
         if file.content is not None:
@@ -123,11 +128,15 @@ class OpenedFile:
                 version = await source.reload(version, context)
             elif listed_at is not None and file.validator is not None and file.validator.is_strong:
                 source.currency.seen(version, listed_at)
-            if file.validator is None and file.size is not None and file.size != version.size:
+            if listed_at is None and file.validator is None and file.size not in (None, version.size):
                 raise ObjectChangedError(
                     f"the file has {version.size} bytes, where the table names one of {file.size}", url=version.url
                 )
             opened.version = version
+            known = file.validator
+            opened._listed = (
+                listed_now and known is not None and known.is_strong and not _differs(version.validator, known)
+            )
         except BaseException:
             await source.handle.close()
             raise
@@ -147,14 +156,20 @@ class OpenedFile:
         version, extensions = self.version, self._source.resources.options.read.extension_types
         return file_schema(version, version.metadata.schema.whole_fields, extensions)
 
-    async def prepare(self, ask: Ask, columns: Columns, *, scan: bool) -> None:
-        """Plan what ``ask`` takes of it, with the index requests that this takes."""
+    async def prepare(self, ask: Ask, columns: Columns, *, scan: bool, other_bytes: int) -> int:
+        """Plan what ``ask`` takes of it, with the index requests that this takes.
+
+        Args:
+            other_bytes: what the read takes of files before this one.
+
+        Returns:
+            how many bytes it takes of this one.
+        """
         file, version = self.file, self.version
         extensions = self._source.resources.options.read.extension_types
-        view = version.derived(
+        view = version.recent(  # datasets come and go, the version may stay
             ("dataset view", columns.token),
             lambda: view_of(version, columns.schema, file.fields or columns.fields, file.partition, extensions),
-            4000,
         )
         access = None if ask.access is None else ask.access.get(file.url, AccessPlan.none())
         if file.deletes is not None:
@@ -169,13 +184,15 @@ class OpenedFile:
             prune=ask.prune,
             limit=ask.limit,
             rows_only=ask.rows_only,
-            positional=True,  # the dataset begins the file anew, since its columns may be other ones then
             read_dictionary=ask.read_dictionary,
             access=access,
             view=view,
         )
         self._preparation = Preparation(self._source, question, version, lambda version: None, self.operation)
+        self._preparation.other_bytes = other_bytes
         self.prepared = await self._preparation.prepare(scan=scan)
+        self.prepared.read.current |= self._listed
+        return self.prepared.plan.num_bytes()
 
     async def _deleted(self, deletes: Deletes, token: object) -> RowRanges:
         """The rows that are deleted; kept in memory for the next read of the dataset."""
@@ -219,7 +236,7 @@ class OpenedFile:
             self.prepared.read.check_complete()
             if self.prepared.read.current:
                 return
-        if not self._source.currency.is_fresh(self.version):
+        if not self._listed and not self._source.currency.is_fresh(self.version):
             context = RequestContext(self.operation.metrics, round=self.operation.metrics.rounds + 1)
             validation = self._source.start_validation(self.version, context)
             validation.join()

@@ -13,6 +13,7 @@ from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.errors import (
     AccessDeniedError,
     AsyncpqError,
+    CredentialsError,
     FormatError,
     ObjectChangedError,
     ObjectNotFoundError,
@@ -23,8 +24,13 @@ from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
 
-#: What makes a file a bad one: it is no Parquet, is not there, cannot be read, or does not fit.
-BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
+_BAD_FILE: Final = (FormatError, ObjectNotFoundError, AccessDeniedError)
+
+
+def is_bad_file(error: AsyncpqError) -> bool:
+    """Whether the file is at fault: it is no Parquet, is not there, cannot be read, or does not fit. That nobody's
+    credentials are good is not of a file."""
+    return isinstance(error, _BAD_FILE) and not isinstance(error, CredentialsError)
 
 
 class Opener:
@@ -35,6 +41,7 @@ class Opener:
         rounds: requests of the read that these wait for, one after another.
         neighbours: names all of them, whose footers are alike.
         listed_at: when the files' validators were asked for (``time.monotonic()``).
+        listed_now: see :meth:`OpenedFile.open`.
         scan: for a scan, which leaves connections to others.
         ordered: files are given in order; else as they become ready.
         few: the first ones may be enough: more are opened once those were given.
@@ -50,6 +57,7 @@ class Opener:
         rounds: int = 0,
         neighbours: str,
         listed_at: float | None = None,
+        listed_now: bool = False,
         scan: bool = True,
         ordered: bool = True,
         few: bool = False,
@@ -61,6 +69,7 @@ class Opener:
         self._rounds = rounds
         self._neighbours = neighbours
         self._listed_at = listed_at
+        self._listed_now = listed_now
         self._scan = scan
         self._ordered = ordered
         self._few = few
@@ -123,8 +132,8 @@ class Opener:
                     raise
                 restarts -= 1
                 part.restarts()
-            except BAD_FILE as error:
-                if self._skip is None:
+            except _BAD_FILE as error:
+                if self._skip is None or not is_bad_file(error):
                     self._operation.metrics.add_part(part.metrics)
                     raise
                 self._skip(number, part, error)
@@ -144,6 +153,7 @@ class Opener:
                 part,
                 neighbours=self._neighbours,
                 listed_at=self._listed_at,
+                listed_now=self._listed_now,
                 scan=self._scan,
             )
             try:

@@ -83,7 +83,7 @@ async def open_files(
         listing = await list_files(store, target, _listing_context(operation), partitioning=partitioning)
     if listing.table_format is not None and not plain:
         raise InvalidOptionError(
-            f"this is a {listing.table_format} table: some of its files may hold rows that are deleted or replaced",
+            f"these are files of a table ({listing.table_format}): some of its files may hold rows that are deleted or replaced",
             url=shown,
             hint='Open it as that table (docs/datasets.md), or pass format="parquet" to read every file that is there.',
         )
@@ -102,7 +102,7 @@ async def open_files(
     if target.urls is None:
         source = ListedFiles(shown, list_again, first, listing_max_age_s)
     else:
-        source = GivenFiles([_as_policy_says(file, resources) for file in first.files])
+        source = GivenFiles([_as_policy_says(file, resources) for file in first.files], first.bad)
     state = DatasetState(resources, shown, source, Columns(pa.schema([]), None, object()), skips)
     if schema is None:
         schema = await _schema_of(state, first.files, operation, policy, listing.partitions)
@@ -143,6 +143,7 @@ async def _schema_of(
         SchemaMismatchError: two files do not go together.
     """
     unifier = SchemaUnifier(policy, partitions)
+    operation.metrics.files_total = len(files)
 
     def skip(number: int, part: Operation, error: AsyncpqError) -> None:
         operation.part_ended(part, error, number + 1)

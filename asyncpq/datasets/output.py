@@ -9,17 +9,19 @@ import pyarrow as pa
 
 from asyncpq.decoding.conform import lacking
 from asyncpq.decoding.file_view import FileView
+from asyncpq.decoding.resolution import ColumnNames
 from asyncpq.fetching.version import FileVersion
 
 
 def output_schema(
-    schema: pa.Schema, columns: Sequence[str] | None, keys: Sequence[str], read_dictionary: Sequence[str]
+    schema: pa.Schema, columns: ColumnNames | None, keys: Sequence[str], read_dictionary: Sequence[str]
 ) -> pa.Schema:
     """The fields asked for, and behind them those of ``keys``.
 
     Args:
         schema: the dataset's.
-        columns, keys: names, or dotted paths of parts; None for all columns.
+        columns: names, dotted paths of parts, or ordinals; None for all.
+        keys: names, or dotted paths of parts.
         read_dictionary: names of columns that come as dictionary arrays.
 
     Raises:

@@ -87,6 +87,7 @@ class FileView:
         match: for ordinals of the dataset's columns, how the file has them.
         is_plain: the file's columns are the dataset's as they are, and named by the same paths; only the schemas'
             metadata may differ.
+        weight: approximate bytes held in memory.
     """
 
     schema: pa.Schema
@@ -94,6 +95,7 @@ class FileView:
     digest: bytes
     match: Callable[[FileVersion, Sequence[int]], list[Match]]
     is_plain: bool = False
+    weight: int = 4000
 
     def ordinals(self, names: Iterable[str | int] | None) -> dict[int, list[str]]:
         """For each column asked for, by ordinal, the paths inside it; the empty path for all of it.

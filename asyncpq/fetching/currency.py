@@ -92,6 +92,7 @@ class Currency:
         self._own_pointer = None
         self._resources.memory.discard(self.key)
         if self._tiers is not None:
+            self._told_at = -math.inf  # the next version's pointer is news to them
             await self._tiers.drop_pointer(self.key)
 
     # -- pointers ---------------------------------------------------------------------------------

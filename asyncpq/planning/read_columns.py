@@ -75,8 +75,8 @@ class ReadColumns:
             self.predicate[name] = PredicateColumn(projection, leaf if is_value else None)
         self.bounded = {name: leaf for name, (_, leaf) in self.predicate.items() if leaf is not None}
         filtering = [column.projection for column in self.predicate.values()]
-        self.leaves = _leaves(schema, filtering, output)
-        self.unfiltered = _leaves(schema, (), output)
+        self.leaves = _leaves(filtering, output)
+        self.unfiltered = _leaves((), output)
 
     def without_bounds(self, names: Collection[str]) -> ReadColumns:
         """The same columns, of which ``names`` are not pruned by."""
@@ -85,9 +85,7 @@ class ReadColumns:
         return other
 
 
-def _leaves(
-    schema: ParquetSchema, filtering: Iterable[Projection], output: Iterable[Projection]
-) -> tuple[ReadLeaf, ...]:
+def _leaves(filtering: Iterable[Projection], output: Iterable[Projection]) -> tuple[ReadLeaf, ...]:
     found: dict[int, ReadLeaf] = {}
     for predicate, projections in ((True, filtering), (False, output)):
         for projection in projections:

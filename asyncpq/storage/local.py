@@ -292,8 +292,13 @@ def _read_ended(opened: _Opened, reading: asyncio.Future[bytes]) -> None:
 def _open(path: str) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not block
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
             os.close(descriptor)
+            if stat.S_ISDIR(mode):
+                raise ObjectNotFoundError(
+                    "a folder, and no file", url=safe_url(path), hint="Session.open_dataset reads a folder of files."
+                )
             raise StoreError("not a regular file", url=safe_url(path))
     except StoreError:
         raise

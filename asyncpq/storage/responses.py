@@ -57,7 +57,7 @@ class ExpectedBody:
 
     Attributes:
         young: the validator is a time, and not old enough to tell the version from the next one.
-        check: of a body whose length is not known before: ``length`` is more than it can be, and this raises
+        check: of a body whose length is not known before: ``length`` is the most that it can be, and this raises
             if it is not good.
     """
 

@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
-PAGE_KEYS = 1000  # the most that S3 gives, and the default
 PAGE_BYTES = 16 * 1024 * 1024  # a longer answer is refused: 1,000 keys of 1,024 bytes, encoded, are 3 MiB
 
 

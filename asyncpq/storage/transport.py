@@ -158,10 +158,10 @@ class Transport(Unpicklable):
             expected, data = reception.expected, body.data
             if expected is None:
                 raise exchange.refuse(reception.status, reception.headers, data)
+            if expected.check is not None and body.complete:
+                expected.check(data)
+                return expected, data
             if not body.complete or len(data) != expected.length:
-                if body.complete and expected.check is not None:
-                    expected.check(data)
-                    return expected, data
                 if not body.complete:  # one that ended well, but too early, lacks who knows what
                     reception.partial = data
                 raise _wrong_length(data, expected, request)

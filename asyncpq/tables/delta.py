@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -29,7 +29,8 @@ from asyncpq.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
-from asyncpq.storage.urls import split_url
+from asyncpq.expressions import Expression, columns
+from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.tables.delta_actions import Add, TableState
 from asyncpq.tables.delta_deletes import deletes_of
 from asyncpq.tables.delta_log import Listing
@@ -68,6 +69,26 @@ def catalog_of(table: Any, *, version: int | dt.datetime | None = None) -> Catal
     return DeltaCatalog(root, table.version() if version is None else version)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaSnapshot(FileList):
+    """A version of a table. Statistics of a column are parsed when a predicate first names it, off the event loop."""
+
+    _parsed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    async def files(self, where: Expression | None) -> Sequence[DataFile]:
+        """All of them: bounds and partition values are looked at by whoever asks."""
+        names = set() if where is None else set(columns(where)) - self._parsed
+        if names:
+            await asyncio.to_thread(self._parse, names)
+            self._parsed.update(names)
+        return self.data_files
+
+    def _parse(self, names: set[str]) -> None:
+        for file in self.data_files:
+            for name in names:
+                file.bounds.get(name)
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaCatalog:
     """One Delta table.
@@ -80,7 +101,7 @@ class DeltaCatalog:
     root: TableRoot
     version: int | dt.datetime | None = None
 
-    async def snapshot(self, reader: Reader) -> FileList:
+    async def snapshot(self, reader: Reader) -> DeltaSnapshot:
         """The table at its version.
 
         Raises:
@@ -122,7 +143,7 @@ async def _version_at(time: dt.datetime, listing: Listing, log: Log) -> int:
     return chosen
 
 
-async def _snapshot(state: TableState, root: TableRoot, version: int) -> FileList:
+async def _snapshot(state: TableState, root: TableRoot, version: int) -> DeltaSnapshot:
     shown = root.shown
     if state.protocol is None or state.metadata is None:
         raise CorruptFileError(f"version {version} of the Delta log has no protocol or no metadata", url=shown)
@@ -142,7 +163,7 @@ async def _snapshot(state: TableState, root: TableRoot, version: int) -> FileLis
         data_files.append(files.data_file(added))
         if number % ACTIONS_AT_ONCE == 0:
             await asyncio.sleep(0)
-    return FileList(
+    return DeltaSnapshot(
         description=f"Delta table {shown}, version {version}",
         fields=schema.fields,
         data_files=tuple(data_files),
@@ -172,7 +193,7 @@ class _Files:
         try:
             partition = {leaf.name: self._value(leaf, add.partition_values) for leaf in self._partition}
         except AsyncpqError as error:
-            error.locate(url=url)
+            error.locate(url=safe_url(url))
             raise
         deletes = None if add.vector is None else deletes_of(add.vector, self._root, url)
         return DataFile(

@@ -5,6 +5,7 @@ PROTOCOL.md, "Deletion Vectors" and "Deletion Vector Format".
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import uuid
 import zlib
@@ -15,6 +16,7 @@ from typing import Any
 from asyncpq.datasets.model import Reader
 from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.storage.urls import safe_url
 from asyncpq.tables.delta_paths import TableRoot
 from asyncpq.tables.roaring import decode_roaring
 
@@ -98,15 +100,16 @@ class VectorDeletes:
             if data is None:
                 stored = await reader.read_bytes(self.url, self.start, self.start + self.size + 8)
                 data = _checked(stored, self.size)
-            rows = decode_vector(data)
+            rows = await asyncio.to_thread(decode_vector, data)
             if rows.num_rows != self.cardinality:
                 raise CorruptFileError(f"a deletion vector has {rows.num_rows} rows, not {self.cardinality}")
             if rows.stop > num_rows:
+                shown = safe_url(self.data_url)
                 raise CorruptFileError(
-                    f"a deletion vector deletes row {rows.stop - 1} of {self.data_url}, which has {num_rows} rows"
+                    f"a deletion vector deletes row {rows.stop - 1} of {shown}, which has {num_rows} rows"
                 )
         except AsyncpqError as error:
-            error.locate(url=self.url)
+            error.locate(url=safe_url(self.url))
             raise
         return rows
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import Reader
 from asyncpq.errors import ColumnNotFoundError, CorruptFileError
+from asyncpq.storage.urls import safe_url
 from asyncpq.tables.bounded import call_each
 from asyncpq.tables.delta_actions import TableState
 from asyncpq.tables.delta_log import Listing, Segment
@@ -75,7 +76,8 @@ class Log:
     def _newest_protocol(self, commits: Sequence[tuple[str, bytes]]) -> Any:
         for name, content in reversed(commits):
             if b'"protocol"' in content:
-                found = [action["protocol"] for action in self._actions(name, content) if action.get("protocol")]
+                actions = self._actions(name, content, b'"protocol"')
+                found = [action["protocol"] for action in actions if action.get("protocol")]
                 if found:
                     return found[-1]
         return None
@@ -95,18 +97,21 @@ class Log:
         contents = await call_each(self._reader.read_bytes, map(self._url, names), at_once=_AT_ONCE)
         return list(zip(names, contents, strict=True))
 
-    def _actions(self, name: str, content: bytes) -> Iterator[dict[str, Any]]:
+    def _actions(self, name: str, content: bytes, part: bytes = b"") -> Iterator[dict[str, Any]]:
+        """The actions of a file, one a line; only of lines that have ``part`` in them."""
         if not content:
-            raise CorruptFileError("a file of the Delta log is empty", url=self._url(name))
+            raise CorruptFileError("a file of the Delta log is empty", url=safe_url(self._url(name)))
         for number, line in enumerate(content.splitlines(), 1):
-            if not line.strip():
+            if not line.strip() or part not in line:
                 continue
             try:
                 action = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise CorruptFileError(f"line {number} of the Delta log is not JSON", url=self._url(name)) from error
+                raise CorruptFileError(
+                    f"line {number} of the Delta log is not JSON", url=safe_url(self._url(name))
+                ) from error
             if not isinstance(action, dict):
-                raise CorruptFileError(f"line {number} of the Delta log is no action", url=self._url(name))
+                raise CorruptFileError(f"line {number} of the Delta log is no action", url=safe_url(self._url(name)))
             yield action
 
     def _apply(self, state: TableState, action: Mapping[str, Any], name: str) -> None:
@@ -114,7 +119,7 @@ class Log:
             state.apply(action)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             message = f"a malformed action of the Delta log: {type(error).__name__}: {error}"
-            raise CorruptFileError(message, url=self._url(name)) from error
+            raise CorruptFileError(message, url=safe_url(self._url(name))) from error
 
     # -- checkpoints ------------------------------------------------------------------------------
 
@@ -142,7 +147,9 @@ class Log:
         """The name of a sidecar in the log: its path may have folders, but it is always in its own one."""
         path = action.get("path") if isinstance(action, dict) else None
         if not isinstance(path, str):
-            raise CorruptFileError("a checkpoint of the Delta log names a sidecar without a path", url=self._url(name))
+            raise CorruptFileError(
+                "a checkpoint of the Delta log names a sidecar without a path", url=safe_url(self._url(name))
+            )
         return f"_sidecars/{unquote(path).rpartition('/')[2]}"
 
     async def _part(self, name: str) -> Iterator[dict[str, Any]]:

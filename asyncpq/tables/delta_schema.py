@@ -168,6 +168,7 @@ class _SchemaReader:
         name = entry["name"]
         if not isinstance(name, str):
             raise TypeError(f"a field's name is {name!r}")
+        name.encode()  # Arrow has no names with half a surrogate pair: ValueError
         path = f"{parent}.{name}" if parent else name
         self._check_changes(entry, path)
         arrow, children = self._type(entry["type"], path)

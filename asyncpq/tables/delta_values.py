@@ -23,7 +23,7 @@ from asyncpq.scalars import Scalar
 from asyncpq.tables.delta_schema import Leaf
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_NUM_RECORDS = re.compile(r'\{\s*"numRecords"\s*:\s*([0-9]+)\s*[,}]')
+_NUM_RECORDS = re.compile(r'\{\s*"numRecords"\s*:\s*([0-9]{1,18})\s*[,}]')
 _MILLISECOND = dt.timedelta(milliseconds=1)
 _EXACT = decimal.Context(prec=100)
 #: Digits that a JSON number keeps where a writer makes it from an 8-byte float, as deltalake does for decimals.
@@ -88,7 +88,7 @@ def num_records(stats: str | pa.StructScalar | None) -> int | None:
     """Rows in the file, deleted ones included; None where unknown."""
     if isinstance(stats, str) and (match := _NUM_RECORDS.match(stats)) is not None:
         return int(match[1])  # the first key of most writers: the rest is parsed when somebody asks
-    return _count(_parsed(stats).get("numRecords"))
+    return _count(_at(_parsed(stats), ("numRecords",)))
 
 
 class Statistics(Mapping[str, ColumnBounds]):
@@ -124,11 +124,10 @@ class Statistics(Mapping[str, ColumnBounds]):
         return sum(1 for _ in self)
 
     def _decode(self, leaf: Leaf) -> ColumnBounds | None:
-        if not isinstance(self._stats, dict):
-            self._stats = _parsed(self._stats)
-        low, high, nulls = (_at(self._stats.get(key), leaf.path) for key in ("minValues", "maxValues", "nullCount"))
+        self._stats = stats = _parsed(self._stats)
+        low, high, nulls = (_at(stats, (key, *leaf.path)) for key in ("minValues", "maxValues", "nullCount"))
         nulls = _count(nulls)
-        rows = _count(self._stats.get("numRecords"))
+        rows = _count(_at(stats, ("numRecords",)))
         all_null = rows is not None and nulls == rows > 0
         if self._has_deletes and not all_null and nulls != 0:
             nulls = None
@@ -140,10 +139,10 @@ class Statistics(Mapping[str, ColumnBounds]):
         return ColumnBounds(min=low, max=high, null_count=nulls)
 
 
-def _parsed(stats: str | pa.StructScalar | None) -> dict[str, Any]:
-    """Statistics as a dict; an empty one for what is not understood."""
-    if isinstance(stats, pa.StructScalar):
-        return stats.as_py() or {}
+def _parsed(stats: str | pa.StructScalar | dict[str, Any] | None) -> pa.StructScalar | dict[str, Any]:
+    """Statistics to look into; an empty dict for what is not understood."""
+    if isinstance(stats, (pa.StructScalar, dict)):
+        return stats
     try:
         parsed = json.loads(stats, parse_float=decimal.Decimal) if stats else None
     except (ValueError, ArithmeticError, RecursionError):
@@ -152,9 +151,15 @@ def _parsed(stats: str | pa.StructScalar | None) -> dict[str, Any]:
 
 
 def _at(values: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        values = values.get(name) if isinstance(values, dict) else None
-    return values
+    """A value inside of dicts or structs; None where there is none, or one that Python does not have."""
+    try:
+        for name in path:
+            if not isinstance(values, (dict, pa.StructScalar)):
+                return None
+            values = values[name]
+        return values.as_py() if isinstance(values, pa.Scalar) else values
+    except (KeyError, ValueError, OverflowError):
+        return None
 
 
 def _count(value: Any) -> int | None:

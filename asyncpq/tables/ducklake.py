@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asyncpq.datasets.model import ColumnBounds, DataFile, Reader, Snapshot, TableField
 from asyncpq.errors import CorruptFileError, InvalidOptionError, UnsupportedFeatureError
 from asyncpq.expressions import Expression
 from asyncpq.expressions.tree import columns as columns_of
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.ducklake_catalog import Row, SqlCatalog, TableState, joined
 from asyncpq.tables.ducklake_deletes import DeleteFile, DuckLakeDeletes
@@ -24,13 +25,15 @@ from asyncpq.tables.ducklake_types import bounds_of_statistics
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
 
+_T = TypeVar("_T")
+
 
 class DuckLakeTable:
     """A table of a DuckLake: what its SQL catalog says of one snapshot. See :class:`asyncpq.datasets.model.Catalog`.
 
     Args:
         catalog: SQLAlchemy's url of the catalog database, or an engine: SQLite, PostgreSQL, or a DuckDB file by
-            duckdb-engine.
+            duckdb-engine and pytz.
         table: its name, ``"schema.table"`` or a table of the schema ``main``; upper and lower case differ.
         snapshot: id of the snapshot to read; by default the newest when it is opened.
         as_of: read what was the newest snapshot at this time, which has a time zone.
@@ -76,7 +79,7 @@ class DuckLakeTable:
             UnsupportedFeatureError: the table has what is not read.
             StoreError: the database failed.
         """
-        state = await asyncio.to_thread(self._catalog.state, self.schema, self.table, *self._wanted, self._data_path)
+        state = await _asked(self._catalog.state, self.schema, self.table, *self._wanted, self._data_path)
         return await asyncio.to_thread(DuckLakeSnapshot, self._catalog, f"{self.schema}.{self.table}", state)
 
 
@@ -112,7 +115,7 @@ class DuckLakeSnapshot:
         async with self._loading:
             missing = [name for name in names if name in self._leaves and name not in self._bounds]
             for name in missing:
-                self._bounds[name] = await asyncio.to_thread(self._load_bounds, self._leaves[name])
+                self._bounds[name] = await _asked(self._load_bounds, self._leaves[name])
             if missing:
                 bounded = (self._bounded(key, file) for key, file in self._files.items())
                 self._given = (*bounded, *self._inlined)
@@ -182,6 +185,11 @@ class DuckLakeSnapshot:
 
     def _refuse(self, feature: str) -> None:
         raise UnsupportedFeatureError(f"DuckLake table {self._table}: {feature} are not read", url=self._catalog.shown)
+
+
+async def _asked(call: Callable[..., _T], *arguments: Any) -> _T:
+    """``call`` in a thread of its own, which keeps no process from ending: a database may never answer."""
+    return await Threads(1, "asyncpq_ducklake").start(call, *arguments)
 
 
 def _url(row: Row, state: TableState) -> str:

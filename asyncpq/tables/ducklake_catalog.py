@@ -96,19 +96,25 @@ class SqlCatalog:
             from sqlalchemy import URL, Engine, create_engine, pool
             from sqlalchemy.exc import ArgumentError, NoSuchModuleError
         except ImportError as error:
-            raise UsageError("DuckLake needs SQLAlchemy", hint="Install asyncpq[ducklake].") from error
+            raise UsageError(
+                "DuckLake needs SQLAlchemy", hint="Install it: pip install 'asyncpq[ducklake]'."
+            ) from error
         self.metadata_schema = metadata_schema
         if isinstance(database, Engine):
             self.engine = database
         else:
             try:
                 self.engine = create_engine(database, poolclass=pool.NullPool)
-            except (ArgumentError, NoSuchModuleError, ImportError) as error:
+            except ImportError as error:
                 raise UsageError(
-                    f"the catalog's url cannot be used: {type(error).__name__}",
-                    hint="It is SQLAlchemy's: sqlite:///catalog.sqlite, or postgresql+psycopg://host/database.",
+                    f"the driver of the catalog's database is not installed: {error.name}",
+                    hint="Install the package that has it, or name another: postgresql+psycopg://host/database.",
                 ) from error
+            except (ArgumentError, NoSuchModuleError, ValueError) as error:  # whose text may have the password
+                raise _unusable(type(error).__name__) from None
         url = self.engine.url
+        if "@" in (url.host or ""):
+            raise _unusable("an @ in the host")
         # without user, password and query, which may hold secrets
         self.shown = str(URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database))
 
@@ -321,6 +327,14 @@ def joined(folder: str, path: str, is_relative: bool | int | None) -> str:
 
 def _folder(path: str) -> str:
     return path if path.endswith("/") else f"{path}/"
+
+
+def _unusable(why: str) -> UsageError:
+    return UsageError(
+        f"the catalog's url cannot be used: {why}",
+        hint="It is SQLAlchemy's: sqlite:///catalog.sqlite, or postgresql+psycopg://host/database, with user and "
+        "password percent-encoded.",
+    )
 
 
 def _first_line(error: Exception) -> str:

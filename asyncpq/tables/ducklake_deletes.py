@@ -78,7 +78,7 @@ class DuckLakeDeletes:
     async def _deleted(self, reader: Reader, file: DeleteFile) -> RowRanges:
         shown = safe_url(file.url)
         if file.format == "puffin":
-            return _of_vector(await reader.read_bytes(file.url), shown)
+            return await asyncio.to_thread(_of_vector, await reader.read_bytes(file.url), shown)
         table = await reader.read_table(file.url)
         return await asyncio.to_thread(self._positions, table, shown)
 

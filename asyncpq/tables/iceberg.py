@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 
 from asyncpq.datasets.model import DataFile, Reader, TableField
-from asyncpq.errors import CorruptFileError, UsageError
+from asyncpq.errors import CorruptFileError, InvalidOptionError
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.bounded import call_each
@@ -58,18 +58,20 @@ class IcebergCatalog:
         """As :func:`catalog_of`.
 
         Raises:
-            UsageError: no table, more than one snapshot, or a time without zone.
+            InvalidOptionError: no table, more than one snapshot, or a time without zone.
         """
         if not isinstance(table, (Table, str)):
-            raise UsageError(f"an Iceberg table is a pyiceberg Table or a url, not a {type(table).__name__}")
+            raise InvalidOptionError(f"an Iceberg table is a pyiceberg Table or a url, not a {type(table).__name__}")
         if isinstance(table, str) and not table.endswith(".metadata.json"):
-            raise UsageError(
+            raise InvalidOptionError(
                 "the url of an Iceberg table is that of its metadata file", url=safe_url(table), hint=_METADATA_HINT
             )
         if sum(choice is not None for choice in (snapshot_id, ref, as_of)) > 1:
-            raise UsageError("snapshot_id, ref and as_of each choose a snapshot: give one of them")
+            raise InvalidOptionError("snapshot_id, ref and as_of each choose a snapshot: give one of them")
         if as_of is not None and as_of.tzinfo is None:
-            raise UsageError(f"as_of={as_of} has no time zone")
+            raise InvalidOptionError(
+                f"the time {as_of} has no time zone", hint="Write datetime(..., tzinfo=datetime.UTC)."
+            )
         self._table = table
         self._snapshot_id = snapshot_id
         self._ref = ref
@@ -81,7 +83,7 @@ class IcebergCatalog:
         """The present state, or the one that was asked for.
 
         Raises:
-            UsageError: there is no such snapshot.
+            InvalidOptionError: there is no such snapshot.
             UnsupportedFeatureError: the table has a feature that is not read.
         """
         metadata = await self._load(reader)
@@ -136,7 +138,7 @@ class IcebergCatalog:
         else:
             return metadata.current_snapshot()
         if found is None:
-            raise UsageError(f"{name} has no {asked}", hint="It may have expired: see the table's history.")
+            raise InvalidOptionError(f"{name} has no {asked}", hint="It may have expired: see the table's history.")
         return found
 
 
@@ -156,7 +158,7 @@ def catalog_of(
             the table's present one, as pyiceberg does.
 
     Raises:
-        UsageError: more than one snapshot is asked for, or a time without zone.
+        InvalidOptionError: more than one snapshot is asked for, or a time without zone.
     """
     return IcebergCatalog(table, snapshot_id=snapshot_id, ref=ref, as_of=as_of)
 
@@ -220,7 +222,8 @@ class IcebergSnapshot:
             return self.specs[manifest.partition_spec_id]
         except KeyError:
             raise CorruptFileError(
-                f"{self.name} has no partition spec {manifest.partition_spec_id}", url=store_url(manifest.manifest_path)
+                f"{self.name} has no partition spec {manifest.partition_spec_id}",
+                url=safe_url(store_url(manifest.manifest_path)),
             ) from None
 
     async def _read(self, manifest: ManifestFile) -> tuple[Entry, ...]:

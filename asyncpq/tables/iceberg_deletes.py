@@ -5,6 +5,7 @@ Table spec, "Scan planning" and "Delete formats"; Puffin spec, "deletion-vector-
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
@@ -18,6 +19,7 @@ from asyncpq.datasets.model import Deletes, Reader
 from asyncpq.errors import CorruptFileError, QueryError, UnsupportedFeatureError
 from asyncpq.expressions import col
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.storage.urls import safe_url
 from asyncpq.tables.bounded import call_each
 from asyncpq.tables.iceberg_manifests import EQUALITY_DELETES, Entry
 from asyncpq.tables.roaring import decode_roaring
@@ -50,10 +52,11 @@ class PositionDeletes:
             CorruptFileError: a position is null or outside of the file.
         """
         found = await call_each(partial(self._positions, reader), self.urls, at_once=_AT_ONCE)
-        rows = RowRanges.from_rows(pc.unique(pa.chunked_array(found)).sort().to_pylist())
+        rows = await asyncio.to_thread(_row_ranges, pa.chunked_array(found))
         if rows.stop > num_rows:
             raise CorruptFileError(
-                f"row {rows.stop - 1} of {self.data_path} is deleted, which has {num_rows} rows", url=self.urls[0]
+                f"row {rows.stop - 1} of {safe_url(self.data_path)} is deleted, which has {num_rows} rows",
+                url=safe_url(self.urls[0]),
             )
         return rows
 
@@ -61,11 +64,19 @@ class PositionDeletes:
         try:
             table = await reader.read_table(url, ["pos"], col("file_path") == self.data_path)
         except QueryError as error:
-            raise CorruptFileError("not a position delete file: no file_path of text, or no pos", url=url) from error
+            raise CorruptFileError(
+                "not a position delete file: no file_path of text, or no pos", url=safe_url(url)
+            ) from error
         positions = table.column("pos").combine_chunks()
         if positions.type != pa.int64() or positions.null_count:
-            raise CorruptFileError("a position of a deleted row is null or not a long", url=url, column="pos")
+            raise CorruptFileError("a position of a deleted row is null or not a long", url=safe_url(url), column="pos")
+        if len(positions) and pc.min(positions).as_py() < 0:
+            raise CorruptFileError("a position of a deleted row is negative", url=safe_url(url), column="pos")
         return positions
+
+
+def _row_ranges(positions: pa.ChunkedArray) -> RowRanges:
+    return RowRanges.from_rows(pc.unique(positions).sort().to_pylist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +108,15 @@ class DeletionVector:
         """
         blob = await reader.read_bytes(self.url, self.offset, self.offset + self.size)
         try:
-            rows = _decode_vector(blob)
+            rows = await asyncio.to_thread(_decode_vector, blob)
             if rows.num_rows != self.cardinality:
                 raise CorruptFileError(f"deletion vector of {rows.num_rows} rows, not {self.cardinality}")
             if rows.stop > num_rows:
-                raise CorruptFileError(f"row {rows.stop - 1} of {self.data_path} is deleted, which has {num_rows} rows")
+                raise CorruptFileError(
+                    f"row {rows.stop - 1} of {safe_url(self.data_path)} is deleted, which has {num_rows} rows"
+                )
         except CorruptFileError as error:
-            error.locate(url=self.url, byte_range=(self.offset, self.offset + self.size))
+            error.locate(url=safe_url(self.url), byte_range=(self.offset, self.offset + self.size))
             raise
         return rows
 
@@ -150,18 +163,20 @@ class DeleteIndex:
         for entry in applied:
             if entry.content == EQUALITY_DELETES:
                 raise UnsupportedFeatureError(
-                    f"{self._table} has equality deletes, such as {entry.path}: they are not applied",
-                    url=data.url,
+                    f"{self._table} has equality deletes, such as {safe_url(entry.path)}: they are not applied",
+                    url=safe_url(data.url),
                     hint="Rewrite the table's data files (compaction), which applies them, or read another snapshot.",
                 )
         if len(vectors) > 1:
-            raise CorruptFileError(f"{self._table} has {len(vectors)} deletion vectors for one file", url=data.url)
+            raise CorruptFileError(
+                f"{self._table} has {len(vectors)} deletion vectors for one file", url=safe_url(data.url)
+            )
         if vectors:  # it holds what position deletes before it said
             return _vector(vectors[0], data)
         for entry in applied:
             if entry.format != "PARQUET":
                 raise UnsupportedFeatureError(
-                    f"{self._table} has position deletes in {entry.format}, which is not read", url=entry.url
+                    f"{self._table} has position deletes in {entry.format}, which is not read", url=safe_url(entry.url)
                 )
         if not applied:
             return None
@@ -192,5 +207,9 @@ def _applies(delete: Entry, data: Entry) -> bool:
 
 def _vector(entry: Entry, data: Entry) -> DeletionVector:
     if entry.content_offset is None or entry.content_size is None or entry.referenced_path is None:
-        raise CorruptFileError("deletion vector without its place in the file", url=entry.url)
+        raise CorruptFileError("deletion vector without its place in the file", url=safe_url(entry.url))
+    if entry.content_offset < 0 or entry.content_size < 0:
+        raise CorruptFileError(
+            f"deletion vector at {entry.content_offset}, {entry.content_size} bytes", url=safe_url(entry.url)
+        )
     return DeletionVector(data.path, entry.url, entry.content_offset, entry.content_size, entry.num_rows)

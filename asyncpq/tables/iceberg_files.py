@@ -13,6 +13,7 @@ from pyiceberg.types import NestedField, PrimitiveType
 
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.storage.urls import safe_url
 from asyncpq.tables.iceberg_deletes import DeleteIndex
 from asyncpq.tables.iceberg_filter import PartitionFilter
 from asyncpq.tables.iceberg_manifests import DATA, Entry
@@ -75,7 +76,9 @@ class ManifestFiles:
 
     def _data_file(self, entry: Entry) -> DataFile:
         if entry.format != "PARQUET":
-            raise UnsupportedFeatureError(f"{self._table} has data files in {entry.format}, not read", url=entry.url)
+            raise UnsupportedFeatureError(
+                f"{self._table} has data files in {entry.format}, not read", url=safe_url(entry.url)
+            )
         partition: dict[str, Any] = {}
         for at, name, kind in self._identities[entry.spec_id]:
             if entry.partition[at] is None:
@@ -84,12 +87,14 @@ class ManifestFiles:
                 partition[name] = as_literal(kind, entry.partition[at])
             except (ValueError, TypeError, ArithmeticError):
                 raise UnsupportedFeatureError(
-                    f"{self._table}: partition value {entry.partition[at]!r} is not read", url=entry.url, column=name
+                    f"{self._table}: partition value {entry.partition[at]!r} is not read",
+                    url=safe_url(entry.url),
+                    column=name,
                 ) from None
         return DataFile(
             url=entry.url,
             size=entry.size,
-            num_rows=entry.num_rows,
+            num_rows=entry.num_rows if entry.num_rows >= 0 else None,
             partition=partition,
             bounds={
                 name: column_bounds(leaf, entry.file) for name, leaf in self._asked.items() if name not in partition

@@ -137,8 +137,12 @@ class _Translation:
     def _comparison(self, column: str, op: str, value: Scalar) -> BooleanExpression:
         kind = self._kind(column)
         literal = _literal(kind, value)
-        if literal is None or (op in ("<", "<=", "==") and _before_epoch(literal)):
+        if literal is None:
             return AlwaysTrue()
+        if isinstance(literal, dt.date) and op in ("<", "<=", "=="):
+            epoch = _epoch(literal)
+            if literal < epoch or (literal == epoch and op == "<"):
+                op, literal = "<=", epoch  # early writers: never beyond the partition that begins there
         compared = _MAKE[op](column, literal)
         if isinstance(kind, DoubleType) and op not in ("==", "!="):
             return Or(compared, _MAKE["nan"](column))  # not (x < 1) is true for NaN
@@ -150,7 +154,7 @@ class _Translation:
             return AlwaysTrue()  # not (x in [0.0]) is true for -0.0, which equals 0.0 in pyiceberg
         asked = [value for value in expr.values if value is not None and value == value]
         literals = [_literal(kind, value) for value in asked]
-        if any(literal is None or (truth and _before_epoch(literal)) for literal in literals):
+        if any(literal is None or (truth and _is_early(literal)) for literal in literals):
             return AlwaysTrue()
         if not truth:
             return _MAKE["not in"](expr.column, literals) if literals else AlwaysTrue()
@@ -199,8 +203,13 @@ def _scaled(kind: IcebergType | None, value: Decimal) -> Decimal | None:
     return Decimal((sign, (*digits, *(0,) * more), -kind.scale))
 
 
-def _before_epoch(literal: object) -> bool:
+def _is_early(literal: object) -> bool:
     """Early writers rounded years to hours before 1970 towards it: such a row may be one partition later."""
+    return isinstance(literal, dt.date) and literal < _epoch(literal)
+
+
+def _epoch(literal: dt.date) -> dt.date:
+    """The beginning of 1970, as a literal of the same type."""
     if isinstance(literal, dt.datetime):
-        return literal.replace(tzinfo=None) < dt.datetime(1970, 1, 1)
-    return isinstance(literal, dt.date) and literal < dt.date(1970, 1, 1)
+        return dt.datetime(1970, 1, 1, tzinfo=literal.tzinfo)
+    return dt.date(1970, 1, 1)

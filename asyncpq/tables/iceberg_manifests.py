@@ -28,6 +28,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DoubleType, IcebergType
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.storage.urls import safe_url
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # DataFile.content
 _ADDED, _DELETED = 1, 2  # ManifestEntry.status
@@ -97,16 +98,16 @@ def decode_table_metadata(data: bytes, url: str) -> TableMetadata:
         version = document["format-version"]
         types = list(_column_types(document.get("schemas") or [document["schema"]]))
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError) as error:
-        raise CorruptFileError(f"not the metadata of an Iceberg table: {error}", url=url) from error
+        raise CorruptFileError(f"not the metadata of an Iceberg table: {error}", url=safe_url(url)) from error
     if version not in range(1, _NEWEST_FORMAT + 1):
-        raise UnsupportedFeatureError(f"Iceberg format version {version} is not read", url=url)
+        raise UnsupportedFeatureError(f"Iceberg format version {version} is not read", url=safe_url(url))
     for column, kind in types:
         if _PRIMITIVE.fullmatch(kind) is None:
-            raise UnsupportedFeatureError(f"Iceberg type {kind} is not read", url=url, column=column)
+            raise UnsupportedFeatureError(f"Iceberg type {kind} is not read", url=safe_url(url), column=column)
     try:
         return FromByteStream.table_metadata(io.BytesIO(text))
     except Exception as error:
-        raise CorruptFileError(f"pyiceberg cannot read the metadata: {error}", url=url) from error
+        raise CorruptFileError(f"pyiceberg cannot read the metadata: {error}", url=safe_url(url)) from error
 
 
 def _column_types(schemas: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -137,11 +138,11 @@ def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
     try:
         manifests = list(read_manifest_list(_InMemory(url, data)))
     except Exception as error:
-        raise CorruptFileError(f"pyiceberg cannot read the manifest list: {error}", url=url) from error
+        raise CorruptFileError(f"pyiceberg cannot read the manifest list: {error}", url=safe_url(url)) from error
     for manifest in manifests:
         if manifest.key_metadata:
             raise UnsupportedFeatureError(
-                "encrypted Iceberg manifests are not read", url=store_url(manifest.manifest_path)
+                "encrypted Iceberg manifests are not read", url=safe_url(store_url(manifest.manifest_path))
             )
     return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
 
@@ -162,7 +163,7 @@ def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[Entry, ...]:
     except (CorruptFileError, UnsupportedFeatureError):
         raise
     except Exception as error:
-        raise CorruptFileError(f"pyiceberg cannot read the manifest: {error}", url=url) from error
+        raise CorruptFileError(f"pyiceberg cannot read the manifest: {error}", url=safe_url(url)) from error
 
 
 class _ExactDoubleReader(DoubleReader):
@@ -188,10 +189,12 @@ def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> Entry:
     sequence_number = record.sequence_number
     if sequence_number is None:  # inherited from the manifest, if the file came with it
         if record.status != _ADDED and manifest.sequence_number != 0:
-            raise CorruptFileError(f"{file.file_path} has no sequence number", url=url)
+            raise CorruptFileError(f"{safe_url(file.file_path)} has no sequence number", url=safe_url(url))
         sequence_number = manifest.sequence_number
     if file.key_metadata:
-        raise UnsupportedFeatureError("encrypted files of an Iceberg table are not read", url=store_url(file.file_path))
+        raise UnsupportedFeatureError(
+            "encrypted files of an Iceberg table are not read", url=safe_url(store_url(file.file_path))
+        )
     # pyiceberg's record has no names for what came with format version 3: positions of its schema
     referenced_path, content_offset, content_size = file._data[17:20]
     return Entry(

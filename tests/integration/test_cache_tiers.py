@@ -111,6 +111,22 @@ async def test_a_changed_object_is_noticed_through_the_tier(server: ObjectServer
     assert found == table(5).slice(23_456, 1).select(COLUMNS)
 
 
+@pytest.mark.parametrize("policy", [asyncpq.ttl(3600), asyncpq.etag(60), asyncpq.immutable()])
+async def test_others_are_told_of_the_version_that_was_found_instead(
+    server: ObjectServer, tmp_path: Path, policy: asyncpq.CachePolicy
+) -> None:
+    """However long ago they were told of the one before it."""
+    asked = Asked(server, tmp_path / "cache", cache_policy=policy)
+    async with asyncpq.Session(server.storage_options, **asked.options) as session:
+        file = await session.open_file("s3://bucket/a.parquet")
+        await file.lookup({"id": 5}, COLUMNS)
+        server.put("bucket/a.parquet", parquet(table(seed=1)))
+        assert await file.lookup({"id": 23_456}, COLUMNS) == table(seed=1).slice(23_456, 1).select(COLUMNS)
+    found, requests = await asked.lookup(23_456)
+    assert found == table(seed=1).slice(23_456, 1).select(COLUMNS)
+    assert requests == 0
+
+
 async def test_a_changed_object_of_a_taken_row_is_an_error(server: ObjectServer, tmp_path: Path) -> None:
     options: dict[str, Any] = {"disk_cache": str(tmp_path / "cache"), "cache_policy": asyncpq.etag(0)}
     async with (

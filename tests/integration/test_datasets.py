@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
+from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.testing import Fault, ObjectServer
 from tests.faults.leaks import assert_back_to, held
 from tests.faults.stepping import CancelledAt
@@ -70,9 +73,9 @@ READS: dict[str, Ask] = {"read": read_ids, "scan": scan_ids, "lookup": lookup_id
 # -- bad files ------------------------------------------------------------------------------------
 
 
-def _damaged(data: bytes) -> bytes:
-    """A byte of the first data page is another one; the footer is right."""
-    chunk = pq.read_metadata(io.BytesIO(data)).row_group(0).column(0)
+def _damaged(data: bytes, row_group: int = 0) -> bytes:
+    """A byte of the row group's first data page is another one; the footer is right."""
+    chunk = pq.read_metadata(io.BytesIO(data)).row_group(row_group).column(0)
     at = chunk.data_page_offset + 60
     return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
 
@@ -107,10 +110,7 @@ async def test_a_bad_file_is_named_or_skipped(server: ObjectServer, bad: str, re
 
 async def test_a_scan_does_not_take_rows_back(server: ObjectServer) -> None:
     """The second row group's page is damaged: rows of the first were handed out."""
-    data = file_bytes(1)
-    chunk = pq.read_metadata(io.BytesIO(data)).row_group(1).column(0)
-    at = chunk.data_page_offset + 60
-    server.put("bucket/lake/1.parquet", data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+    server.put("bucket/lake/1.parquet", _damaged(file_bytes(1), row_group=1))
     async with session(server, limits=asyncpq.LimitOptions(unit_bytes=1)) as s:
         dataset = await s.open_dataset(URL, on_bad_file="skip")
         found: list[int] = []
@@ -209,6 +209,145 @@ async def test_a_file_that_is_replaced_after_rows_of_it_were_given(server: Objec
         server.faults = [Fault(path="lake/1.parquet", ranged=True, after=1, replace_with=file_bytes(8))]
         with pytest.raises(asyncpq.ObjectChangedError):  # row numbers mean one version
             await dataset.take([(urls[1], 3)], ["text"])
+
+
+async def test_what_was_learnt_of_a_file_is_of_all_its_row_groups(server: ObjectServer) -> None:
+    numbers = [*range(20, 30), *[None] * 10, *range(10), *range(40, 50), *range(10, 20)]
+    sink = io.BytesIO()
+    texts = [None if number is None else f"{number:02d}" for number in numbers]
+    table = pa.table({"number": pa.array(numbers, pa.int64()), "text": texts})
+    pq.write_table(table, sink, row_group_size=10)
+    server.put("bucket/groups/0.parquet", sink.getvalue())
+    async with session(server) as s:
+        dataset = await s.open_dataset("s3://bucket/groups/")
+        for _ in range(2):  # by the footer, and without it
+            for number in (5, 15, 25, 45):
+                assert await dataset.count(col("number") == number) == 1
+                assert await dataset.count(col("text") == f"{number:02d}") == 1
+            assert await dataset.count(col("number").is_null()) == 10
+            assert await dataset.count(col("number") > 49) == await dataset.count(col("text") < "00") == 0
+            assert dataset.metrics.files_ruled_out == 1
+
+
+@pytest.mark.parametrize("listed", [True, False])
+async def test_what_was_learnt_of_a_replaced_file_is_not_believed(server: ObjectServer, listed: bool) -> None:
+    async with session(server, cache_policy=asyncpq.etag(max_age_s=0)) as s:
+        dataset = await s.open_dataset(URL if listed else [f"{URL}{number}.parquet" for number in range(4)])
+        for _ in range(2):  # the second time, footers and pages are cached
+            assert (await dataset.lookup({"id": ROWS}, ["text"]))["text"].to_pylist() == [f"1 {ROWS}"]
+            assert await dataset.count(col("id") == 7 * ROWS) == 0
+        server.put("bucket/lake/1.parquet", file_bytes(1, text=["new"] * ROWS))
+        assert (await dataset.lookup({"id": ROWS}, ["text"]))["text"].to_pylist() == ["new"]
+        assert await dataset.count(col("id") == 7 * ROWS) == 0
+        server.put("bucket/lake/1.parquet", file_bytes(7))
+        assert await dataset.count(col("id") == 7 * ROWS) == 1
+        assert await dataset.count(col("id") == ROWS) == 0
+
+
+async def test_rows_of_a_file_that_begins_again_are_put_together_once(
+    server: ObjectServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = asyncpq.LimitOptions(unit_bytes=1, in_flight_bytes=1, round_bytes=0)  # two units of each file
+    async with session(server, limits=limits) as s:
+        dataset = await s.open_dataset(URL)
+        assert await lookup_ids(dataset) == list(range(4 * ROWS))
+        s.memory_cache.discard_if(lambda key: getattr(key, "kind", "") in ("page", "dictionary", "tail"))
+        replaced = Fault(path="lake/1.parquet", ranged=True, after=1, times=1, replace_with=file_bytes(7))
+        server.faults = [replaced]  # the first unit's rows have come, the second finds another version
+        assert await lookup_ids(dataset) == [*range(ROWS), *range(2 * ROWS, 4 * ROWS)]
+        assert dataset.metrics.restarts == 1
+        assert [record.getMessage() for record in caplog.records if "starts again" in record.getMessage()] == [
+            f"lookup of {URL}1.parquet starts again: the object has changed"
+        ]
+        server.put("bucket/lake/2.parquet", _damaged(file_bytes(2), row_group=1))
+        lenient = await s.open_dataset(URL, on_bad_file="skip")
+        assert await lookup_ids(lenient) == [*range(ROWS), *range(3 * ROWS, 4 * ROWS)]
+
+
+async def test_files_done_with_before_the_listing_came_count_once(server: ObjectServer) -> None:
+    server.delete("bucket/lake/0.parquet")
+    server.put("bucket/lake/9.parquet", b"no Parquet at all, and long enough for a tail")
+    async with session(server) as s:
+        dataset = await s.open_dataset(URL, on_bad_file="skip")
+        assert await dataset.count() == 3 * ROWS
+        server.put("bucket/lake/0.parquet", file_bytes(0))  # the others stand elsewhere in the new listing
+        server.faults = [Fault(path="/bucket", ranged=False, latency_s=0.3, times=None)]
+        assert await dataset.count() == 4 * ROWS
+        assert [skipped.url for skipped in dataset.skipped] == [f"{URL}9.parquet"]
+        assert dataset.metrics.files_skipped == 1
+        server.delete("bucket/lake/0.parquet")
+        assert await read_ids(dataset) == list(range(ROWS, 4 * ROWS))
+
+
+async def test_columns_by_ordinal(server: ObjectServer) -> None:
+    server.put("bucket/days/day=7/0.parquet", file_bytes(0))
+    async with session(server) as s:
+        dataset = await s.open_dataset("s3://bucket/days/")
+        names = dataset.schema.names
+        found = await dataset.read([2, 0], limit=1)
+        assert found.schema.names == [names[2], names[0]]
+        with pytest.raises(asyncpq.ColumnNotFoundError, match="no column 3: the dataset has 3"):
+            await dataset.read([3])
+
+
+async def test_rows_that_came_out_are_told(server: ObjectServer) -> None:
+    told: list[int] = []
+
+    def watch(event: object) -> None:
+        if isinstance(event, asyncpq.ReadEnded) and event.operation != "open":
+            told.append(event.metrics.rows_returned)
+
+    async with session(server, on_event=watch) as s:
+        dataset = await s.open_dataset(URL)
+        await dataset.lookup({"id": [1, 2, -1]})
+        await dataset.count(col("id") < 10)
+        await dataset.count()
+        await dataset.take([(f"{URL}0.parquet", 3), (f"{URL}1.parquet", 3)])
+        await dataset.read(limit=5)
+        assert told == [2, 10, 4 * ROWS, 2, 5]
+        assert s.metrics.rows_returned == sum(told)
+
+
+# -- deleted rows ---------------------------------------------------------------------------------
+
+
+class _Deleted:
+    """Rows 3 and 5 to 9 of a file."""
+
+    identity = "some"
+
+    async def rows(self, reader: asyncpq.Reader, num_rows: int) -> RowRanges:
+        assert num_rows == ROWS
+        return RowRanges([(3, 4), (5, 10)])
+
+
+class _Table:
+    """A file with deleted rows, and one without."""
+
+    async def snapshot(self, reader: asyncpq.Reader) -> asyncpq.Snapshot:
+        files = (
+            asyncpq.DataFile(url=f"{URL}0.parquet", num_rows=ROWS, deletes=_Deleted(), immutable=True),
+            asyncpq.DataFile(url=f"{URL}1.parquet", num_rows=ROWS, immutable=True),
+        )
+        return asyncpq.FileList(description="two files", data_files=files)
+
+
+async def test_deleted_rows_are_in_no_read(server: ObjectServer) -> None:
+    first, second = f"{URL}0.parquet", f"{URL}1.parquet"
+    left = [0, 1, 2, 4, *range(10, 2 * ROWS)]
+    async with session(server) as s:
+        dataset = await s.open_dataset(_Table())
+        assert await read_ids(dataset) == left
+        assert await dataset.count() == len(left)
+        assert await dataset.count(col("id") < 10) == 4
+        assert (await dataset.read(["id"], limit=5))["id"].to_pylist() == left[:5]
+        assert (await dataset.lookup({"id": [2, 3, 4, 11]}, ["id"]))["id"].to_pylist() == [2, 4, 11]
+        # row numbers are those of the file
+        assert (await dataset.take([(second, 3), (first, 10), (first, 4)]))["id"].to_pylist() == [ROWS + 3, 10, 4]
+        access = {first: asyncpq.AccessPlan.row_ranges([(2, 12)])}
+        assert (await dataset.read(["id"], access=access))["id"].to_pylist() == [2, 4, 10, 11]
+        with pytest.raises(asyncpq.RowIndexError, match="deleted"):
+            await dataset.take([(first, 2), (first, 3)])
 
 
 # -- limits ---------------------------------------------------------------------------------------
@@ -343,6 +482,25 @@ async def test_leaving_early_and_closing_the_session(server: ObjectServer) -> No
     with pytest.raises(asyncpq.UsageError):
         await dataset.count()
     await assert_back_to(before)
+
+
+async def test_local_files_are_closed(tmp_path: Path) -> None:
+    for number in range(8):
+        (tmp_path / f"{number}.parquet").write_bytes(file_bytes(number))
+    (tmp_path / "9.parquet").write_bytes(b"no Parquet at all, and long enough for a tail")
+    async with asyncpq.Session(limits=asyncpq.LimitOptions(unit_bytes=1)) as s:
+        dataset = await s.open_dataset(tmp_path, on_bad_file="skip")
+        assert len(await read_ids(dataset)) == 8 * ROWS  # its threads have begun
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            await dataset.lookup({"id": 5})
+            await dataset.count(col("id") == 3 * ROWS)
+            await dataset.plan(where=col("id") > 5)
+            await dataset.take([(str(tmp_path / "2.parquet"), 7)])
+            assert await dataset.read(limit=3) is not None
+            async with dataset.scan() as scan:  # left while others are being opened
+                await anext(scan)
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 async def test_store_faults_are_survived(server: ObjectServer) -> None:

@@ -171,6 +171,7 @@ async def test_writer_features_do_not_matter(writer: DeltaWriter) -> None:
         ([metadata(column("v", {"type": "new"}))], UnsupportedFeatureError, "type 'new'"),
         ([metadata(column("v", "decimal(39,2)"))], CorruptFileError, "Delta schema"),
         ([metadata(ID, column("id", "long"))], CorruptFileError, "two columns have one name"),
+        ([metadata(column("\ud800", "long"))], CorruptFileError, "surrogates"),
         ([metadata(ID, partition_columns=["p"])], CorruptFileError, "no partition column 'p'"),
         ([metadata({"name": "x"})], CorruptFileError, "Delta schema"),
         ([{"metaData": {"schemaString": "{"}}], CorruptFileError, "Delta schema"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
-from asyncpq.tables.delta_deletes import decode_z85
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.tables import delta_deletes
+from asyncpq.tables.delta_deletes import DeletionVector, decode_vector, decode_z85, deletes_of
+from asyncpq.tables.delta_paths import TableRoot
 from tests.delta_tables import (
     ID,
     DeltaWriter,
@@ -39,6 +44,30 @@ async def test_a_deletion_vector(writer: DeltaWriter) -> None:
     (vector,) = writer.vector_file([0, 3, 4])
     writer.commit(VECTORS, metadata(ID), writer.file("f.parquet", ids(*range(6)), vector=vector))
     assert [row["id"] for row in await assert_same_as_duckdb(writer.folder)] == [1, 2, 5]
+
+
+async def test_vectors_are_decoded_off_the_loop(writer: DeltaWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def noted(data: bytes) -> RowRanges:
+        threads.append(threading.current_thread())
+        return decode_vector(data)
+
+    monkeypatch.setattr(delta_deletes, "decode_vector", noted)
+    writer.commit(VECTORS, metadata(ID), writer.file("f.parquet", ids(0, 1), vector=inline_vector([1])))
+    assert (await rows_of(await snapshot_of(writer.folder))).num_rows == 1
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+async def test_secrets_of_urls_are_not_shown() -> None:
+    root = "https://user:hunter2@host/t"
+    vector = DeletionVector.from_action(inline_vector([9]))
+    assert vector is not None
+    deletes = replace(deletes_of(vector, TableRoot.of(root), f"{root}/f.parquet"), url=f"{root}/v.bin")
+    with pytest.raises(CorruptFileError, match=r"https://host/t/f\.parquet") as caught:
+        await deletes.rows(FolderReader(), 5)
+    assert "hunter2" not in str(caught.value)
 
 
 async def test_where_vectors_are_kept(writer: DeltaWriter) -> None:

@@ -45,6 +45,71 @@ def test_clients_are_imported_in_a_thread() -> None:
     assert all(name.startswith("asyncpq-decode") for name in names)
 
 
+MEANWHILE = """
+import asyncio, os, sys
+import asyncpq
+
+def new_session():
+    return asyncpq.Session({"anon": True, "endpoint_url": "http://127.0.0.1:9"}, retry=asyncpq.RetryOptions(
+        max_attempts=1, connect_timeout_s=1.0))
+
+async def opened(session):
+    try:
+        await session.open_file("s3://bucket/key")
+    except (asyncpq.TransportError, asyncpq.UsageError, asyncio.CancelledError) as error:
+        return type(error).__name__
+
+async def alone():
+    async with new_session() as session:
+        return await opened(session)
+
+async def main(what):
+    async with new_session() as session:
+        task = asyncio.create_task(opened(session))
+        while "asyncpq.storage.s3_store" not in sys.modules:
+            await asyncio.sleep(0.001)
+        assert not task.done()
+        if what == "open":
+            other = asyncio.create_task(opened(session))
+            await asyncio.sleep(0)
+            assert not session._resources._stores, "it waited for the import"
+            print(await other)
+        elif what == "close":
+            await session.close()
+        elif what == "cancel":
+            task.cancel()
+        elif what == "fork":
+            child = os.fork()
+            if not child:
+                asyncio.events._set_running_loop(None)
+                loop = asyncio.new_event_loop()
+                print(loop.run_until_complete(asyncio.wait_for(alone(), 60)), flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+        print(await task)
+        print(len(session._resources._stores))
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("open", ["TransportError", "TransportError", "1"]),
+        ("close", ["UsageError", "0"]),
+        ("cancel", ["CancelledError", "0"]),
+        ("fork", ["TransportError", "TransportError", "1"]),
+    ],
+)
+def test_while_clients_are_imported(what: str, said: list[str]) -> None:
+    """Another open does not stand still, what is closed opens nothing, and a forked child does not hang."""
+    ran = subprocess.run(
+        [sys.executable, "-c", MEANWHILE, what], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert ran.stdout.split() == said
+
+
 def parquet(rows: int) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"id": range(rows)}), sink, use_dictionary=False, compression="none")

@@ -5,20 +5,25 @@ pyiceberg applies position deletes and deletion vectors, but writes neither: tes
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFileContent, FileFormat, ManifestContent
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.manifest import FileFormat, ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
 
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.tables import iceberg_deletes
 from asyncpq.tables.iceberg import catalog_of
+from asyncpq.tables.iceberg_manifests import decode_table_metadata
 from tests.iceberg_tables import (
     LocalReader,
     add_files,
@@ -181,6 +186,18 @@ async def test_equality_deletes_are_refused(table: Table) -> None:
         await _planned(table)
 
 
+async def test_secrets_of_urls_are_not_shown(table: Table) -> None:
+    location = "https://user:hunter2@host/deletes.parquet?sig=hunter2"
+    record = data_record(table, location, Record(), content=DataFileContent.EQUALITY_DELETES)
+    add_files(table, [record])
+    with pytest.raises(UnsupportedFeatureError, match=r"https://host/deletes\.parquet") as caught:
+        await _planned(table)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(CorruptFileError) as caught_too:
+        decode_table_metadata(b"", "https://user:hunter2@host/x.metadata.json")
+    assert "hunter2" not in str(caught_too.value)
+
+
 async def test_equality_deletes_of_another_partition_do_not_matter(tmp_path: Path) -> None:
     table = make_table(tmp_path, _SCHEMA)
     with table.update_spec() as update:
@@ -265,6 +282,26 @@ async def test_a_vector_of_another_cardinality_is_refused(table: Table) -> None:
         await _ids(table)
 
 
+@pytest.mark.parametrize(("delete", "name"), [(position_deletes, "_row_ranges"), (deletion_vectors, "_decode_vector")])
+async def test_deletes_are_decoded_off_the_loop(
+    table: Table, delete: Callable[..., Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+    call = getattr(iceberg_deletes, name)
+
+    def noted(found: Any) -> Any:
+        threads.append(threading.current_thread())
+        return call(found)
+
+    monkeypatch.setattr(iceberg_deletes, name, noted)
+    first, _ = _files(table)
+    made = delete(table, {first.file_path: [3]}, like=first)
+    add_files(table, made if isinstance(made, list) else [made])
+    assert 3 not in await _ids(table)
+    assert threads
+    assert threading.main_thread() not in threads
+
+
 async def test_null_positions_are_refused(table: Table) -> None:
     first, _ = _files(table)
     record = position_deletes(table, {first.file_path: [3, 9]}, like=first)
@@ -272,6 +309,29 @@ async def test_null_positions_are_refused(table: Table) -> None:
     pq.write_table(content, path_of(record.file_path))
     add_files(table, [record])
     with pytest.raises(CorruptFileError, match="null"):
+        await _ids(table)
+
+
+@pytest.mark.parametrize("name", ["content_offset", "content_size_in_bytes"])
+async def test_a_vector_before_its_file_is_refused(table: Table, name: str) -> None:
+    first, _ = _files(table)
+    (record,) = deletion_vectors(table, {first.file_path: [3]}, like=first)
+    record._data[[field.name for field in DATA_FILE_TYPE[3].fields].index(name)] = -5
+    add_files(table, [record])
+    with pytest.raises(CorruptFileError, match=r"deletion vector at .*-5"):
+        await _planned(table)
+
+
+async def test_a_negative_number_of_rows_is_unknown(table: Table) -> None:
+    first, _ = _files(table)
+    add_files(table, [data_record(table, first.file_path, Record(), record_count=-1)], ManifestContent.DATA)
+    assert sorted(file.num_rows or 0 for file in await _planned(table)) == [0, 100, 100]
+
+
+async def test_negative_positions_are_refused(table: Table) -> None:
+    first, _ = _files(table)
+    add_files(table, [position_deletes(table, {first.file_path: [-1, 3]}, like=first)])
+    with pytest.raises(CorruptFileError, match="negative"):
         await _ids(table)
 
 

@@ -22,7 +22,14 @@ from pyiceberg.types import LongType, StringType
 import asyncpq
 from asyncpq import col, tables
 from asyncpq.datasets.model import DataFile
-from asyncpq.errors import AsyncpqError, CorruptFileError, SchemaMismatchError, UnsupportedFeatureError, UsageError
+from asyncpq.errors import (
+    AsyncpqError,
+    CorruptFileError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+    UsageError,
+)
 from asyncpq.tables import iceberg
 from asyncpq.tables.iceberg import catalog_of
 from tests.iceberg_tables import LocalReader, add_files, data_files, data_record, edited_metadata, make_table, path_of
@@ -98,16 +105,16 @@ async def test_a_snapshot_is_pinned_when_the_table_is_opened(history: tuple[Tabl
 
 @pytest.mark.parametrize("version", [17, "nowhere", dt.datetime(2001, 1, 1, tzinfo=dt.UTC), dt.datetime(2030, 1, 1)])
 async def test_snapshots_that_are_not_there(history: tuple[Table, list[int]], version: Any) -> None:
-    with pytest.raises(UsageError, match=r"has no"):
+    with pytest.raises(InvalidOptionError, match=r"has no"):
         await _read(history[0], version)
 
 
 def test_one_way_to_choose_a_snapshot() -> None:
-    with pytest.raises(UsageError, match="give one of them"):
+    with pytest.raises(InvalidOptionError, match="give one of them"):
         catalog_of("s3://b/x.metadata.json", snapshot_id=1, ref="main")
-    with pytest.raises(UsageError, match="metadata file"):
+    with pytest.raises(InvalidOptionError, match="metadata file"):
         catalog_of("s3://user:secret@b/warehouse/db/events?key=1")
-    with pytest.raises(UsageError, match="not a list"):
+    with pytest.raises(InvalidOptionError, match="not a list"):
         catalog_of([])  # type: ignore[arg-type]  # on purpose
 
 

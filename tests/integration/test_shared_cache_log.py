@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import Iterator
@@ -54,6 +55,23 @@ async def test_nobody_listens(log: pytest.LogCaptureFixture) -> None:
         await cache.close()
     (line,) = warnings(log)
     assert line == f"the shared cache at 127.0.0.1:{port} failed (ConnectionRefusedError) and is left alone for 5.0 s"
+
+
+async def test_what_the_caller_was_handling_is_not_the_cause(log: pytest.LogCaptureFixture) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        cache = SharedCache(SharedCacheOptions(url=f"valkey://127.0.0.1:{port}", timeout_s=PATIENT_S))
+        try:
+            raise KeyError("hunter2")
+        except KeyError:
+            assert await cache.get_many([KEY]) == [None]
+        await cache.close()
+    (line,) = warnings(log)
+    assert "failed (IncompleteReadError)" in line or "failed (ConnectionResetError)" in line
 
 
 async def test_a_wrong_password(
@@ -145,7 +163,16 @@ def test_a_server_that_says_anything(log: pytest.LogCaptureFixture) -> None:
     assert any("refuses SET with an error" in line for line in warnings(log))
 
 
-@pytest.mark.parametrize("url", ["valkey://user:1234/5@host", "valkey://:hunter2/@host/0"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "valkey://user:1234/5@host",
+        "valkey://:hunter2/@host/0",
+        "valkey://user:1234#hunter2@host:6379",
+        "unix://user:hunter2/@/run/valkey.sock",
+        "unix://user:hunter2#@/run/valkey.sock",
+    ],
+)
 def test_half_a_password_is_no_port(url: str) -> None:
     with pytest.raises(InvalidOptionError, match="cannot be read"):
         SharedCache(SharedCacheOptions(url=url))

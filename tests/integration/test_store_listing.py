@@ -216,6 +216,19 @@ async def test_broken_xml(store: Store, server: ObjectServer) -> None:
     assert len(server.log) == FAST_RETRIES.max_attempts
 
 
+async def test_a_page_of_the_greatest_length(
+    store: Store, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = new_context()
+    whole = await store.list_objects("s3://bucket/k", context=context)
+    length = context.metrics.bytes_fetched
+    monkeypatch.setattr("asyncpq.storage.s3_bucket.PAGE_BYTES", length)
+    assert await store.list_objects("s3://bucket/k", context=new_context()) == whole
+    monkeypatch.setattr("asyncpq.storage.s3_bucket.PAGE_BYTES", length - 1)
+    with pytest.raises(InvalidResponseError, match="or more"):
+        await store.list_objects("s3://bucket/k", context=new_context())
+
+
 async def test_another_region(store: Store, server: ObjectServer) -> None:
     server.faults = [Fault(region="eu-central-1", times=None)]
     assert await listed(store, "s3://bucket/k") == ["s3://bucket/key"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator
 from typing import Any
@@ -146,3 +147,14 @@ async def test_files_of_unknown_footers_are_opened_side_by_side(server: ObjectSe
         assert await dataset.count() == 40 * ROWS
         assert dataset.metrics.rounds == 1  # the listing and all footers
         assert dataset.metrics.requests == 40
+
+
+async def test_a_listing_validates_the_footers_of_its_files(server: ObjectServer) -> None:
+    for number in range(4):
+        server.put(f"bucket/lake/{number}.parquet", file_bytes(number))
+    async with asyncpq.Session(server.storage_options, cache_policy=asyncpq.etag(max_age_s=1.0)) as s:
+        assert await (await s.open_dataset("s3://bucket/lake/")).count() == 4 * ROWS
+        await asyncio.sleep(1.1)  # whatever was seen of them is too old now
+        taken(server)
+        assert await (await s.open_dataset("s3://bucket/lake/")).count() == 4 * ROWS
+        assert set(taken(server)) == {"LIST"}

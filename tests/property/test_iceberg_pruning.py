@@ -48,6 +48,7 @@ _MOMENTS = [dt.datetime(1969, 12, 31, 22), dt.datetime(1970, 1, 1), dt.datetime(
 _MOMENTS += [dt.datetime(1968, 2, 29, 12), dt.datetime(2024, 2, 29, 23, 59, 59, 999999), dt.datetime(2024, 3, 1)]
 _MOMENTS += [dt.datetime(1901, 1, 1), dt.datetime(2024, 2, 29, 1)]
 _EARLY = dt.datetime(1969, 12, 30, 22)
+_EPOCH = dt.datetime(1970, 1, 1)
 # Arrow type, kind of tests.predicates, and the values of each column.
 _COLUMNS: dict[str, tuple[pa.DataType, str, list[Any]]] = {
     "i": (pa.int32(), "int32", [0, 1, -1, 3, 17, -(2**31), 2**31 - 1]),
@@ -185,13 +186,24 @@ def test_traps(written: Callable[[_Parts], _Written], name: str, where: Expressi
 )
 async def test_early_writers_rounded_towards_1970(tmp_path: Path, where: Expression) -> None:
     """A time before 1970 may be in the partition of the next day, month or year."""
-    table = make_table(tmp_path, _SCHEMA)
+    day = _transformed(Schema(NestedField(1, "t", TimestampType())), "t", DayTransform(), _EARLY)
+    assert await _files_of_day(tmp_path, day + 1, where) == 1
+
+
+@pytest.mark.parametrize("where", [col("t") < _EPOCH, ~(col("t") >= _EPOCH), col("t") == _EARLY])
+async def test_early_writers_put_no_day_beyond_the_first_of_1970(tmp_path: Path, where: Expression) -> None:
+    assert await _files_of_day(tmp_path, 0, where) == 1
+    assert await _files_of_day(tmp_path, 1, where) == 0
+
+
+async def _files_of_day(folder: Path, day: int, where: Expression) -> int:
+    """How many files are left of a table with one, in the partition of ``day``."""
+    table = make_table(folder, _SCHEMA)
     with table.update_spec() as update:
         update.add_field("t", DayTransform(), "day")
-    (day,) = (_transformed(table.schema(), "t", DayTransform(), _EARLY),)
-    add_files(table, [data_record(table, "file:///x", Record(day + 1), record_count=1)], ManifestContent.DATA)
+    add_files(table, [data_record(table, "file:///x", Record(day), record_count=1)], ManifestContent.DATA)
     snapshot = await catalog_of(table).snapshot(LocalReader())
-    assert len(await snapshot.files(where)) == 1
+    return len(await snapshot.files(where))
 
 
 _NAN = struct.pack("<d", math.nan)

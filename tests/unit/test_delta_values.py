@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from asyncpq.tables.delta_schema import Mapped, decode_schema
+from asyncpq import col
+from asyncpq.tables.delta_schema import Leaf, Mapped, decode_schema
+from asyncpq.tables.delta_values import Statistics, num_records
 from tests.delta_tables import ID, DeltaWriter, add, column, inline_vector, metadata, protocol, snapshot_of
 
 
@@ -67,6 +71,49 @@ async def test_statistics_that_are_not_understood_are_unknown(writer: DeltaWrite
     writer.commit(protocol(), metadata(ID), action)
     (file,) = (await snapshot_of(writer.folder)).data_files
     assert (file.num_rows, dict(file.bounds)) == (None, {})
+
+
+async def test_a_count_that_is_too_long_is_unknown(writer: DeltaWriter) -> None:
+    action = add("x.parquet")
+    action["add"]["stats"] = f'{{"numRecords": {"9" * 5000}}}'
+    writer.commit(protocol(), metadata(ID), action)
+    (file,) = (await snapshot_of(writer.folder)).data_files
+    assert file.num_rows is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [("date", pa.scalar(10**8, pa.date32())), ("timestamp", pa.scalar(2**62, pa.timestamp("us", "UTC")))],
+)
+def test_a_bound_that_python_has_not_is_unknown(kind: str, stored: pa.Scalar) -> None:
+    """Of a checkpoint's struct: a year beyond 9999."""
+    (leaf,) = decode_schema(metadata(column("v", kind))["metaData"]["schemaString"], Mapped.NONE, "x").leaves
+    values = pa.StructArray.from_arrays([pa.array([stored.value], stored.type)], ["v"])
+    least = pa.StructArray.from_arrays([pa.array([0], stored.type)], ["v"])
+    rows = pa.array([5], pa.int64())
+    (stats,) = pa.StructArray.from_arrays([rows, least, values], ["numRecords", "minValues", "maxValues"])
+    assert num_records(stats) == 5
+    bounds = Statistics(stats, {"v": leaf}, False)["v"]
+    assert bounds.min is not None
+    assert bounds.max is None
+
+
+async def test_bounds_are_parsed_off_the_loop(writer: DeltaWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.commit(protocol(), metadata(ID), add("x.parquet", num_rows=1, stats={"minValues": {"id": 0}}))
+    snapshot = await snapshot_of(writer.folder)
+    threads = []
+    decode = Statistics._decode
+
+    def noted(self: Statistics, leaf: Leaf) -> Any:
+        threads.append(threading.current_thread())
+        return decode(self, leaf)
+
+    monkeypatch.setattr(Statistics, "_decode", noted)
+    for _ in range(2):
+        (file,) = await snapshot.files(col("id") > 5)
+        assert file.bounds["id"].min == 0
+    assert len(threads) == 1
+    assert threading.main_thread() not in threads
 
 
 @pytest.mark.parametrize(("nulls", "expected"), [(0, (0, False)), (2, (None, False)), (6, (6, True))])

@@ -166,7 +166,9 @@ def test_one_file_named_as_a_prefix(tmp_path: Path) -> None:
             await store.close()
 
     found = asyncio.run(listed(f"{tmp_path}/x"))
-    assert found.files == (DataFile(url=f"{tmp_path}/x", size=10),)
+    (file,) = found.files
+    assert (file.url, file.size) == (f"{tmp_path}/x", 10)
+    assert file.validator is not None  # so that a read notices another one
     with pytest.raises(ObjectNotFoundError):
         asyncio.run(listed(f"{tmp_path}/x/"))
     with pytest.raises(ObjectNotFoundError):

@@ -84,3 +84,28 @@ async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
     assert done
     with pytest.raises(UsageError, match="closed"):
         reading.result()
+
+
+class DoneAtOnce:
+    """A read whose units take no time."""
+
+    context = SimpleNamespace(round=1)
+
+    async def fetch(self, items: list[int], round_: int) -> None:
+        return None
+
+    async def decode(self, unit: object, fetched: None) -> list[object]:
+        return []
+
+
+async def test_who_consumes_is_told_that_it_was_closed() -> None:
+    budget = ByteBudget(1000)
+    resources = SimpleNamespace(budget=budget)
+    units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number])]) for number in range(3)]
+    pipeline = Pipeline(jobs_of(cast("Any", DoneAtOnce()), cast("Any", units)), cast("Any", resources))
+    pipeline.start()
+    assert await pipeline.next() is not None
+    await pipeline.close()
+    with pytest.raises(UsageError, match="closed"):
+        pipeline.done_with_head()
+    assert budget.used == 0

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 import asyncpq
-from asyncpq import events
+from asyncpq import events, metrics
 from asyncpq.expressions import Column
 from asyncpq.storage.base import Guarantee
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "usage.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
 PACKAGE = Path(asyncpq.__file__).parent
 UNITS = {"_bytes_s": "bytes/s", "_bytes": "bytes", "_s": "s"}
 
@@ -69,6 +70,18 @@ def test_metrics() -> None:
     rows = table("metric |")
     documented = names([row[0] for row in rows])
     assert sorted(documented) == sorted([*asyncpq.ReadMetrics().as_dict(), "log", "total"])
+
+
+def test_purposes() -> None:
+    text = next(row[1] for row in table("metric |") if "requests_by_purpose" in row[0])
+    assert re.findall(r"`(\w+)`", text) == list(typing.get_args(metrics.Purpose))
+
+
+def test_public_names() -> None:
+    """Each is named on some page for users, or is an error of the tree."""
+    pages = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/datasets.md"))
+    assert [name for name in asyncpq.__all__ if not re.search(rf"\b{name}\b", PAGE + pages)] == []
+    assert set(names([row[0] for row in table("name | what it is")])) <= set(asyncpq.__all__)
 
 
 def test_events() -> None:

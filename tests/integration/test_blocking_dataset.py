@@ -1,0 +1,59 @@
+"""A dataset without an event loop: the same verbs, waiting."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+import asyncpq.blocking
+from asyncpq import col
+
+
+def test_every_verb(tmp_path: Path) -> None:
+    for number in range(3):
+        folder = tmp_path / f"part={number}"
+        folder.mkdir()
+        pq.write_table(pa.table({"id": list(range(number * 10, number * 10 + 10))}), folder / "0.parquet")
+    with asyncpq.blocking.Session() as session, session.open_dataset(tmp_path) as dataset:
+        assert dataset.schema.names == ["id", "part"]
+        assert dataset.view is asyncpq.View.LISTED
+        assert dataset.url == str(tmp_path)
+        assert "listed" in dataset.description
+        assert dataset.lookup({"id": 12}).to_pylist() == [{"id": 12, "part": 1}]
+        assert dataset.metrics.files_ruled_out == 0
+        assert dataset.count(col("part") > 0) == 20
+        assert dataset.read(["id"], limit=3)["id"].to_pylist() == [0, 1, 2]
+        urls = dataset.files(col("part") == 2)
+        assert dataset.take([(urls[0], 4)], ["id"])["id"].to_pylist() == [24]
+        assert len(dataset.plan(where=col("part") == 2).files) == 1
+        assert [batch.num_rows for batch in dataset.scan(where=col("id") < 15)] == [10, 5]
+        with dataset.scan() as scan:
+            assert next(iter(scan)).num_rows == 10
+            assert scan.skipped == dataset.skipped == []
+    with pytest.raises(asyncpq.UsageError):
+        dataset.count()
+
+
+def test_it_has_what_the_other_has() -> None:
+    for blocking, other in [
+        (asyncpq.blocking.Dataset, asyncpq.Dataset),
+        (asyncpq.blocking.DatasetScan, asyncpq.DatasetScan),
+        (asyncpq.blocking.Session, asyncpq.Session),
+        (asyncpq.blocking.File, asyncpq.File),
+    ]:
+        public = {name for name, _ in inspect.getmembers(other) if not name.startswith("_")}
+        assert public - {"entered"} <= set(dir(blocking)), (blocking, public - set(dir(blocking)))
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with asyncpq.blocking.Session() as session:
+        for opening in (session.open_file, session.open_dataset):
+            with pytest.raises(asyncpq.ObjectNotFoundError):
+                opening(tmp_path)
+        with pytest.raises(asyncpq.InvalidOptionError, match="schema"):
+            session.open_dataset(tmp_path, schema=["id"])
