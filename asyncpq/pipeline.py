@@ -126,6 +126,8 @@ class Pipeline:
         read, unit = job.read, job.unit
         items = [item for piece in unit.pieces for item in piece.items]
         fetched = await read.fetch(items, read.context.round)
+        if not read.current:  # all of it was cached: the store is asked now, not when it is this unit's turn
+            await read.ensure_current()
         if previous is not None:
             await asyncio.wait((previous,))
             if previous.cancelled() or previous.exception() is not None:

@@ -200,7 +200,7 @@ class Read:
         return flight
 
     async def ensure_current(self) -> None:
-        """For reads that have no unit: ask the store if the cache policy wants it asked."""
+        """Ask the store if the cache policy wants it asked."""
         await landed(self._start_validation(), self.context.metrics)
         self.current = True
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from cachetools import LRUCache
 
 from asyncpq.arguments import column_names, dictionary_names, row_numbers, whole_number
 from asyncpq.collect import one_table
@@ -50,6 +51,7 @@ class Dataset(Unpicklable):
         self._resources = state.resources
         self.metrics = ReadMetrics()
         self.skipped: list[SkippedFile] = []
+        self._outputs: LRUCache[Hashable, pa.Schema] = LRUCache(64)
 
     def __repr__(self) -> str:
         return f"Dataset({self.url!r}, {len(self.schema)} columns)"
@@ -192,9 +194,6 @@ class Dataset(Unpicklable):
         for url, some in tables:
             place.update({(url, row): num_rows + at for at, row in enumerate(distinct[url])})
             num_rows += sum(table.num_rows for table in some)
-        for url in distinct:
-            if distinct[url] and (url, distinct[url][0]) not in place:
-                raise RowIndexError("the dataset has no such file", url=url)
         table = self._concatenated(tables, ask)
         if not table.num_columns:
             return counted(len(asked))
@@ -288,7 +287,12 @@ class Dataset(Unpicklable):
 
     def _output(self, ask: Ask) -> pa.Schema:
         """Arrow schema of what ``ask`` gives, its keys included."""
-        return output_schema(self.schema, ask.columns, ask.keys, ask.read_dictionary)
+        columns = None if ask.columns is None else tuple(ask.columns)
+        key = (columns, tuple(ask.keys), tuple(ask.read_dictionary))
+        known: pa.Schema | None = self._outputs.get(key)
+        if known is None:
+            known = self._outputs[key] = output_schema(self.schema, *key)
+        return known
 
     def _scan(self, name: OperationName, ask: Ask, batch_size: int, *, ordered: bool) -> DatasetScan:
         operation = self._resources.operation(name, self.url)

@@ -17,13 +17,14 @@ from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
 from asyncpq.datasets.opener import Opener, is_bad_file
 from asyncpq.datasets.schemas import SchemaUnifier
-from asyncpq.errors import AsyncpqError, ObjectChangedError, UsageError
+from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError, UsageError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant, simplify
 from asyncpq.pipeline import Job, Pipeline
 from asyncpq.plan import Plan
 from asyncpq.read import Read
 from asyncpq.resources import Resources
+from asyncpq.storage.urls import safe_url
 
 _MAX_AGREED = 64
 
@@ -97,6 +98,7 @@ class FilesRead:
         self._reading: dict[Read, OpenedFile] = {}
         self._pipeline: Pipeline | None = None
         self._rounds = 0
+        self._again = False
         self._planned_bytes = 0
         self._collected: dict[int, list[pa.Table]] | None = None
 
@@ -107,15 +109,33 @@ class FilesRead:
             self._begin(source.known or FileSet(()))
             return
         if source.known is not None and source.is_fresh:
+            self._check_access(source.known)
             self._begin(source.known)
             return
         found = source.files(self._ask.where, self._operation, scan=self._scan)
-        if source.known is not None:
+        self._lists = source.known is not None
+        if source.known is not None and self._ask.access is None:
             self._listing = self._resources.spawn(found)
-            self._lists = True
             self._begin(source.known)
         else:
-            self._begin(await found)
+            files = await found
+            self._check_access(files)
+            self._begin(files)
+
+    def _check_access(self, found: FileSet) -> None:
+        """
+        Raises:
+            RowIndexError: the dataset has no file of a url that is named.
+        """
+        access = self._ask.access
+        # a table that prunes by the predicate does not tell of all files
+        if access is None or (self._ask.where is not None and self._state.source.view is View.TABLE):
+            return
+        missing = access.keys() - {file.url for file in found.files}
+        if missing:
+            raise RowIndexError(
+                "the dataset has no such file", url=safe_url(min(missing)), hint="Name files as Dataset.files() does."
+            )
 
     @property
     def _matches_nothing(self) -> bool:
@@ -203,9 +223,7 @@ class FilesRead:
         state = self._state
         self._check_schema(opened)
         if state.known.learn(opened, self._ask, state.columns):
-            size = await opened.prepare(
-                self._ask, state.columns, scan=self._scan, other_bytes=self._planned_bytes
-            )
+            size = await opened.prepare(self._ask, state.columns, scan=self._scan, other_bytes=self._planned_bytes)
             self._planned_bytes += size  # others were added meanwhile
         if not opened.has_rows:
             await opened.finish()
@@ -227,10 +245,11 @@ class FilesRead:
             source = self._state.source
             if self._matches_nothing:
                 self._find(FileSet(()))
-            elif source.known is not None and source.is_fresh:
-                self._find(source.known)
             else:
-                self._find(await source.files(self._ask.where, self._operation, scan=self._scan))
+                fresh = source.known if source.is_fresh else None
+                found = fresh or await source.files(self._ask.where, self._operation, scan=self._scan)
+                self._check_access(found)
+                self._find(found)
 
         async def describe(opened: OpenedFile) -> Plan | None:
             await self._prepare(opened)
@@ -284,6 +303,11 @@ class FilesRead:
             return True, None
         if await self._listing_differs():
             return True, None
+        if landed is None and self._again:  # the others are done with
+            self._again = False
+            await self._stop()
+            self._run()
+            return True, None
         if landed is None or opened is None:
             return False, None
         opened.delivered |= bool(landed.tables)
@@ -332,8 +356,10 @@ class FilesRead:
         changed = isinstance(error, ObjectChangedError)
         if changed:
             await opened.changed()
-        # rows that were given out cannot be taken back
-        if self._collected is None and any(file.delivered for file in self._open.values()):
+        # rows that were given out cannot be taken back; those of other files need not be, where order does not matter
+        alone = self._collected is None and not self._ordered
+        given_out = [opened] if alone else self._open.values()
+        if self._collected is None and any(file.delivered for file in given_out):
             raise error
         if changed and self._may_restart and self._metrics.restarts < self._resources.options.limits.max_restarts:
             opened.operation.restarts()
@@ -345,8 +371,17 @@ class FilesRead:
             self._skip(opened.number, opened.operation, error)
         else:
             raise error
-        await self._stop()
-        self._run()
+        if alone and self._pipeline is not None and opened.prepared is not None:
+            await self._pipeline.drop(opened.prepared.read)
+            self._reading.pop(opened.prepared.read, None)
+            if self._open.pop(opened.number, None) is not None:  # to be read once the others are
+                self._again = True
+                self._ended.set()
+                self._metrics.add_part(opened.operation.metrics)
+                await opened.close()
+        else:
+            await self._stop()
+            self._run()
 
     def _skip(self, number: int, part: Operation, error: AsyncpqError) -> None:
         logger.warning("%s is skipped: %s", part.url, error)

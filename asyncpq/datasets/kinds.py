@@ -35,7 +35,7 @@ def _domain(type_: pa.DataType) -> Domain:
     if pa.types.is_integer(type_):
         return Domain.INTEGER
     if pa.types.is_floating(type_):
-        return Domain.FLOAT
+        return Domain.FLOAT32 if type_ == pa.float32() else Domain.FLOAT
     if pa.types.is_date(type_):
         return Domain.DATE
     if pa.types.is_fixed_size_binary(type_):

@@ -83,7 +83,7 @@ async def open_files(
         listing = await list_files(store, target, _listing_context(operation), partitioning=partitioning)
     if listing.table_format is not None and not plain:
         raise InvalidOptionError(
-            f"these are files of a table ({listing.table_format}): some of its files may hold rows that are deleted or replaced",
+            f"these are a table's files ({listing.table_format}): some may hold rows that are deleted or replaced",
             url=shown,
             hint='Open it as that table (docs/datasets.md), or pass format="parquet" to read every file that is there.',
         )

@@ -15,7 +15,9 @@ from asyncpq.scalars import Scalar
 
 # Below and above all keys of a domain. Above all strings there is none.
 _LEAST: Final[Mapping[Domain, Any]] = {
-    **dict.fromkeys((Domain.INTEGER, Domain.FLOAT, Domain.DECIMAL, Domain.DATE, Domain.TIME), float("-inf")),
+    **dict.fromkeys(
+        (Domain.INTEGER, Domain.FLOAT, Domain.FLOAT32, Domain.DECIMAL, Domain.DATE, Domain.TIME), float("-inf")
+    ),
     Domain.TIMESTAMP: float("-inf"),
     Domain.BYTES: b"",
     Domain.FIXED: b"",

@@ -14,6 +14,8 @@ literals are :class:`Incomparable` and nothing is pruned by them.
 from __future__ import annotations
 
 import datetime as dt
+import math
+import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from asyncpq.scalars import NANOSECONDS, RelativeTime, Scalar, Timestamp, nanose
 
 Key: TypeAlias = int | float | Fraction | bytes | bool
 
+_SINGLE: Final = struct.Struct("<f")
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _DAY = 86_400 * NANOSECONDS["s"]
 
@@ -115,6 +118,24 @@ def _float(value: Scalar) -> Comparable | Incomparable:
     return Comparable(value, same_type=False) if type(value) is int else _mismatch(value)
 
 
+def _float32(value: Scalar) -> Comparable | Incomparable:
+    # Compared as they are, in 64 bits; but ``isin`` rounds them to the column's 32 first.
+    literal = _float(value)
+    if type(value) is float and isinstance(literal, Comparable) and not is_float32(value):
+        return Comparable(value, same_type=False)
+    return literal
+
+
+def is_float32(value: float) -> bool:
+    """Whether 32 bits hold the value exactly; NaN and infinities are among them."""
+    if value != value or value in (math.inf, -math.inf):
+        return True
+    try:
+        return bool(_SINGLE.unpack(_SINGLE.pack(value))[0] == value)
+    except OverflowError:
+        return False
+
+
 def _decimal(scale: int) -> ToKey:
     factor = 10**scale
 
@@ -187,6 +208,7 @@ _PLAIN: Final[Mapping[Domain, ToKey]] = {
     Domain.BOOLEAN: _boolean,
     Domain.INTEGER: _integer,
     Domain.FLOAT: _float,
+    Domain.FLOAT32: _float32,
     Domain.DATE: _date,
     Domain.BYTES: _bytes,
     Domain.FIXED: _fixed,

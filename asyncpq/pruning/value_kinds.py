@@ -15,7 +15,8 @@ class Domain(enum.Enum):
 
     BOOLEAN = "boolean"  # (bool)
     INTEGER = "integer"  # (int)
-    FLOAT = "float"  # (float)
+    FLOAT = "float"  # of 64 bits (float)
+    FLOAT32 = "float32"  # (float)
     FLOAT16 = "float16"  # never compared, but NaN may be among them
     DECIMAL = "decimal"  # (int or Fraction: the value times 10**scale)
     DATE = "date"  # (int or Fraction: days)
@@ -46,7 +47,7 @@ class ValueKind:
     @property
     def has_nan(self) -> bool:
         """Whether NaN may be among the values."""
-        return self.domain is Domain.FLOAT or self.domain is Domain.FLOAT16
+        return self.domain in (Domain.FLOAT, Domain.FLOAT32, Domain.FLOAT16)
 
     @property
     def is_bytes(self) -> bool:
@@ -55,6 +56,7 @@ class ValueKind:
 
 
 FLOAT16: Final = ValueKind(Domain.FLOAT16, why_not="pyarrow does not compare float16")
+_FLOAT32: Final = ValueKind(Domain.FLOAT32)
 _PLAIN: Final = {
     Order.BOOLEAN: ValueKind(Domain.BOOLEAN),
     Order.FLOAT: ValueKind(Domain.FLOAT),
@@ -73,6 +75,8 @@ def kind_of_leaf(leaf: Leaf, order: Order) -> ValueKind:
     kind = None if logical is None else logical.kind
     if order is Order.UNDEFINED:
         return _other(f"the order of its statistics is undefined ({_describe(leaf)})")
+    if order is Order.FLOAT and leaf.physical_type is PhysicalType.FLOAT:
+        return _FLOAT32
     plain = _PLAIN.get(order)
     if plain is not None:
         return plain

@@ -517,3 +517,54 @@ async def test_store_faults_are_survived(server: ObjectServer) -> None:
         with pytest.raises(asyncpq.AccessDeniedError) as raised:
             await read_ids(dataset)
         assert raised.value.url == f"{URL}3.parquet"
+
+
+@pytest.mark.parametrize("how", ["bad", "replaced"])
+async def test_where_order_does_not_matter_one_file_does_not_end_the_others(server: ObjectServer, how: str) -> None:
+    """The others have handed out rows when it is met."""
+    limits = asyncpq.LimitOptions(unit_bytes=1)
+    async with session(server, limits=limits, max_attempts=1) as s:
+        dataset = await s.open_dataset(URL, on_bad_file="skip")
+        await dataset.count()
+        s.memory_cache.discard_if(lambda key: getattr(key, "kind", "") in ("page", "dictionary", "tail"))
+        replaced = file_bytes(6) if how == "replaced" else None
+        if how == "bad":
+            server.put("bucket/lake/2.parquet", _damaged(file_bytes(2)))
+        server.faults = [Fault(path="lake/2.parquet", ranged=True, latency_s=0.3, replace_with=replaced)]
+        found: list[int] = []
+        async with asyncio.timeout(30):
+            async with dataset.scan(["id"], ordered=False) as scan:
+                async for batch in scan:
+                    found += batch["id"].to_pylist()
+        others = [*range(2 * ROWS), *range(3 * ROWS, 4 * ROWS)]
+        assert sorted(found) == (others if how == "bad" else sorted([*others, *range(6 * ROWS, 7 * ROWS)]))
+        assert [skipped.url for skipped in scan.skipped] == ([f"{URL}2.parquet"] if how == "bad" else [])
+        assert s._resources.budget.used == 0
+
+
+async def test_a_url_that_the_dataset_lacks(server: ObjectServer) -> None:
+    async with session(server) as s:
+        dataset = await s.open_dataset(URL)
+        access = {f"{URL}1.parquet": asyncpq.AccessPlan.all(), f"{URL}11.parquet": asyncpq.AccessPlan.all()}
+        for ask in (dataset.read(access=access), dataset.plan(access=access), dataset.take([(f"{URL}11.parquet", 0)])):
+            with pytest.raises(asyncpq.RowIndexError) as raised:
+                await ask
+            assert raised.value.url == f"{URL}11.parquet"
+
+
+async def test_files_of_a_list_are_validated_side_by_side(server: ObjectServer) -> None:
+    """All they have is cached, and older than the policy allows."""
+    urls = [f"{URL}{number}.parquet" for number in range(4)]
+    async with session(server, cache_policy=asyncpq.etag(0)) as s:
+        dataset = await s.open_dataset(urls)
+        assert len(await scan_ids(dataset)) == 4 * ROWS
+        arrived: list[float] = []
+
+        def slow(request: object) -> Fault:
+            arrived.append(asyncio.get_running_loop().time())
+            return Fault(latency_s=0.4)
+
+        server.faults = slow
+        assert len(await scan_ids(dataset)) == 4 * ROWS
+        assert len(arrived) == 4
+        assert max(arrived) - min(arrived) < 0.4  # each but the last would wait for the one before

@@ -89,6 +89,7 @@ async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
 class DoneAtOnce:
     """A read whose units take no time."""
 
+    current = True
     context = SimpleNamespace(round=1)
 
     async def fetch(self, items: list[int], round_: int) -> None:
