@@ -206,7 +206,8 @@ class LimitOptions:
         max_decoded_bytes: decoded bytes of one unit of a scan, or of one row group of a read, all columns
             together; more is a ResourceLimitError.
         max_restarts: how often a read starts again on a changed object before it gives up.
-        files_ahead: files of a dataset whose footers one read has open or under way, ahead of their rows.
+        files_ahead: files of a dataset whose footers one read has under way ahead of their rows; and as many
+            whose rows are under way.
     """
 
     max_connections: int = 64

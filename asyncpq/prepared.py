@@ -42,7 +42,7 @@ from asyncpq.fetching.planner import Query, plan_read
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.access_plan import AccessPlan
-from asyncpq.planning.resolved_access import RowGroupLayout
+from asyncpq.planning.resolved_access import ResolvedAccess, RowGroupLayout
 from asyncpq.read import Read, landed
 from asyncpq.storage.base import RequestContext
 
@@ -172,8 +172,7 @@ class Preparation:
             resolved, filter_ = self._compiled(version) if view is None else self._compiled_view(version, view)
             shape = self._shape(resolved, filter_)
             question = self.question
-            access = AccessPlan.all() if question.access is None else question.access
-            rows = access.resolve(_layout(version))
+            rows = _all_rows(version) if question.access is None else question.access.resolve(_layout(version))
             query = Query(resolved.columns, rows, self._where, self._prune, question.limit, question.rows_only)
             plan = await plan_read(source, version, query, context.step("index", metrics.rounds + 1))
         except AsyncpqError as error:
@@ -338,3 +337,9 @@ def _layout(version: FileVersion) -> RowGroupLayout:
         ("row group layout",), lambda: RowGroupLayout([group.num_rows for group in groups]), _WEIGHT
     )
     return layout
+
+
+def _all_rows(version: FileVersion) -> ResolvedAccess:
+    """All of the file's rows."""
+    rows: ResolvedAccess = version.derived(("all rows",), lambda: AccessPlan.all().resolve(_layout(version)))
+    return rows

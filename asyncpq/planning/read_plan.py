@@ -249,11 +249,14 @@ def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[Piece]:
         else:
             parts.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
     slices: list[list[Item]] = [[] for _ in range(count)]
-    edges = _row_edges(group, [*paged, *late], count)
-    for item in itertools.chain.from_iterable(paged):
-        slices[_slice_of(item, edges)].append(item)
-    for item in itertools.chain.from_iterable(late):
-        late_sizes[_slice_of(item, edges)] += item.stop - item.start
+    if count == 1:
+        slices[0].extend(itertools.chain.from_iterable(paged))
+    else:
+        edges = _row_edges(group, [*paged, *late], count)
+        for item in itertools.chain.from_iterable(paged):
+            slices[_slice_of(item, edges)].append(item)
+        for item in itertools.chain.from_iterable(late):
+            late_sizes[_slice_of(item, edges)] += item.stop - item.start
     for whole in parts:
         length = whole.stop - whole.start
         pieces = cut(ByteRange(whole.start, whole.stop), max(PART_BYTES, -(-length // count)))
@@ -275,7 +278,7 @@ def _size(items: Sequence[Item]) -> int:
 
 def _row_edges(group: RowGroupPlan, paged: Sequence[Sequence[Item]], count: int) -> list[int]:
     """Row numbers where slices begin: page starts of the column with the most bytes."""
-    if count == 1 or not paged:
+    if not paged:
         return [group.num_rows * number // count for number in range(count)]
     pages = [item for item in max(paged, key=_size) if item.num_rows]
     total = _size(pages)
