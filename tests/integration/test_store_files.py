@@ -94,10 +94,9 @@ async def test_written_in_place(path: Path, change: str, scan: bool) -> None:
 async def test_what_cannot_be_opened(path: Path, tmp_path: Path) -> None:
     store = open_test_store("file", {})
     os.mkfifo(tmp_path / "fifo")
-    for name in ("fifo", "."):
-        with pytest.raises(StoreError, match="not a regular file"):
-            await store.open_object(str(tmp_path / name))
-    for name in ("missing", "file/below"):
+    with pytest.raises(StoreError, match="not a regular file"):
+        await store.open_object(str(tmp_path / "fifo"))
+    for name in (".", "missing", "file/below"):
         with pytest.raises(ObjectNotFoundError):
             await store.open_object(str(tmp_path / name))
     if os.geteuid() != 0:  # root may read everything
