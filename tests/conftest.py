@@ -12,11 +12,18 @@ import asyncpq
 
 # Examples decode files, so a wall-clock deadline would only measure the machine.
 _slow_is_fine = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile("dev", deadline=None, suppress_health_check=_slow_is_fine)
+_EXAMPLES = 70  # of each property; `make test-all` takes 500
+settings.register_profile("dev", deadline=None, suppress_health_check=_slow_is_fine, max_examples=_EXAMPLES)
 # Derandomised: a red build is about the change, not about luck. New examples are found by developers and
 # by `make test-all`.
 settings.register_profile(
-    "ci", deadline=None, suppress_health_check=_slow_is_fine, derandomize=True, database=None, print_blob=True
+    "ci",
+    deadline=None,
+    suppress_health_check=_slow_is_fine,
+    max_examples=_EXAMPLES,
+    derandomize=True,
+    database=None,
+    print_blob=True,
 )
 settings.register_profile(
     "thorough", deadline=None, suppress_health_check=_slow_is_fine, max_examples=500, print_blob=True
