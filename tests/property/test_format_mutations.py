@@ -129,7 +129,7 @@ def test_mutated_metadata_are_read_alike_with_and_without_patterns(name: str, da
     changed = data.draw(mutated(sample_metadata(name).data))
     start = time.perf_counter()
     fast = outcome(lambda: everything(changed, size))
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 60
     with (
         mock.patch.object(chunk_walk, "chunk_pattern", _NoPattern),
         mock.patch.object(schema_elements, "_usual_element", _NoPattern),

@@ -235,4 +235,4 @@ def test_patterns_take_linear_time(unit: bytes) -> None:
 
     seconds(1000)
     # Quadratic time would take minutes for a megabyte, exponential time would not end for 100 bytes.
-    assert seconds(1 << 20) < 2
+    assert seconds(1 << 20) < 30

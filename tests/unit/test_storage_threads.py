@@ -22,7 +22,7 @@ async def test_closing_waits_for_what_runs_and_keeps_the_loop_going() -> None:
     started = time.monotonic()
     await asyncio.sleep(0.05)
     assert not closing.done()
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 9  # what runs takes ten
     release.set()
     await closing
     assert running.done()
