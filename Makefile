@@ -9,6 +9,8 @@ VENV_BENCH ?= .venv-bench
 VENV_SPARK ?= .venv-spark
 WHEEL ?=
 ARGS ?=
+# Tests run in as many processes; those of one file share one. 0: in one, as for a debugger.
+JOBS ?= 2
 
 PY := $(VENV)/bin/python
 PY_BENCH := $(VENV_BENCH)/bin/python
@@ -56,7 +58,7 @@ demo: $(STAMP) ## a lookup, a scan and a take on an S3 server of its own, beside
 	$(PY) -m examples.demo $(ARGS)
 
 test: $(STAMP) ## the tests, bar the slow ones
-	$(PY) -m pytest -m "not slow and not services" $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not slow and not services" $(ARGS)
 
 test-all: $(STAMP) $(STAMP_SPARK) ## all tests, with more examples of each property, and tables that Spark writes
 	ASYNCPQ_HYPOTHESIS_PROFILE=thorough ASYNCPQ_SPARK_PYTHON=$(abspath $(VENV_SPARK))/bin/python $(PY) -m pytest --timeout 900 $(ARGS)

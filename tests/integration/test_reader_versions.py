@@ -326,7 +326,7 @@ async def test_rows_may_be_arrow_arrays(server: ObjectServer) -> None:
         {"memory_cache": asyncpq.MemoryCache(5), "memory_cache_bytes": 5},
         {"storage_options": ["a"]},
     ],
-    ids=str,
+    ids=" and ".join,
 )
 def test_options_that_cannot_work(options: dict[str, Any]) -> None:
     with pytest.raises(asyncpq.InvalidOptionError):
