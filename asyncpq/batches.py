@@ -1,0 +1,158 @@
+"""Record batches as a consumer asks for them: what scans of one file and of many have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import ClassVar, Self
+
+import pyarrow as pa
+
+from asyncpq.errors import UsageError
+from asyncpq.events import Operation
+from asyncpq.metrics import ReadMetrics
+from asyncpq.resources import Resources
+
+
+class Batches(ABC):
+    """Entered once, iterated inside, and ended by leaving, an error or a cancellation.
+
+    Args:
+        operation: the call; begun when it is entered.
+        batch_size: rows of a batch, at most.
+        limit: rows in all, or None.
+
+    Attributes:
+        metrics: what it has cost so far.
+    """
+
+    _of: ClassVar[str]  # what it is a scan of, as messages name it
+
+    def __init__(self, resources: Resources, operation: Operation, *, batch_size: int, limit: int | None) -> None:
+        self.metrics: ReadMetrics = operation.metrics
+        self._resources = resources
+        self._operation = operation
+        self._batch_size = batch_size
+        self._left = limit
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._holds_unit = False
+        self._state = "new"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._operation.url!r}, {self._state})"
+
+    @property
+    def entered(self) -> bool:
+        """Whether the scan was entered."""
+        return self._state != "new"
+
+    @abstractmethod
+    async def _begin(self) -> None:
+        """Plan and start fetching."""
+
+    @abstractmethod
+    async def _next_unit(self) -> Sequence[pa.Table] | None:
+        """The rows of the next unit, None at the end."""
+
+    @abstractmethod
+    def _done_with_unit(self) -> None:
+        """The rows of the last one were consumed."""
+
+    @abstractmethod
+    def _waiting(self) -> AbstractAsyncContextManager[object]:
+        """What bounds the wait for the next batch."""
+
+    @abstractmethod
+    async def _stop(self) -> None:
+        """End what runs. Idempotent."""
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise UsageError("a scan can be entered once", hint=f"Call {self._of}.scan(...) again.")
+        self._resources.check()
+        self._state = "open"
+        self._resources.register(self, self.close)
+        self._operation.begin()
+        try:
+            async with self._resources.deadline(self._operation.url):
+                await self._begin()
+        except BaseException as error:
+            await self._end("closed", error)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        if self._state == "new":
+            raise UsageError(
+                "a scan is iterated inside `async with`",
+                hint=f"Write `async with {self._of}.scan(...) as scan:`, or await {self._of}.read(...) for one table.",
+            )
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        """The next batch: at least one row, at most ``batch_size``, all of one file.
+
+        Raises:
+            ObjectChangedError: a file was replaced after rows of it were given out.
+            AsyncpqError: reading failed; the scan is over.
+        """
+        if self._state == "done":
+            raise StopAsyncIteration
+        if self._state != "open":
+            raise UsageError("the scan is closed")
+        self._resources.check()  # in another loop or process it would wait for ever
+        try:
+            if self._left == 0:
+                raise StopAsyncIteration
+            if not self._batches:
+                async with self._waiting():
+                    while not self._batches:
+                        await self._refill()
+            batch = self._batches.popleft()
+            if batch.num_rows > self._batch_size:  # cut as they are asked for: rows without columns may be any number
+                self._batches.appendleft(batch.slice(self._batch_size))
+                batch = batch.slice(0, self._batch_size)
+        except StopAsyncIteration:
+            await self._end("done", None)
+            raise
+        except BaseException as error:
+            await self._end("closed", error)
+            raise
+        if self._left is not None:
+            batch = batch.slice(0, self._left)
+            self._left -= batch.num_rows
+        self.metrics.rows_returned += batch.num_rows
+        return batch
+
+    async def _refill(self) -> None:
+        if self._holds_unit:
+            self._holds_unit = False
+            self._done_with_unit()
+        tables = await self._next_unit()
+        if tables is None:
+            raise StopAsyncIteration
+        self._holds_unit = True
+        for table in tables:
+            self._batches.extend(batch for batch in table.to_batches() if batch.num_rows)
+
+    async def close(self) -> None:
+        """End the scan and everything it runs. Idempotent."""
+        await self._end("closed", None)
+
+    async def _end(self, state: str, error: BaseException | None) -> None:
+        self._state = "closed"
+        self._batches.clear()
+        try:
+            await self._stop()
+        finally:
+            self._resources.unregister(self)
+            self._operation.end(error)
+        self._state = state
