@@ -40,6 +40,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
 S = TypeVar("S", async_scan.Scan, async_dataset_scan.DatasetScan)
+Q = TypeVar("Q", async_file.File, async_dataset.Dataset)
 
 
 class Portal:
@@ -159,7 +160,31 @@ class DatasetScan(_Batches[async_dataset_scan.DatasetScan]):
         return self._inner.skipped
 
 
-class File(_Bridge[async_file.File]):
+class _Asked(_Bridge[Q]):
+    """What can be asked for rows; use it in a ``with`` block or without."""
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._inner.schema
+
+    @property
+    def metrics(self) -> ReadMetrics:
+        return self._inner.metrics
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._portal.call(self._inner.__aexit__(kind, error, traceback))
+
+
+class File(_Asked[async_file.File]):
     """A Parquet object; see :class:`asyncpq.File`."""
 
     lookup = _bridged(async_file.File.lookup)
@@ -179,14 +204,6 @@ class File(_Bridge[async_file.File]):
         return Scan(self._portal, self._portal.call(make()))
 
     @property
-    def url(self) -> str:
-        return self._inner.url
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._inner.schema
-
-    @property
     def num_rows(self) -> int:
         return self._inner.num_rows
 
@@ -198,20 +215,8 @@ class File(_Bridge[async_file.File]):
     def version(self) -> Validator:
         return self._inner.version
 
-    @property
-    def metrics(self) -> ReadMetrics:
-        return self._inner.metrics
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._portal.call(self._inner.close())
-
-
-class Dataset(_Bridge[async_dataset.Dataset]):
+class Dataset(_Asked[async_dataset.Dataset]):
     """Many Parquet files; see :class:`asyncpq.Dataset`."""
 
     lookup = _bridged(async_dataset.Dataset.lookup)
@@ -230,14 +235,6 @@ class Dataset(_Bridge[async_dataset.Dataset]):
         return DatasetScan(self._portal, self._portal.call(make()))
 
     @property
-    def url(self) -> str:
-        return self._inner.url
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._inner.schema
-
-    @property
     def view(self) -> View:
         return self._inner.view
 
@@ -246,20 +243,8 @@ class Dataset(_Bridge[async_dataset.Dataset]):
         return self._inner.description
 
     @property
-    def metrics(self) -> ReadMetrics:
-        return self._inner.metrics
-
-    @property
     def skipped(self) -> list[SkippedFile]:
         return self._inner.skipped
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Nothing is held open between reads."""
 
 
 class Session(_Bridge[async_session.Session]):
