@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import struct
 import uuid
-import zlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureErr
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.delta_paths import TableRoot
-from asyncpq.tables.roaring import decode_roaring
+from asyncpq.tables.roaring import decode_roaring, unframed
 
 _MAGIC = 1681511377
 _UUID_CHARACTERS = 20
@@ -115,13 +114,10 @@ class VectorDeletes:
 
 
 def _checked(stored: bytes, size: int) -> bytes:
-    """The vector of what a file holds: its size, itself, its checksum."""
-    if len(stored) != size + 8 or int.from_bytes(stored[:4], "big") != size:
+    """The vector in what a file holds, if it is as long as the table says."""
+    if len(stored) != size + 8:
         raise CorruptFileError(f"a deletion vector is not of the {size} bytes that the table says")
-    data = stored[4:-4]
-    if zlib.crc32(data) != int.from_bytes(stored[-4:], "big"):
-        raise CorruptFileError("a deletion vector's checksum is wrong")
-    return data
+    return unframed(stored)
 
 
 def decode_vector(data: bytes) -> RowRanges:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
-import zlib
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -15,7 +13,7 @@ from asyncpq.datasets.model import Reader
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.roaring import decode_roaring
+from asyncpq.tables.roaring import decode_roaring, unframed
 
 SNAPSHOT_COLUMN = "_ducklake_internal_snapshot_id"
 _MAGIC = b"\xd1\xd3\x39\x64"  # of a deletion-vector-v1 blob (Iceberg's Puffin specification)
@@ -109,14 +107,13 @@ class DuckLakeDeletes:
 
 
 def _of_vector(blob: bytes, url: str) -> RowRanges:
-    """The rows of a deletion-vector-v1 blob: length, magic, bitmap, CRC-32; length and checksum big-endian."""
+    """The rows of a deletion-vector-v1 blob: magic and bitmap, framed."""
     if blob[:4] == _PUFFIN:
         raise UnsupportedFeatureError("DuckLake deletion vectors of several snapshots are not read", url=url)
-    if len(blob) < 12 or struct.unpack_from(">I", blob)[0] != len(blob) - 8 or blob[4:8] != _MAGIC:
-        raise CorruptFileError("not a deletion vector", url=url)
-    if struct.unpack_from(">I", blob, len(blob) - 4)[0] != zlib.crc32(blob[4:-4]):
-        raise CorruptFileError("a deletion vector whose checksum does not hold", url=url)
     try:
-        return decode_roaring(blob[8:-4])
+        vector = unframed(blob)
+        if vector[:4] != _MAGIC:
+            raise CorruptFileError("not a deletion vector")
+        return decode_roaring(vector[4:])
     except CorruptFileError as error:
         raise error.locate(url=url) from None

@@ -6,7 +6,6 @@ Table spec, "Scan planning" and "Delete formats"; Puffin spec, "deletion-vector-
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.bounded import call_each
 from asyncpq.tables.iceberg_manifests import EQUALITY_DELETES, Entry
-from asyncpq.tables.roaring import decode_roaring
+from asyncpq.tables.roaring import decode_roaring, unframed
 
 _AT_ONCE = 8  # delete files of one data file
 _VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
@@ -122,14 +121,11 @@ class DeletionVector:
 
 
 def _decode_vector(blob: bytes) -> RowRanges:
-    """Length of magic and bitmap (big-endian), magic, bitmap, CRC-32 of magic and bitmap (big-endian)."""
-    if len(blob) < 12 or int.from_bytes(blob[:4], "big") != len(blob) - 8:
-        raise CorruptFileError(f"deletion vector of {len(blob)} bytes gives another length")
-    if blob[4:8] != _VECTOR_MAGIC:
+    """A deletion-vector-v1 blob (Iceberg's Puffin specification): magic and bitmap, framed."""
+    vector = unframed(blob)
+    if vector[:4] != _VECTOR_MAGIC:
         raise CorruptFileError("deletion vector without its magic bytes")
-    if zlib.crc32(blob[4:-4]) != int.from_bytes(blob[-4:], "big"):
-        raise CorruptFileError("deletion vector with another checksum")
-    return decode_roaring(blob[8:-4])
+    return decode_roaring(vector[4:])
 
 
 class DeleteIndex:

@@ -124,10 +124,10 @@ class _Translation:
             return self._membership(expr, truth)
         if isinstance(expr, tree.IsNull) and not expr.nan_is_null and expr.column in self._leaves:
             return _MAKE["null" if truth else "not null"](expr.column)
-        if isinstance(expr, tree.StartsWith) and truth:
-            kind = self._kind(expr.column)
-            if isinstance(kind, StringType) and isinstance(expr.prefix, str) and expr.prefix:
-                return _MAKE["starts with"](expr.column, expr.prefix)
+        if isinstance(expr, (tree.StartsWith, tree.Like)) and truth:
+            kind, prefix = self._kind(expr.column), expr.prefix
+            if isinstance(kind, StringType) and isinstance(prefix, str) and prefix:
+                return _MAKE["starts with"](expr.column, prefix)
         return AlwaysTrue()
 
     def _kind(self, column: str) -> IcebergType | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+import zlib
 from collections.abc import Iterator
 
 from asyncpq.errors import CorruptFileError
@@ -19,6 +20,20 @@ _OFFSETS_FROM = 4  # a bitmap with runs has offsets from this number of containe
 _ARRAY_MAX = 4096  # values; a container with more is a bitmap, unless it is of runs
 _BITMAP_BYTES = 8192
 _ONE = re.compile("1")
+
+
+def unframed(stored: bytes) -> bytes:
+    """What files keep of a deletion vector: its length, the vector, its CRC-32; both numbers big-endian.
+
+    Raises:
+        CorruptFileError: it has another length, or another checksum.
+    """
+    if len(stored) < 12 or int.from_bytes(stored[:4], "big") != len(stored) - 8:
+        raise CorruptFileError(f"deletion vector of {len(stored)} bytes gives another length")
+    vector = stored[4:-4]
+    if zlib.crc32(vector) != int.from_bytes(stored[-4:], "big"):
+        raise CorruptFileError("deletion vector with another checksum")
+    return vector
 
 
 def decode_roaring(data: bytes) -> RowRanges:

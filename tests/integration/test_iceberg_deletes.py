@@ -6,6 +6,7 @@ pyiceberg applies position deletes and deletion vectors, but writes neither: tes
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,7 @@ def _other_length(blob: bytearray) -> None:
 
 def _other_magic(blob: bytearray) -> None:
     blob[4] ^= 1
+    blob[-4:] = zlib.crc32(blob[4:-4]).to_bytes(4, "big")
 
 
 def _other_bit(blob: bytearray) -> None:
