@@ -6,10 +6,6 @@ the interpreter that ASYNCPQ_SPARK_PYTHON names; Spark fetches Iceberg's jar fro
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +14,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
+from tests.spark_tables import written_by_spark
 
 TABLES = ("position_deletes", "deletion_vectors", "both", "partitions", "migrated")
 pytestmark = pytest.mark.slow
@@ -25,19 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    python = os.environ.get("ASYNCPQ_SPARK_PYTHON", sys.executable)
-    found = subprocess.run([python, "-c", "import pyspark"], capture_output=True, timeout=60).returncode == 0
-    if shutil.which("java") is None or not found:
-        pytest.skip("needs Java and pyspark: pip install -r tests/integration/spark.txt")
-    folder = tmp_path_factory.mktemp("spark")
-    script = Path(__file__).with_name("iceberg_spark_writer.py")
-    environment = {**os.environ, "PYSPARK_PYTHON": python}
-    command = [python, str(script), str(folder)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, cwd=folder)
-    if "unresolved dependency" in run.stderr:
-        pytest.skip("Maven's repository cannot be reached")
-    assert run.returncode == 0, run.stderr
-    return folder
+    return written_by_spark(tmp_path_factory.mktemp("spark"), "iceberg_spark_writer.py", "pyspark")
 
 
 def metadata_of(folder: Path) -> str:

@@ -1,0 +1,167 @@
+"""Datasets whose files change while they are read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col
+from asyncpq.testing import Fault, ObjectServer
+from tests.lakes import (
+    READS,
+    ROWS,
+    URL,
+    damaged,
+    file_bytes,
+    lake_server,
+    lookup_ids,
+    read_ids,
+    session,
+)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ObjectServer]:
+    async with lake_server() as running:
+        yield running
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_a_file_that_is_replaced_before_its_rows_are_given_is_read_anew(server: ObjectServer, read: str) -> None:
+    async with session(server) as s:
+        dataset = await s.open_dataset(URL)
+        assert len(await READS[read](dataset)) == 4 * ROWS
+        s.memory_cache.discard_if(lambda key: getattr(key, "kind", "") in ("page", "dictionary", "tail"))
+        # its footer is known, and the listing still says so; then the data request finds another version
+        server.faults = [Fault(path="lake/2.parquet", ranged=True, replace_with=file_bytes(7), times=1)]
+        found = await READS[read](dataset)
+        wanted = [*range(2 * ROWS), *range(7 * ROWS, 8 * ROWS), *range(3 * ROWS, 4 * ROWS)]
+        assert found == (wanted if read != "lookup" else wanted[: 2 * ROWS] + wanted[3 * ROWS :])
+        assert dataset.metrics.restarts == 1 or read == "scan"
+
+
+async def test_a_file_that_is_replaced_after_rows_of_it_were_given(server: ObjectServer) -> None:
+    limits = asyncpq.LimitOptions(unit_bytes=1, in_flight_bytes=1)
+    async with session(server, limits=limits) as s:
+        dataset = await s.open_dataset(URL)
+
+        async def scan_and_replace() -> None:
+            async with dataset.scan(["id"]) as scan:
+                assert (await anext(scan))["id"][0].as_py() == 0
+                server.put("bucket/lake/0.parquet", file_bytes(9))
+                s.memory_cache.clear()
+                async for _ in scan:
+                    pass
+
+        with pytest.raises(asyncpq.ObjectChangedError) as raised:
+            await scan_and_replace()
+        assert raised.value.url == f"{URL}0.parquet"
+        urls = await dataset.files()
+        access = {urls[1]: asyncpq.AccessPlan.rows([3])}
+        assert (await dataset.read(["id"], access=access))["id"].to_pylist() == [ROWS + 3]
+        s.memory_cache.clear()
+        server.faults = [Fault(path="lake/1.parquet", ranged=True, after=1, replace_with=file_bytes(8))]
+        with pytest.raises(asyncpq.ObjectChangedError):  # row numbers mean one version
+            await dataset.take([(urls[1], 3)], ["text"])
+
+
+async def test_what_was_learnt_of_a_file_is_of_all_its_row_groups(server: ObjectServer) -> None:
+    numbers = [*range(20, 30), *[None] * 10, *range(10), *range(40, 50), *range(10, 20)]
+    sink = io.BytesIO()
+    texts = [None if number is None else f"{number:02d}" for number in numbers]
+    table = pa.table({"number": pa.array(numbers, pa.int64()), "text": texts})
+    pq.write_table(table, sink, row_group_size=10)
+    server.put("bucket/groups/0.parquet", sink.getvalue())
+    async with session(server) as s:
+        dataset = await s.open_dataset("s3://bucket/groups/")
+        for _ in range(2):  # by the footer, and without it
+            for number in (5, 15, 25, 45):
+                assert await dataset.count(col("number") == number) == 1
+                assert await dataset.count(col("text") == f"{number:02d}") == 1
+            assert await dataset.count(col("number").is_null()) == 10
+            assert await dataset.count(col("number") > 49) == await dataset.count(col("text") < "00") == 0
+            assert dataset.metrics.files_ruled_out == 1
+
+
+@pytest.mark.parametrize("listed", [True, False])
+async def test_what_was_learnt_of_a_replaced_file_is_not_believed(server: ObjectServer, listed: bool) -> None:
+    async with session(server, cache_policy=asyncpq.etag(max_age_s=0)) as s:
+        dataset = await s.open_dataset(URL if listed else [f"{URL}{number}.parquet" for number in range(4)])
+        for _ in range(2):  # the second time, footers and pages are cached
+            assert (await dataset.lookup({"id": ROWS}, ["text"]))["text"].to_pylist() == [f"1 {ROWS}"]
+            assert await dataset.count(col("id") == 7 * ROWS) == 0
+        server.put("bucket/lake/1.parquet", file_bytes(1, text=["new"] * ROWS))
+        assert (await dataset.lookup({"id": ROWS}, ["text"]))["text"].to_pylist() == ["new"]
+        assert await dataset.count(col("id") == 7 * ROWS) == 0
+        server.put("bucket/lake/1.parquet", file_bytes(7))
+        assert await dataset.count(col("id") == 7 * ROWS) == 1
+        assert await dataset.count(col("id") == ROWS) == 0
+
+
+async def test_rows_of_a_file_that_begins_again_are_put_together_once(
+    server: ObjectServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = asyncpq.LimitOptions(unit_bytes=1, in_flight_bytes=1, round_bytes=0)  # two units of each file
+    async with session(server, limits=limits) as s:
+        dataset = await s.open_dataset(URL)
+        assert await lookup_ids(dataset) == list(range(4 * ROWS))
+        s.memory_cache.discard_if(lambda key: getattr(key, "kind", "") in ("page", "dictionary", "tail"))
+        replaced = Fault(path="lake/1.parquet", ranged=True, after=1, times=1, replace_with=file_bytes(7))
+        server.faults = [replaced]  # the first unit's rows have come, the second finds another version
+        assert await lookup_ids(dataset) == [*range(ROWS), *range(2 * ROWS, 4 * ROWS)]
+        assert dataset.metrics.restarts == 1
+        assert [record.getMessage() for record in caplog.records if "starts again" in record.getMessage()] == [
+            f"lookup of {URL}1.parquet starts again: the object has changed"
+        ]
+        server.put("bucket/lake/2.parquet", damaged(file_bytes(2), row_group=1))
+        lenient = await s.open_dataset(URL, on_bad_file="skip")
+        assert await lookup_ids(lenient) == [*range(ROWS), *range(3 * ROWS, 4 * ROWS)]
+
+
+async def test_files_done_with_before_the_listing_came_count_once(server: ObjectServer) -> None:
+    server.delete("bucket/lake/0.parquet")
+    server.put("bucket/lake/9.parquet", b"no Parquet at all, and long enough for a tail")
+    async with session(server) as s:
+        dataset = await s.open_dataset(URL, on_bad_file="skip")
+        assert await dataset.count() == 3 * ROWS
+        server.put("bucket/lake/0.parquet", file_bytes(0))  # the others stand elsewhere in the new listing
+        server.faults = [Fault(path="/bucket", ranged=False, latency_s=0.3, times=None)]
+        assert await dataset.count() == 4 * ROWS
+        assert [skipped.url for skipped in dataset.skipped] == [f"{URL}9.parquet"]
+        assert dataset.metrics.files_skipped == 1
+        server.delete("bucket/lake/0.parquet")
+        assert await read_ids(dataset) == list(range(ROWS, 4 * ROWS))
+
+
+async def test_columns_by_ordinal(server: ObjectServer) -> None:
+    server.put("bucket/days/day=7/0.parquet", file_bytes(0))
+    async with session(server) as s:
+        dataset = await s.open_dataset("s3://bucket/days/")
+        names = dataset.schema.names
+        found = await dataset.read([2, 0], limit=1)
+        assert found.schema.names == [names[2], names[0]]
+        with pytest.raises(asyncpq.ColumnNotFoundError, match="no column 3: the dataset has 3"):
+            await dataset.read([3])
+
+
+async def test_rows_that_came_out_are_told(server: ObjectServer) -> None:
+    told: list[int] = []
+
+    def watch(event: object) -> None:
+        if isinstance(event, asyncpq.ReadEnded) and event.operation != "open":
+            told.append(event.metrics.rows_returned)
+
+    async with session(server, on_event=watch) as s:
+        dataset = await s.open_dataset(URL)
+        await dataset.lookup({"id": [1, 2, -1]})
+        await dataset.count(col("id") < 10)
+        await dataset.count()
+        await dataset.take([(f"{URL}0.parquet", 3), (f"{URL}1.parquet", 3)])
+        await dataset.read(limit=5)
+        assert told == [2, 10, 4 * ROWS, 2, 5]
+        assert s.metrics.rows_returned == sum(told)
