@@ -25,7 +25,9 @@ from asyncpq.errors import (
     AsyncpqError,
     BucketNotFoundError,
     ColumnNotFoundError,
+    ConcurrentCommitUnsupported,
     CorruptFileError,
+    CorruptIndexError,
     CredentialsError,
     DeadlineExceededError,
     ExpressionError,
@@ -41,6 +43,7 @@ from asyncpq.errors import (
     ResourceLimitError,
     RowIndexError,
     SchemaMismatchError,
+    StaleSnapshotError,
     StoreError,
     ThrottledError,
     TransportError,
@@ -53,6 +56,7 @@ from asyncpq.expressions import Expression, col
 from asyncpq.file import File
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.options import (
+    BuildOptions,
     CachePolicy,
     DiskCacheOptions,
     LimitOptions,
@@ -75,6 +79,10 @@ from asyncpq.tables.ducklake import DuckLakeTable
 __version__ = "0.1.0"
 
 __all__ = [
+    "StaleSnapshotError",
+    "CorruptIndexError",
+    "ConcurrentCommitUnsupported",
+    "BuildOptions",
     "AccessDeniedError",
     "AccessPlan",
     "AmbiguousColumnError",

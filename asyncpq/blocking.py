@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
@@ -33,6 +33,9 @@ from asyncpq.datasets import dataset_scan as async_dataset_scan
 from asyncpq.datasets.file_sets import SkippedFile
 from asyncpq.datasets.model import View
 from asyncpq.errors import UsageError
+from asyncpq.format.embedded_index import EmbeddedIndexEntry
+from asyncpq.indexing import index as async_index
+from asyncpq.indexing.kinds import Kind
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import Validator
 
@@ -193,6 +196,7 @@ class File(_Asked[async_file.File]):
     count = _bridged(async_file.File.count)
     plan = _bridged(async_file.File.plan)
     refresh = _bridged(async_file.File.refresh)
+    embedded_index = _bridged(async_file.File.embedded_index)
     close = _bridged(async_file.File.close)
 
     def scan(self, *args: Any, **kwargs: Any) -> Scan:
@@ -214,6 +218,10 @@ class File(_Asked[async_file.File]):
     @property
     def version(self) -> Validator:
         return self._inner.version
+
+    @property
+    def embedded_indexes(self) -> Mapping[str, EmbeddedIndexEntry]:
+        return self._inner.embedded_indexes
 
 
 class Dataset(_Asked[async_dataset.Dataset]):
@@ -247,6 +255,29 @@ class Dataset(_Asked[async_dataset.Dataset]):
         return self._inner.skipped
 
 
+class Index(_Bridge[async_index.Index]):
+    """What is known of the files of a dataset; see :class:`asyncpq.indexing.Index`."""
+
+    refresh = _bridged(async_index.Index.refresh)
+    compact = _bridged(async_index.Index.compact)
+    vacuum = _bridged(async_index.Index.vacuum)
+    verify = _bridged(async_index.Index.verify)
+    show = _bridged(async_index.Index.show)
+    drop = _bridged(async_index.Index.drop)
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def snapshot(self) -> int:
+        return self._inner.snapshot
+
+    @property
+    def metrics(self) -> ReadMetrics:
+        return self._inner.metrics
+
+
 class Session(_Bridge[async_session.Session]):
     """Opens files; takes the arguments of :class:`asyncpq.Session`. Close it, or use ``with``."""
 
@@ -260,9 +291,18 @@ class Session(_Bridge[async_session.Session]):
         opening = self._inner.open_file(url, decryption_properties=decryption_properties)
         return File(self._portal, self._portal.call(opening))
 
-    def open_dataset(self, target: object, **options: Any) -> Dataset:
+    def open_dataset(self, target: object, *, index: object = None, **options: Any) -> Dataset:
         """See :meth:`asyncpq.Session.open_dataset`."""
-        return Dataset(self._portal, self._portal.call(self._inner.open_dataset(target, **options)))
+        inner = index._inner if isinstance(index, Index) else index
+        return Dataset(self._portal, self._portal.call(self._inner.open_dataset(target, index=inner, **options)))
+
+    def build_index(self, target: object, kinds: Sequence[Kind], **options: Any) -> Index:
+        """See :meth:`asyncpq.Session.build_index`."""
+        return Index(self._portal, self._portal.call(self._inner.build_index(target, kinds, **options)))
+
+    def open_index(self, at: object, **options: Any) -> Index:
+        """See :meth:`asyncpq.Session.open_index`."""
+        return Index(self._portal, self._portal.call(self._inner.open_index(at, **options)))
 
     @property
     def metrics(self) -> ReadMetrics:

@@ -20,14 +20,15 @@ async def collect(preparation: Preparation) -> tuple[Prepared, pa.Table]:
     """
     with preparation.operation:
         async with preparation.deadline():
-            prepared, tables = await _attempts(preparation)
+            prepared, tables = await collected(preparation)
         preparation.metrics.rows_returned = prepared.read.rows_matched
     if len(tables) == 1:
         return prepared, tables[0]
     return prepared, one_table([batch for table in tables for batch in table.to_batches()], prepared.shape.schema)
 
 
-async def _attempts(preparation: Preparation) -> tuple[Prepared, list[pa.Table]]:
+async def collected(preparation: Preparation) -> tuple[Prepared, list[pa.Table]]:
+    """The same within an operation that somebody else begins and ends."""
     while True:
         prepared = await preparation.prepare(scan=False)
         try:

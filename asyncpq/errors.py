@@ -165,6 +165,14 @@ class UnsupportedStoreError(StoreError):
     """No store serves this url, or the store lacks what an option requires."""
 
 
+class ConcurrentCommitUnsupported(UnsupportedStoreError):  # noqa: N818
+    """The place of an index cannot refuse to create what is there, so two commits could pass for one."""
+
+
+class StaleSnapshotError(StoreError):
+    """The snapshot of an index is gone: it was vacuumed, or the index was dropped."""
+
+
 # -- the bytes ----------------------------------------------------------------------------------
 
 
@@ -181,7 +189,9 @@ class CorruptFileError(FormatError):
 
 
 class CorruptIndexError(CorruptFileError):
-    """A page index that cannot be trusted. Reads fall back to whole chunks; it is not shown to users."""
+    """An index that cannot be trusted. Users are shown it for indexes beside or inside of their files; without a page
+    index, reads fall back to whole chunks.
+    """
 
 
 class UnsupportedFeatureError(FormatError, NotImplementedError):

@@ -17,7 +17,24 @@ from asyncpq.errors import AsyncpqError, printable
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.tracing import ReadSpan, start_span
 
-OperationName = Literal["open", "lookup", "scan", "read", "take", "count", "plan", "refresh", "files"]
+OperationName = Literal[
+    "open",
+    "lookup",
+    "scan",
+    "read",
+    "take",
+    "count",
+    "plan",
+    "refresh",
+    "embedded_index",
+    "files",
+    "build",
+    "compact",
+    "vacuum",
+    "verify",
+    "show",
+    "drop",
+]
 
 logger = logging.getLogger(__name__)
 _reads = logging.getLogger("asyncpq.reads")
@@ -42,7 +59,8 @@ class ReadEnded:
     """One call of a session, file or dataset has ended, or one scan was left.
 
     Attributes:
-        operation: "open", "lookup", "scan", "read", "take", "count", "plan", "refresh" or "files".
+        operation: "open", "lookup", "scan", "read", "take", "count", "plan", "refresh", "embedded_index" or "files"; of
+            an index "build", "refresh", "compact", "vacuum", "verify", "show" or "drop".
         url: of the object, without user info, query and secrets.
         metrics: what it cost.
         seconds: from its beginning; of a scan, the time that its consumer took is part of it.

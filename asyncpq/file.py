@@ -15,8 +15,10 @@ from asyncpq.decoding.selection import counted, take_table
 from asyncpq.decoding.types import file_schema
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import OperationName
+from asyncpq.fetching.embedded_index import load_embedded_index
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
+from asyncpq.format.embedded_index import EmbeddedIndex, EmbeddedIndexEntry, entries
 from asyncpq.lookup import Keys
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import DEFAULT_BATCH_SIZE
@@ -113,6 +115,37 @@ class File(Unpicklable):
             self.metrics = operation.metrics
         self._adopt(version)
         return self._version.validator
+
+    # -- indexes in the file ----------------------------------------------------------------------
+
+    @property
+    def embedded_indexes(self) -> Mapping[str, EmbeddedIndexEntry]:
+        """Indexes that the footer of the version that was read last tells of, by name (docs/indexes.md).
+
+        Raises:
+            CorruptIndexError: what it says of one cannot be understood.
+        """
+        return entries(self._version.metadata.key_value_metadata, self.url)
+
+    async def embedded_index(self, name: str) -> EmbeddedIndex | None:
+        """The bytes of an index that stands in the file, checked by their SHA-256; None if it has none of that name.
+
+        They are fetched through the session's caches, from the version that the file's rows are read from.
+
+        Raises:
+            CorruptIndexError: what the footer says of it cannot be true, or the bytes are others.
+            ResourceLimitError: it is longer than ``LimitOptions.max_decoded_bytes``.
+        """
+        self._source.resources.check()
+        operation = self._source.resources.operation("embedded_index", self.url)
+        try:
+            with operation:
+                async with self._source.resources.deadline(self.url):
+                    version, index = await load_embedded_index(self._source, self._version, name, operation)
+        finally:
+            self.metrics = operation.metrics
+        self._adopt(version)
+        return index
 
     # -- rows -------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 MAX_FALLBACKS: Final = 100  # distinct ones that are kept, of a read and of a session
 MAX_LOGGED: Final = 10_000  # requests whose records are kept, of a read
 
-Purpose = Literal["list", "table", "tail", "footer", "index", "bloom", "data", "validate", "stat"]
+Purpose = Literal["list", "table", "tail", "footer", "index", "bloom", "data", "validate", "stat", "write"]
 
 
 @dataclass(slots=True)
@@ -22,9 +22,9 @@ class RequestRecord:
     """One HTTP request (or one read call of a filesystem) as it was sent.
 
     Attributes:
-        method: "GET" or "HEAD".
+        method: "GET" or "HEAD"; of writes "PUT", "POST" or "DELETE".
         purpose: what it was for.
-        start, stop: byte range asked for; a suffix GET has start = -length and stop = 0, a listing none.
+        start, stop: byte range asked for, or sent; a suffix GET has start = -length and stop = 0, a listing none.
         status: HTTP status; 0 when there was no response, 200 for stores without statuses.
         bytes: length of the body received.
         attempt: 1 for the first try.

@@ -106,6 +106,7 @@ class RequestOptions:
             matching rows; "never" fetches all in one round; "auto" does what costs less time.
         bloom_filters: "always" asks them before any data is fetched for an equality; "never" does not;
             "auto" asks those that take no request, and the others where they save more than they cost.
+        whole_segment_bytes: segments of an index up to this size are fetched whole, once, and kept in memory.
     """
 
     tail_bytes: int = 640 * KIB
@@ -116,10 +117,11 @@ class RequestOptions:
     bandwidth_bytes_s: float = 200e6
     late_materialization: LateMaterialization = "auto"
     bloom_filters: BloomFilterUse = "auto"
+    whole_segment_bytes: int = MIB
 
     def __post_init__(self) -> None:
         _require_numbers(self, 8, "tail_bytes")
-        _require_numbers(self, 0, "gap_bytes", "latency_s")
+        _require_numbers(self, 0, "gap_bytes", "latency_s", "whole_segment_bytes")
         _require_numbers(self, 64 * KIB, "part_bytes")
         if self.max_requests is not None:
             _require_numbers(self, 1, "max_requests")
@@ -208,6 +210,7 @@ class LimitOptions:
         max_restarts: how often a read starts again on a changed object before it gives up.
         files_ahead: files of a dataset whose footers one read has under way ahead of their rows; and as many
             whose rows are under way.
+        max_postings: entries of one segment of an index that one question may read; if it takes more, it is not asked.
     """
 
     max_connections: int = 64
@@ -224,6 +227,7 @@ class LimitOptions:
     max_decoded_bytes: int = 2048 * MIB
     max_restarts: int = 2
     files_ahead: int = 64
+    max_postings: int = 1_000_000
 
     def __post_init__(self) -> None:
         _require_numbers(
@@ -232,6 +236,7 @@ class LimitOptions:
             "max_connections",
             "in_flight_bytes",
             "files_ahead",
+            "max_postings",
             "unit_bytes",
             "max_footer_bytes",
             "max_footer_elements",
@@ -357,6 +362,37 @@ class SharedCacheOptions:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("SharedCacheOptions cannot be pickled: it may hold a password and a secret")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildOptions:
+    """How indexes are built, refreshed and compacted.
+
+    Attributes:
+        memory_bytes: what rows on their way into an index take in memory, roughly; more goes to local files. One file
+            whose rows alone take more is still held whole.
+        files_at_once: files whose rows are read at once; where footers alone are, it is ``LimitOptions.files_ahead``.
+        checkpoint_files: after so many files what was found is committed, unseen by readers, so that a build that is
+            broken off goes on from there.
+        segment_rows: of one segment, at most.
+        max_segments: a refresh that leaves more of a part compacts it.
+        grace_s: a build that gave no sign of life for so long counts as dead, and fails if it is not.
+        folder: for local files; None for the system's temporary one.
+    """
+
+    memory_bytes: int = 256 * MIB
+    files_at_once: int = 4
+    checkpoint_files: int = 4096
+    segment_rows: int = 20_000_000
+    max_segments: int = 8
+    grace_s: float = 900.0
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        _require_numbers(
+            self, 1, "memory_bytes", "files_at_once", "checkpoint_files", "segment_rows", "max_segments", "grace_s"
+        )
+        _require(self.folder is None or isinstance(self.folder, str), "folder", self.folder, "must be a path or None")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

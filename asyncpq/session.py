@@ -16,17 +16,19 @@ from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.shared import SharedCache
 from asyncpq.datasets.dataset import Dataset
-from asyncpq.datasets.listing import parse_target
-from asyncpq.datasets.opening import open_files, open_table
-from asyncpq.datasets.partitioning import parse_partitioning
+from asyncpq.datasets.model import View
 from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.decoding.encrypted import FileDecryption
 from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Event
 from asyncpq.fetching.opening import load_version, open_source
 from asyncpq.file import File
+from asyncpq.indexing.index import Index
+from asyncpq.indexing.kinds import Kind
 from asyncpq.metrics import ReadMetrics
+from asyncpq.opening import DatasetOptions, build, open_existing, open_target
 from asyncpq.options import (
+    BuildOptions,
     CachePolicy,
     DiskCacheOptions,
     LimitOptions,
@@ -39,9 +41,10 @@ from asyncpq.options import (
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext, Unpicklable
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.opening import Format, Version, catalog_of
+from asyncpq.tables.opening import Format, Version
 
 _DEFAULTS = SessionOptions()
+_BUILDING = BuildOptions()
 
 
 class Session(Unpicklable):
@@ -210,6 +213,8 @@ class Session(Unpicklable):
         self,
         target: object,
         *,
+        index: object = None,
+        view: Literal["snapshot", "listed", "table"] | None = None,
         format: Format | None = None,
         version: Version | None = None,
         schema: pa.Schema | None = None,
@@ -225,6 +230,11 @@ class Session(Unpicklable):
             target: a prefix (a folder), a pattern with ``*``, ``**``, ``?`` or ``[...]``, a list of urls of files;
                 or a table: a ``deltalake.DeltaTable``, a ``pyiceberg.table.Table``, a
                 :class:`asyncpq.DuckLakeTable`, or a :class:`asyncpq.Catalog` of your own.
+            index: what is known of the files: an :class:`asyncpq.indexing.Index` or the url or place of one, a
+                :class:`asyncpq.FileIndex` of your own, or a list of one index and any number of your own. None: the
+                one that :meth:`build_index` left below a prefix, if there is one. False: none.
+            view: which files a read sees: "snapshot": as the index lists them, by default where there is one;
+                "listed": as they are when the read begins; "table": those of the table's snapshot.
             format: "delta" or "iceberg" for the url of such a table (of Iceberg, of its ``.metadata.json``);
                 "parquet" to read all files below a prefix although it looks like a table.
             version: of a Delta table a version or a time, of an Iceberg table a snapshot id, a branch or tag, or a
@@ -236,62 +246,103 @@ class Session(Unpicklable):
             partitioning: "hive" for folders such as ``year=2024``, names of the folders below the prefix, or None.
             partition_types: of columns that folders name; others are int32 where all values are, else strings.
             on_bad_file: "skip" leaves files out that are no Parquet, cannot be read, or do not fit, and reports them.
-            listing_max_age_s: of a prefix or pattern, reads may do with a listing that is younger, and then miss what
-                was written since; 0: each read lists.
+            listing_max_age_s: reads may do with a listing, or with a snapshot of an index, that was the newest so long
+                ago, and then miss what was written since; 0: each read asks.
 
         Raises:
-            ObjectNotFoundError: there are no files.
+            ObjectNotFoundError: there are no files, or no index where one is named.
             SchemaMismatchError: the files' columns cannot be one dataset's.
             UnsupportedFeatureError: the table has a feature that is not read.
             InvalidOptionError: options that do not go together; a table's folder as a prefix of files.
         """
-        resources = self._resources
-        resources.check()
-        one_of("schema_policy", schema_policy, ("strict", "permissive"))
-        one_of("on_bad_file", on_bad_file, ("raise", "skip"))
-        columns: Any = schema
-        if columns is not None and not isinstance(columns, pa.Schema):
-            raise InvalidOptionError(f"schema: must be a pyarrow.Schema, not a {type(columns).__name__}")
-        age: Any = listing_max_age_s
-        if not isinstance(age, (int, float)) or not age >= 0:
-            raise InvalidOptionError(f"listing_max_age_s={age!r}: must be a number of at least 0")
-        skips = on_bad_file == "skip"
-        catalog = catalog_of(target, format, version)
-        if catalog is not None:
-            given = (schema, partition_types, listing_max_age_s or None)
-            if any(option is not None for option in given) or (schema_policy, partitioning) != ("strict", "hive"):
-                raise InvalidOptionError(
-                    "a table has a schema, partitions and a list of files of its own",
-                    hint="Leave out schema, schema_policy, partitioning, partition_types and listing_max_age_s.",
-                )
-            shown = safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else None
-            operation = resources.operation("open", shown or type(target).__name__)
-            with operation:
-                dataset = await open_table(resources, catalog, shown, operation, skips=skips)
-            dataset.metrics = operation.metrics
-            return dataset
-        files = parse_target(target)
-        operation = resources.operation("open", safe_url(files.url))
-        with operation:
-            dataset = await open_files(
-                resources,
-                files,
-                operation,
-                schema=schema,
-                policy=schema_policy,
-                partitioning=parse_partitioning(partitioning, partition_types),
-                skips=skips,
-                plain=format == "parquet",
-                listing_max_age_s=listing_max_age_s,
-            )
-        dataset.metrics = operation.metrics
-        return dataset
+        options = DatasetOptions(
+            format=format,
+            version=version,
+            schema=schema,
+            schema_policy=schema_policy,
+            partitioning=partitioning,
+            partition_types=partition_types,
+            on_bad_file=on_bad_file,
+            listing_max_age_s=listing_max_age_s,
+        )
+        if view is not None:
+            one_of("view", view, ("snapshot", "listed", "table"))
+        return await open_target(self._resources, target, options, index, None if view is None else View(view))
+
+    async def build_index(
+        self,
+        target: object,
+        kinds: Sequence[Kind],
+        *,
+        at: object = None,
+        building: BuildOptions = _BUILDING,
+        format: Format | None = None,
+        version: Version | None = None,
+        schema: pa.Schema | None = None,
+        schema_policy: SchemaPolicy = "strict",
+        partitioning: Literal["hive"] | Sequence[str] | None = "hive",
+        partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
+    ) -> Index:
+        """Read the files of a dataset once, and keep what ``kinds`` ask for beside them (docs/indexes.md).
+
+        Each file that is done with is told to ``on_event`` as :class:`asyncpq.FileEnded`. A build that was broken off
+        goes on where it stopped when it is called again; where the index is there, it is brought up to the files.
+
+        Args:
+            target, format and what follows: as in :meth:`open_dataset`.
+            kinds: of :mod:`asyncpq.indexing`, such as ``[Bounds("day"), Keys("user"), Footers()]``.
+            at: where it is kept: url of a folder, of a ``.json`` object, of a SQL database, or of a Valkey server; or a
+                place of :mod:`asyncpq.indexing`. None: ``_asyncpq/`` below the prefix.
+            building: memory, local files, and how often the build commits.
+
+        Raises:
+            ColumnNotFoundError: the dataset has no such column.
+            InvalidOptionError: of a kind that a column or place cannot have; or another index is there.
+            ConcurrentCommitUnsupported: the store cannot create an object in one step.
+            StoreError: a store failed. What was committed is used by the next build.
+        """
+        options = DatasetOptions(
+            format=format,
+            version=version,
+            schema=schema,
+            schema_policy=schema_policy,
+            partitioning=partitioning,
+            partition_types=partition_types,
+        )
+        return await build(self._resources, target, kinds, at, options, building)
+
+    async def open_index(
+        self,
+        at: object,
+        *,
+        table: object = None,
+        format: Format | None = None,
+        version: Version | None = None,
+        snapshot: int | None = None,
+        building: BuildOptions = _BUILDING,
+    ) -> Index:
+        """An index that was built before.
+
+        Args:
+            at: as in :meth:`build_index`.
+            table, format, version: of the index of a table, as ``target`` of :meth:`open_dataset`: needed to refresh
+                and to verify it.
+            snapshot: number of an older one; None for the newest.
+            building: for :meth:`asyncpq.indexing.Index.refresh` and ``compact``.
+
+        Raises:
+            ObjectNotFoundError: there is none.
+        """
+        options = DatasetOptions(format=format, version=version)
+        return await open_existing(self._resources, at, table, options, building, snapshot)
 
 
 @asynccontextmanager
 async def open_dataset(
     target: object,
     *,
+    index: object = None,
+    view: Literal["snapshot", "listed", "table"] | None = None,
     format: Format | None = None,
     version: Version | None = None,
     schema: pa.Schema | None = None,
@@ -311,6 +362,8 @@ async def open_dataset(
     async with Session(**session_options) as session:
         yield await session.open_dataset(
             target,
+            index=index,
+            view=view,
             format=format,
             version=version,
             schema=schema,

@@ -53,14 +53,14 @@ WRITE_OPTIONS: dict[str, Any] = {
 
 LAKE_FILES = 500
 
-Kind = Literal["events", "events-bloom", "lake"]
+Kind = Literal["events", "events-bloom", "lake", "lake-refs"]
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Where the file is, or the folder of files, and what a lookup of each key must give.
 
-    ``keys[i]`` is looked up, has the user ``users[i]`` and is in the row ``places[i]``; ``warm_up``
+    ``keys[i]`` is looked up in ``column``, has the user ``users[i]`` and is in the row ``places[i]``; ``warm_up``
     are other keys.
     """
 
@@ -71,6 +71,7 @@ class Dataset:
     users: list[str]
     warm_up: list[int]
     places: list[int]
+    column: str = "id"
 
     @property
     def file(self) -> Path:
@@ -102,11 +103,13 @@ def ensure(folder: Path, rows: int, kind: Kind = "events") -> Dataset:
             _announce(shuffled, rows)
             _write_shuffled(file, shuffled)
             _write_places(load(folder, rows), shuffled, places)
-    if kind == "lake":
+    if kind in ("lake", "lake-refs"):
         lake = folder / "objects" / BUCKET / _name(rows, kind)
         if not lake.is_dir():
             _announce(lake, rows)
             _write_lake(file, lake)
+    if kind == "lake-refs" and not (refs := folder / f"refs-{rows}.json").is_file():
+        _write_refs(load(folder, rows), file, refs)
     return load(folder, rows, kind)
 
 
@@ -117,11 +120,15 @@ def load(folder: Path, rows: int, kind: Kind = "events") -> Dataset:
         places = [key // KEY_STEP for key in stored["keys"]]
     else:
         places = json.loads((folder / f"places-{rows}.json").read_text())
-    return Dataset(folder / "objects", _name(rows, kind), rows, places=places, **stored)
+    column = "id"
+    if kind == "lake-refs":
+        column = "ref"
+        stored |= json.loads((folder / f"refs-{rows}.json").read_text())
+    return Dataset(folder / "objects", _name(rows, kind), rows, places=places, column=column, **stored)
 
 
 def _name(rows: int, kind: Kind) -> str:
-    return f"lake-{rows}/" if kind == "lake" else f"{kind}-{rows}/events.parquet"
+    return f"lake-{rows}/" if kind in ("lake", "lake-refs") else f"{kind}-{rows}/events.parquet"
 
 
 def _announce(file: Path, rows: int) -> None:
@@ -180,6 +187,16 @@ def _write_places(dataset: Dataset, file: Path, places: Path) -> None:
     order = np.argsort(ids)
     found = order[np.searchsorted(ids, dataset.keys, sorter=order)]
     places.write_text(json.dumps(found.tolist()), encoding="utf-8")
+
+
+def _write_refs(dataset: Dataset, file: Path, refs: Path) -> None:
+    """The values of ``ref``, a column in random order, in the rows that are looked up."""
+    column = pq.read_table(file, columns=["ref"])["ref"].to_numpy()
+    wanted = {
+        name: [int(column[key // KEY_STEP]) for key in keys]
+        for name, keys in (("keys", dataset.keys), ("warm_up", dataset.warm_up))
+    }
+    refs.write_text(json.dumps(wanted), encoding="utf-8")
 
 
 def _events(start: int, stop: int, seed: int) -> pa.Table:

@@ -20,11 +20,19 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Target:
-    """Where the file is served: an endpoint and keys in ``BUCKET``; a file's key that ends in a slash is a folder's."""
+    """Where the file is served: an endpoint and keys in ``BUCKET``; a file's key that ends in a slash is a folder's.
+
+    ``column`` is looked up; ``index_key`` is the folder of an index beside a folder of files.
+    """
 
     endpoint: str
     file_key: str
     folder_key: str
+    column: str = "id"
+
+    @property
+    def index_key(self) -> str:
+        return f"{self.file_key.rstrip('/')}-index/"
 
 
 @dataclass
@@ -114,12 +122,13 @@ class DataFusion(BlockingPeer):
         store = datafusion.object_store.AmazonS3(BUCKET, "us-east-1", "test", "test", None, target.endpoint, True)
         self._context.register_object_store("s3://", store, BUCKET)
         self._context.register_parquet("events", f"s3://{BUCKET}/{self._key(target)}")
+        self._column = target.column
 
     def _key(self, target: Target) -> str:
         return target.folder_key + "/"
 
     def look_up_one(self, key: int) -> list[str]:
-        batches = self._context.sql(f"SELECT {', '.join(WANTED)} FROM events WHERE id = {key}").collect()
+        batches = self._context.sql(f"SELECT {', '.join(WANTED)} FROM events WHERE {self._column} = {key}").collect()
         return [user for batch in batches for user in batch.column("user").to_pylist()]
 
 
@@ -155,9 +164,10 @@ class PyArrow(BlockingPeer):
         with ThreadPoolExecutor(32) as pool:
             list(pool.map(lambda fragment: fragment.ensure_complete_metadata(), fragments))
         self._dataset: Any = dataset.FileSystemDataset(fragments, found.schema, found.format, filesystem)
+        self._column = target.column
 
     def look_up_one(self, key: int) -> list[str]:
-        wanted = self._arrow.dataset.field("id") == key
+        wanted = self._arrow.dataset.field(self._column) == key
         users: list[str] = self._dataset.to_table(columns=list(WANTED), filter=wanted)["user"].to_pylist()
         return users
 
@@ -190,16 +200,17 @@ class Asyncpq:
             "client_kwargs": {"region_name": "us-east-1"},
         }
         self._session: Any = await self._asyncpq.Session(options, **self._session_options()).__aenter__()
+        self._column = target.column
         url = f"s3://{BUCKET}/{target.file_key}"
         if url.endswith("/"):
-            self._file: Any = await self._open_dataset(url)
+            self._file: Any = await self._open_dataset(url, target)
         else:
             self._file = await self._session.open_file(url)
 
     def _session_options(self) -> dict[str, Any]:
         return {}
 
-    async def _open_dataset(self, url: str) -> Any:
+    async def _open_dataset(self, url: str, target: Target) -> Any:
         return await self._session.open_dataset(url)
 
     def look_up(self, keys: Sequence[int], at_once: int, limit_s: float) -> Outcome:
@@ -218,7 +229,7 @@ class Asyncpq:
                     return
                 if not self.keep_pages:
                     self._forget_pages()
-                table = await self._file.lookup({"id": key}, columns=list(WANTED))
+                table = await self._file.lookup({self._column: key}, columns=list(WANTED))
                 outcome.seconds.append(time.perf_counter() - start)
                 found[number] = table["user"].to_pylist()
 
@@ -244,8 +255,26 @@ class AsyncpqNoPages(Asyncpq):
 class AsyncpqOldListing(Asyncpq):
     """The same; a folder's listing serves for a minute, instead of one for each read."""
 
-    async def _open_dataset(self, url: str) -> Any:
+    async def _open_dataset(self, url: str, target: Target) -> Any:
         return await self._session.open_dataset(url, listing_max_age_s=60.0)
+
+
+class AsyncpqIndex(Asyncpq):
+    """The same, through an index beside the files, which is not asked for anew within a minute."""
+
+    async def _open_dataset(self, url: str, target: Target) -> Any:
+        index = f"s3://{BUCKET}/{target.index_key}"
+        return await self._session.open_dataset(url, index=index, listing_max_age_s=60.0)
+
+    async def build(self, target: Target, place: str) -> None:
+        """Make the index of the files that ``target`` names, in a local folder."""
+        from asyncpq.indexing import Bounds, Footers, Keys
+
+        options: dict[str, Any] = {"key": "test", "secret": "test", "endpoint_url": target.endpoint}
+        options["client_kwargs"] = {"region_name": "us-east-1"}
+        async with self._asyncpq.Session({"s3": options}) as session:
+            url = f"s3://{BUCKET}/{target.file_key}"
+            await session.build_index(url, [Bounds("id"), Keys("ref"), Footers()], at=place)
 
 
 class AsyncpqUrls(Asyncpq):
@@ -255,7 +284,7 @@ class AsyncpqUrls(Asyncpq):
         requests = self._asyncpq.RequestOptions(max_requests=1)
         return {"cache_policy": self._asyncpq.immutable(), "requests": requests}
 
-    async def _open_dataset(self, url: str) -> Any:
+    async def _open_dataset(self, url: str, target: Target) -> Any:
         return await self._session.open_dataset([f"{url}{name}" for name in lake_files()])
 
 
@@ -271,6 +300,7 @@ class AsyncpqUvloop(Asyncpq):
 
 PEERS: dict[str, Callable[[], Peer]] = {
     "asyncpq": Asyncpq,
+    "asyncpq-index": AsyncpqIndex,
     "asyncpq-no-pages": AsyncpqNoPages,
     "asyncpq-old-listing": AsyncpqOldListing,
     "asyncpq-urls": AsyncpqUrls,

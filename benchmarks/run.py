@@ -9,6 +9,7 @@ them. Prints Markdown tables and writes all measurements to benchmarks/results/.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import platform
@@ -16,12 +17,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks import data, minimum
-from benchmarks.peers import PEERS
+from benchmarks.peers import PEERS, AsyncpqIndex, Target
 from benchmarks.worker import WORKLOADS
 
 HERE = Path(__file__).resolve().parent
@@ -35,6 +37,8 @@ TITLES = {
     "W5c": "W5c: warm lookups through bloom filters in an unsorted file, one after another",
     "W7": "W7: one cold lookup in 500 files, opening included",
     "W7w": "W7w: warm lookups in 500 files, one after another",
+    "W7k": "W7k: one cold lookup in a column in random order of 500 files, opening included",
+    "W7kw": "W7kw: warm lookups in a column in random order of 500 files, one after another",
 }
 DEFAULT_PEERS = ["asyncpq", "asyncpq-no-pages", "datafusion", "pyarrow"]
 BASELINE = "datafusion"
@@ -53,6 +57,20 @@ def running_server(root: Path, first_byte_ms: float) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait()
+
+
+def ensure_index(args: argparse.Namespace) -> None:
+    """The index of the folder of files, unless it is there: of what the server says of them, without its delay."""
+    dataset = data.ensure(args.data, args.rows, "lake-refs")
+    target = Target("", dataset.name, dataset.folder_key)
+    place = args.data / "objects" / data.BUCKET / target.index_key
+    if (place / "latest").is_file():
+        return
+    print(f"building an index in {place} ...", flush=True)
+    with running_server(args.data / "objects", 0.0) as endpoint:
+        peer = AsyncpqIndex()
+        peer.prepare()
+        asyncio.run(peer.build(replace(target, endpoint=endpoint), str(place)))
 
 
 def measure(peer: str, workload: str, args: argparse.Namespace, endpoint: str) -> dict[str, Any]:
@@ -128,10 +146,12 @@ def main() -> None:
 
     datasets = {kind: data.ensure(args.data, args.rows, kind) for kind in _kinds(args.workloads)}
     least_bytes = {
-        kind: minimum.lookup_bytes(dataset.file, dataset.places[:200], ["id", *data.WANTED])
+        kind: minimum.lookup_bytes(dataset.file, dataset.places[:200], [dataset.column, *data.WANTED])
         for kind, dataset in datasets.items()
     }
     runs: list[dict[str, Any]] = []
+    if "asyncpq-index" in args.peers:
+        ensure_index(args)
     with running_server(args.data / "objects", args.first_byte_ms) as endpoint:
         for repeat in range(args.repeats):
             for workload in args.workloads:

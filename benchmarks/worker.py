@@ -40,6 +40,8 @@ WORKLOADS = {
     "W5c": Workload(1, 200, False, "events-bloom"),
     "W7": Workload(1, 1, True, "lake"),
     "W7w": Workload(1, 200, False, "lake"),
+    "W7k": Workload(1, 1, True, "lake-refs"),
+    "W7kw": Workload(1, 200, False, "lake-refs"),
 }
 
 
@@ -52,7 +54,7 @@ def run(peer_name: str, workload: str, dataset: data.Dataset, endpoint: str, lim
     at_once, count, cold, _ = WORKLOADS[workload]
     peer = PEERS[peer_name]()
     peer.prepare()
-    target = Target(endpoint, dataset.name, dataset.folder_key)
+    target = Target(endpoint, dataset.name, dataset.folder_key, dataset.column)
     keys, users = dataset.keys[:count], dataset.users[:count]
     if cold:
         # A key of its own for each repetition would measure the data, not the reader: always the same one.

@@ -20,19 +20,29 @@ from asyncpq.expressions import (
     ColumnComparison,
     Comparison,
     Constant,
+    Contains,
     Expression,
+    Has,
+    HasPhrase,
+    HasTokens,
     In,
     IsNull,
     KeyIn,
+    Like,
     Not,
     Or,
     StartsWith,
 )
+from asyncpq.expressions import atoms as atoms_of
 from asyncpq.scalars import Timestamp
+from tests import words
 
 UTC = dt.UTC
 PARIS = dt.timezone(dt.timedelta(hours=2))
 DAY = dt.datetime(2024, 2, 29)
+LIST = "list"  # the kind of columns of lists of 32-bit integers
+WORDS = (HasTokens, HasPhrase)  # of which pyarrow has no form
+INSIDE = (*WORDS, Contains, Like)  # of which ranges and bounds know little
 OPS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -53,7 +63,11 @@ def _times(zone: dt.tzinfo | None, step: dt.timedelta) -> st.SearchStrategy[Any]
 
 
 _FLOATS = st.sampled_from([0.0, -0.0, NAN, 1.0, -1.0, 1.5, 2.0, 3.0, math.inf, -math.inf, 0.1, 16777216.0])
-_TEXT = st.sampled_from(["", "a", "ab", "abc", "b", "ba", "é", "z" * 70, "z" * 70 + "a", "zz"])
+_TEXT = st.sampled_from(["", "a", "ab", "abc", "b", "ba", "é", "z" * 70, "z" * 70 + "a", "zz", "a B-é", "b_a%", "\n"])
+_PATTERNS = st.sampled_from(
+    ["", "%", "_", "a%", "%b", "%a%", "a_%", "_b", "é%", "z%a", "b\\_a%", "%\\%", "\\%%", "%a B%"]
+)
+_TOKENS = st.lists(st.sampled_from(["a", "b", "é", "ab", "zz"]), min_size=1, max_size=2).map(tuple)
 _BYTES = st.sampled_from([b"", b"a", b"ab", b"\xff", b"\xff\xff", b"b", b"\x00"])
 _DECIMALS = st.integers(-5, 12).map(lambda n: Decimal(n) / 4)
 _UUIDS = st.integers(0, 6).map(lambda n: uuid.UUID(int=n << 124 | n))
@@ -118,6 +132,8 @@ def atoms(
     column: str, kind: str, *, foreign: bool = True, own: st.SearchStrategy[Any] | None = None
 ) -> st.SearchStrategy[Expression]:
     """Predicates on one column, with literals of its ``own`` values and, if ``foreign``, of any type."""
+    if kind == LIST:
+        return st.builds(Has, st.just(column), st.integers(0, 9)) | st.builds(IsNull, st.just(column))
     own = COLUMNS[kind][1] if own is None else own
     literal = st.one_of(own, own, LITERALS) if foreign else own
     many = st.lists(own | st.none(), max_size=4).map(tuple)
@@ -132,14 +148,27 @@ def atoms(
         choices.append(st.builds(KeyIn, st.just(column), st.lists(LITERALS, max_size=2).map(tuple)))
     if kind in ("string", "large_string"):
         choices.append(st.builds(StartsWith, st.just(column), _TEXT))
+        choices.append(st.builds(Contains, st.just(column), _TEXT))
+        choices.append(st.builds(Like, st.just(column), _PATTERNS))
+        choices.append(st.builds(HasTokens, st.just(column), _TOKENS))
+        choices.append(st.builds(HasPhrase, st.just(column), _TOKENS))
     if kind == "binary":
         choices.append(st.builds(StartsWith, st.just(column), _BYTES))
+        choices.append(st.builds(Contains, st.just(column), _BYTES))
+        choices.append(
+            st.builds(Like, st.just(column), st.sampled_from([b"", b"%", b"a%", b"%\xff", b"_", b"\xff%", b"a_"]))
+        )
     return st.one_of(choices)
 
 
 def expressions(columns: Mapping[str, str], *, foreign: bool = True) -> st.SearchStrategy[Expression]:
     """Predicates on columns given by name and kind."""
     return trees(st.one_of([atoms(name, kind, foreign=foreign) for name, kind in columns.items()]))
+
+
+def uses(expr: Expression, *kinds: type[Expression]) -> bool:
+    """Whether an atom of ``expr`` is of one of the kinds."""
+    return any(isinstance(atom, kinds) for atom in atoms_of(expr))
 
 
 def trees(leaves: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
@@ -188,6 +217,16 @@ def oracle(expr: Expression) -> pc.Expression:
             return _field(column).is_null(nan_is_null=nan_is_null)
         case StartsWith(column, prefix):
             return pc.starts_with(_field(column), prefix)
+        case Contains(column, text):
+            return pc.match_substring(_field(column), text)
+        case Like(column, pattern):
+            return pc.match_like(_field(column), pattern)
+        case HasTokens(column, asked):
+            return words.by_pyarrow("has_tokens", _field(column), asked)
+        case Has(column, literal):
+            return words.by_pyarrow_has(_field(column), literal)
+        case HasPhrase(column, asked):
+            return words.by_pyarrow("has_phrase", _field(column), asked)
     raise AssertionError(expr)
 
 
@@ -233,7 +272,31 @@ def model(expr: Expression, row: Mapping[str, Any]) -> bool | None:
         case StartsWith(column, prefix):
             held = row[column]
             return None if held is None else held.startswith(prefix)
+        case Contains(column, text):
+            return None if row[column] is None else text in row[column]
+        case Like(column, pattern):
+            return None if row[column] is None else _like(row[column], pattern)
+        case HasTokens(column, asked):
+            return None if row[column] is None else words.has_tokens(row[column], list(asked))
+        case Has(column, literal):
+            elements = row[column]
+            return (
+                None if elements is None else any(one is not None and _compare("==", one, literal) for one in elements)
+            )
+        case HasPhrase(column, asked):
+            return None if row[column] is None else words.has_phrase(row[column], list(asked))
     raise AssertionError(expr)
+
+
+def _like(value: str | bytes, pattern: str | bytes) -> bool:
+    """SQL's LIKE for patterns with no backslash but before a wildcard."""
+    if not pattern:
+        return not value
+    if pattern[:1] in ("\\", b"\\"):
+        return value[:1] == pattern[1:2] and _like(value[1:], pattern[2:])
+    if pattern[:1] in ("%", b"%"):
+        return any(_like(value[at:], pattern[1:]) for at in range(len(value) + 1))
+    return bool(value) and pattern[:1] in (value[:1], "_", b"_") and _like(value[1:], pattern[1:])
 
 
 def _compare(op: str, value: Any, literal: Any) -> bool:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from tests.predicates import COLUMNS, array
+from tests.predicates import COLUMNS, LIST, array
 
 CODECS = ["none", "snappy", "zstd", "gzip", "lz4", "brotli"]
 
@@ -34,23 +34,24 @@ class WriterOptions:
     def write(self, table: pa.Table) -> bytes:
         """The file's bytes."""
         sink = pa.BufferOutputStream()
-        pq.write_table(
-            table,
-            sink,
-            row_group_size=self.row_group_size,
-            data_page_size=self.data_page_size,
-            max_rows_per_page=self.max_rows_per_page,
-            write_batch_size=self.batch_size or max(1, min(self.max_rows_per_page, 64)),
-            compression=self.codec,
-            use_dictionary=self.dictionary,
-            dictionary_pagesize_limit=self.dictionary_limit,
-            data_page_version=self.version,
-            write_page_index=self.page_index,
-            write_statistics=self.statistics,
-            write_page_checksum=self.checksums,
-            store_schema=self.store_schema,
-        )
+        pq.write_table(table, sink, row_group_size=self.row_group_size, **self.arguments())
         return bytes(sink.getvalue())
+
+    def arguments(self) -> dict[str, Any]:
+        """Of pyarrow's ``ParquetWriter``."""
+        return {
+            "data_page_size": self.data_page_size,
+            "max_rows_per_page": self.max_rows_per_page,
+            "write_batch_size": self.batch_size or max(1, min(self.max_rows_per_page, 64)),
+            "compression": self.codec,
+            "use_dictionary": self.dictionary,
+            "dictionary_pagesize_limit": self.dictionary_limit,
+            "data_page_version": self.version,
+            "write_page_index": self.page_index,
+            "write_statistics": self.statistics,
+            "write_page_checksum": self.checksums,
+            "store_schema": self.store_schema,
+        }
 
 
 writer_options = st.builds(
@@ -89,7 +90,7 @@ NESTED: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 @st.composite
 def tables(draw: st.DrawFn, *, max_rows: int = 120, nested: bool = True) -> tuple[pa.Table, dict[str, str]]:
-    """A table, and the kinds of its flat columns by name. Values repeat and are often sorted."""
+    """A table, and the kinds of the columns that predicates may name. Values repeat and are often sorted."""
     kinds = {f"c{at}": draw(st.sampled_from(list(COLUMNS))) for at in range(draw(st.integers(1, 4)))}
     num_rows = draw(st.integers(0, max_rows))
     columns: dict[str, pa.Array] = {}
@@ -99,6 +100,8 @@ def tables(draw: st.DrawFn, *, max_rows: int = 120, nested: bool = True) -> tupl
         for name in draw(st.lists(st.sampled_from(list(NESTED)), unique=True, max_size=2)):
             kind_, values = NESTED[name]
             columns[name] = pa.array(_stretched(draw, st.none() | values, num_rows), kind_)
+            if name == LIST:
+                kinds[name] = LIST
     return pa.table(columns), kinds
 
 

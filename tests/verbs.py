@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import asyncpq
 from asyncpq import col
+from asyncpq.format.embedded_index import EmbeddedIndex
+from asyncpq.indexing.embedded import embed_indexes
 from tests.faults.operations import NUMBERS, REQUESTS, WHERE, parquet
 
-DATA = parquet()
+
+def with_index(data: bytes) -> bytes:
+    """The file with an index in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "file.parquet")
+        path.write_bytes(data)
+        embed_indexes(path, path, [EmbeddedIndex(name="index", kind="k", version=1, data=bytes(5000))])
+        return path.read_bytes()
+
+
+DATA = with_index(parquet())
 PATH = "lake/file.parquet"
 URL = f"s3://{PATH}"
 SETTINGS: Mapping[str, Any] = MappingProxyType({"requests": REQUESTS})
@@ -32,5 +46,6 @@ VERBS: Mapping[str, Callable[[asyncpq.File], Awaitable[object]]] = MappingProxyT
         "count": lambda file: file.count(WHERE),
         "plan": lambda file: file.plan(["value"], col("id") == 1234),
         "refresh": lambda file: file.refresh(),
+        "embedded_index": lambda file: file.embedded_index("index"),
     }
 )

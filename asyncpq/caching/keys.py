@@ -13,17 +13,20 @@ from typing import Literal, NamedTuple
 from asyncpq.storage.base import Validator
 
 # "part" is a piece of a column chunk whose pages are not known: it is shared in flight, never kept.
-# "learnt" are page locations that such a chunk told: they are no bytes of the object, and stay in memory.
+# "learnt" are page locations that such a chunk told, or an index beside the object, "learnt_bounds" what that said
+# of their values: they are no bytes of the object, and stay in memory.
 PartKind = Literal[
     "tail",
     "footer",
     "column_index",
     "offset_index",
     "learnt",
+    "learnt_bounds",
     "bloom_filter",
     "dictionary",
     "page",
     "part",
+    "embedded_index",
 ]
 
 

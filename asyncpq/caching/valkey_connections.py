@@ -26,7 +26,7 @@ Reply = bytes | int | list[Any] | ResponseError | None
 """What the server answers; an error that it names comes as a value."""
 
 _QUERY: Final = {"db", "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile"}
-_MAX_ELEMENTS = 16  # of an array; TIME has two
+MAX_ELEMENTS: Final = 16  # of an array that a cache is answered with; TIME has two
 # Whatever the library lets through: its own errors, those of sockets and TLS, and of names that are none
 _FAILURES = (ValkeyError, OSError, EOFError, UnicodeError)
 
@@ -34,8 +34,9 @@ _FAILURES = (ValkeyError, OSError, EOFError, UnicodeError)
 class _Parser:
     """RESP2 replies whose length is looked at before they are read: valkey-py's interface of a parser."""
 
-    def __init__(self, max_bytes: int, socket_read_size: int) -> None:
+    def __init__(self, max_bytes: int, max_elements: int, socket_read_size: int) -> None:
         self._max_bytes = max_bytes
+        self._max_elements = max_elements
         self._reader: asyncio.StreamReader | None = None
         self.writer: asyncio.StreamWriter | None = None
 
@@ -72,7 +73,7 @@ class _Parser:
                 return int(text)
             if kind == b"-":
                 return ResponseError(text.decode("utf-8", "replace"))
-            if kind == b"*" and not nested and 0 <= int(text) <= _MAX_ELEMENTS:
+            if kind == b"*" and not nested and 0 <= int(text) <= self._max_elements:
                 return [await self._read(reader, nested=True) for _ in range(int(text))]
         except (ValueError, asyncio.LimitOverrunError):
             pass
@@ -117,6 +118,7 @@ class ValkeyConnections:
         url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password.
         connect_timeout_s: for address, TCP, TLS and authentication.
         max_reply_bytes: a connection on which the server announces a longer reply is closed.
+        max_elements: so is one on which it announces an array of more.
 
     Attributes:
         place: where the server is, without user and password.
@@ -125,8 +127,16 @@ class ValkeyConnections:
         InvalidOptionError: the url cannot be used. Does not show it.
     """
 
-    def __init__(self, url: str, *, max_connections: int, connect_timeout_s: float, max_reply_bytes: int) -> None:
-        self._factory: Any = _factory(url, max_reply_bytes)
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_connections: int,
+        connect_timeout_s: float,
+        max_reply_bytes: int,
+        max_elements: int = MAX_ELEMENTS,
+    ) -> None:
+        self._factory: Any = _factory(url, max_reply_bytes, max_elements)
         self.place = _place(self._factory.connection_kwargs)
         self._max_connections = max_connections
         self._connect_timeout_s = connect_timeout_s
@@ -261,7 +271,7 @@ def _place(arguments: dict[str, Any]) -> str:
     return f"{arguments.get('host', 'localhost')}:{arguments.get('port', 6379)}"
 
 
-def _factory(url: str, max_reply_bytes: int) -> Any:
+def _factory(url: str, max_reply_bytes: int, max_elements: int) -> Any:
     """valkey-py's pool, which here only makes connections."""
     try:
         parts = urlsplit(url)
@@ -272,11 +282,11 @@ def _factory(url: str, max_reply_bytes: int) -> Any:
         factory: Any = ConnectionPool.from_url(url)
     except (ValueError, ValkeyError):
         # its message may quote a part of the password
-        raise InvalidOptionError("the url of the shared cache cannot be read", hint=_URL_HINT) from None
+        raise InvalidOptionError("the url of the Valkey server cannot be read", hint=_URL_HINT) from None
     unknown = query.keys() - _QUERY
     if unknown:
         raise InvalidOptionError(
-            f"the url of the shared cache has {len(unknown)} parameters that are not known", hint=_URL_HINT
+            f"the url of the Valkey server has {len(unknown)} parameters that are not known", hint=_URL_HINT
         )
     arguments = factory.connection_kwargs
     if issubclass(factory.connection_class, SSLConnection) and arguments.get("ssl_cert_reqs") != "none":
@@ -287,12 +297,12 @@ def _factory(url: str, max_reply_bytes: int) -> Any:
         socket_timeout=None,
         lib_name=None,
         lib_version=None,
-        parser_class=partial(_Parser, max_reply_bytes),
+        parser_class=partial(_Parser, max_reply_bytes, max_elements),
     )
     try:
         factory.make_connection()
     except (TypeError, ValueError, ValkeyError):
-        raise InvalidOptionError("the url of the shared cache cannot be used", hint=_URL_HINT) from None
+        raise InvalidOptionError("the url of the Valkey server cannot be used", hint=_URL_HINT) from None
     return factory
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
@@ -15,8 +16,9 @@ from asyncpq.arguments import column_names, dictionary_names, row_numbers, whole
 from asyncpq.collect import one_table
 from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.dataset_scan import DatasetScan
-from asyncpq.datasets.file_sets import SkippedFile
+from asyncpq.datasets.file_sets import FileSource, SkippedFile
 from asyncpq.datasets.files_read import DatasetState, FilesRead
+from asyncpq.datasets.known_files import KnownFiles
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.output import output_schema
@@ -95,7 +97,7 @@ class Dataset(Unpicklable):
         try:
             with operation:
                 async with self._resources.deadline(self.url):
-                    found = (await self._state.source.files(ask.where, operation)).files
+                    found = (await self._state.source.files(ask, operation)).files
         finally:
             self.metrics = operation.metrics
         return [found[number].url for number in self._state.known.candidates(found, ask, self._state.columns)]
@@ -248,6 +250,7 @@ class Dataset(Unpicklable):
             files=tuple(plans),
             skipped=tuple(skipped.url for skipped in read.skipped),
             metadata_requests=operation.metrics.requests,
+            index=read.report,
         )
 
     # -- inside -----------------------------------------------------------------------------------
@@ -324,6 +327,12 @@ class Dataset(Unpicklable):
             self._resources.unregister(read)
             self.metrics, self.skipped = operation.metrics, read.skipped
         return read, found
+
+
+def with_source(dataset: Dataset, wrap: Callable[[FileSource], FileSource]) -> Dataset:
+    """The same dataset, its files looked for by another source, which is given the one that it has."""
+    state = dataset._state
+    return Dataset(replace(state, source=wrap(state.source), known=KnownFiles(), agreed=set()))
 
 
 def _access(access: object) -> Mapping[str, AccessPlan] | None:

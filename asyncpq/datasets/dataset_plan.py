@@ -11,6 +11,8 @@ from asyncpq.plan import Plan
 _SHOWN = 5  # files whose plans explain() shows before it sums up
 
 _VIEWS = {
+    View.SNAPSHOT: "snapshot: the files that an index knows; of files written since, and of rows in files that were "
+    "replaced since, those are not seen that it ruled out",
     View.LISTED: "listed: the files that are there when the read begins",
     View.TABLE: "table: the files of one snapshot, whatever is written meanwhile",
 }
@@ -26,8 +28,9 @@ class DatasetPlan:
         where: the predicate as text, relative times resolved; None without one.
         limit: rows wanted, or None; a read may stop before the last of ``files``.
         files_total: files of the dataset.
-        files_ruled_out: by partition values, a table's metadata, or what was learnt when they were read before:
+        files_ruled_out: by partition values, a table's metadata, an index, or what was learnt by earlier reads:
             not opened.
+        index: what the parts of an index left, where there is one.
         files_by_footer: ruled out by their footers and page indexes.
         files: plans of those that would be read, in order.
         skipped: urls of bad files that are left out.
@@ -45,6 +48,7 @@ class DatasetPlan:
     files: tuple[Plan, ...]
     skipped: tuple[str, ...]
     metadata_requests: int
+    index: tuple[str, ...] = ()
 
     @property
     def num_requests(self) -> int:
@@ -64,6 +68,7 @@ class DatasetPlan:
             f"  {printable(self.description)}",
             f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
             *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
+            *[f"  index {printable(line)}" for line in self.index],
             f"  files: {len(self.files)} of {self.files_total} to read; {self.files_ruled_out} ruled out unopened, "
             f"{self.files_by_footer} by their footers",
             f"  {self.num_requests} requests, {self.num_bytes} bytes for data",

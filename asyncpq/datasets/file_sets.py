@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from asyncpq.datasets.model import DataFile, Snapshot, View
+from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.reader import counted_in
 from asyncpq.errors import AsyncpqError
 from asyncpq.events import Operation
-from asyncpq.expressions import Expression
+from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext
 
 
@@ -28,11 +30,21 @@ class FileSet(NamedTuple):
         files: in the order of the dataset.
         listed_at: ``time.monotonic()`` when they were asked for, where that tells that they have these versions.
         bad: files that are not among them, since their paths cannot be understood.
+        total: how many files there are, where ``files`` are not all of them.
+        rounds: requests that they waited for, one after another.
+        listed_now: nothing is given out before the store has said, since the read began, that these are the versions.
+        renewal: looks meanwhile whether they are still the files, and gives these very ``files``, or others.
+        report: what ruled out those that are not among them, for ``explain()``.
     """
 
     files: Sequence[DataFile]
     listed_at: float | None = None
     bad: tuple[SkippedFile, ...] = ()
+    total: int | None = None
+    rounds: int = 0
+    listed_now: bool = False
+    renewal: asyncio.Task[FileSet] | None = None
+    report: tuple[str, ...] = ()
 
 
 class FileSource(Protocol):
@@ -41,23 +53,24 @@ class FileSource(Protocol):
     Attributes:
         view: which files a read sees.
         description: what it is, for ``explain()``.
-        known: the files of the last read, where those of the next are looked for anew; else None.
     """
 
     view: View
-    description: str
-    known: FileSet | None
 
     @property
-    def is_fresh(self) -> bool:
-        """Whether the next read may do with ``known``."""
+    def description(self) -> str: ...
 
-    async def files(self, where: Expression | None, operation: Operation, *, scan: bool = True) -> FileSet:
-        """The files that may hold rows for which ``where`` is true; more may be given.
+    @property
+    def known(self) -> FileSet | None:
+        """The files as they were when they were last looked for, where that costs nothing."""
+
+    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+        """The files that may hold rows which are asked for; more may be given.
 
         Args:
             operation: requests are counted there.
             scan: for a scan, which leaves connections to others.
+            hurry: those of an earlier look will do, with a ``renewal``, which the caller awaits or cancels.
         """
 
 
@@ -71,11 +84,7 @@ class GivenFiles:
         self.description = f"{len(files)} file{'' if len(files) == 1 else 's'}, as given"
         self._files = FileSet(files, bad=bad)
 
-    @property
-    def is_fresh(self) -> bool:
-        return False
-
-    async def files(self, where: Expression | None, operation: Operation, *, scan: bool = True) -> FileSet:
+    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
         return self._files
 
 
@@ -83,6 +92,7 @@ class ListedFiles:
     """Files under a prefix, or that a pattern names: listed for each read.
 
     Args:
+        resources: of the session.
         target: what is listed, for messages.
         list_files: lists them. A listing that equals the one before is given as that very one.
         known: a listing that was made before.
@@ -93,6 +103,7 @@ class ListedFiles:
 
     def __init__(
         self,
+        resources: Resources,
         target: str,
         list_files: Callable[[RequestContext], Awaitable[FileSet]],
         known: FileSet,
@@ -101,23 +112,31 @@ class ListedFiles:
         age = f"listed at most {max_age_s:g} s before a read" if max_age_s else "listed for each read"
         self.description = f"files of {target}, {age}"
         self.known: FileSet | None = known
+        self._resources = resources
         self._list = list_files
         self._max_age_s = max_age_s
 
-    @property
-    def is_fresh(self) -> bool:
-        known = self.known
-        if known is None or known.listed_at is None:
-            return False
-        return time.monotonic() - known.listed_at < self._max_age_s
+    def _is_fresh(self, known: FileSet) -> bool:
+        return known.listed_at is not None and time.monotonic() - known.listed_at < self._max_age_s
 
-    async def files(self, where: Expression | None, operation: Operation, *, scan: bool = True) -> FileSet:
+    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+        known = self.known
+        if known is None:
+            return await self._look(operation, scan)
+        if self._is_fresh(known):
+            return known
+        if not hurry:
+            return await self._look(operation, scan)
+        renewal = self._resources.spawn(self._look(operation, scan))
+        return known._replace(listed_now=True, renewal=renewal)
+
+    async def _look(self, operation: Operation, scan: bool) -> FileSet:
         found = await self._list(RequestContext(operation.metrics, scan=scan, purpose="list"))
         known = self.known
         if known is not None and known.files == found.files:
             found = found._replace(files=known.files)  # what was made for these files still serves
         self.known = found
-        return found
+        return found._replace(listed_now=True, rounds=operation.metrics.rounds)
 
 
 class TableFiles:
@@ -130,10 +149,7 @@ class TableFiles:
         self.description = snapshot.description
         self._snapshot = snapshot
 
-    @property
-    def is_fresh(self) -> bool:
-        return False
-
-    async def files(self, where: Expression | None, operation: Operation, *, scan: bool = True) -> FileSet:
+    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
         with counted_in(operation):
-            return FileSet(await self._snapshot.files(where))
+            files = await self._snapshot.files(ask.where)
+        return FileSet(files, rounds=operation.metrics.rounds)

@@ -42,6 +42,7 @@ class DatasetState:
         unifier: holds further files to the schema of those before; None where they need not have it.
         agreed: schemas that it has taken, as files have them.
         skips: bad files are left out and reported; else they end the read.
+        has_index: an index of it was found where it would be made by default.
     """
 
     resources: Resources
@@ -52,6 +53,7 @@ class DatasetState:
     known: KnownFiles = field(default_factory=KnownFiles)
     unifier: SchemaUnifier | None = None
     agreed: set[tuple[bytes, str | None]] = field(default_factory=set)
+    has_index: bool = False
 
 
 class FileRows(NamedTuple):
@@ -74,6 +76,7 @@ class FilesRead:
     Attributes:
         skipped: bad files, where they are left out.
         rows_matched: of the files that are done with.
+        report: what ruled out files that were not even looked at, for ``explain()``.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class FilesRead:
     ) -> None:
         self.skipped: list[SkippedFile] = []
         self.rows_matched = 0
+        self.report: tuple[str, ...] = ()
         self._state = state
         self._resources = state.resources
         self._ask = ask
@@ -90,7 +94,6 @@ class FilesRead:
         self._ordered = ordered
         self._used: FileSet | None = None
         self._listing: asyncio.Task[FileSet] | None = None
-        self._lists = False  # nothing is given out before a listing of this read has come
         self._candidates: Sequence[tuple[int, DataFile]] = ()
         self._done: set[int] = set()
         self._open: dict[int, OpenedFile] = {}
@@ -108,19 +111,10 @@ class FilesRead:
         if self._matches_nothing:
             self._begin(source.known or FileSet(()))
             return
-        if source.known is not None and source.is_fresh:
-            self._check_access(source.known)
-            self._begin(source.known)
-            return
-        found = source.files(self._ask.where, self._operation, scan=self._scan)
-        self._lists = source.known is not None
-        if source.known is not None and self._ask.access is None:
-            self._listing = self._resources.spawn(found)
-            self._begin(source.known)
-        else:
-            files = await found
-            self._check_access(files)
-            self._begin(files)
+        found = await source.files(self._ask, self._operation, scan=self._scan, hurry=self._ask.access is None)
+        self._listing = found.renewal
+        self._check_access(found)
+        self._begin(found)
 
     def _check_access(self, found: FileSet) -> None:
         """
@@ -128,8 +122,9 @@ class FilesRead:
             RowIndexError: the dataset has no file of a url that is named.
         """
         access = self._ask.access
-        # a table that prunes by the predicate does not tell of all files
-        if access is None or (self._ask.where is not None and self._state.source.view is View.TABLE):
+        # what prunes by the predicate does not tell of all files
+        prunes = found.total is not None or self._state.source.view is View.TABLE
+        if access is None or (self._ask.where is not None and prunes):
             return
         missing = access.keys() - {file.url for file in found.files}
         if missing:
@@ -151,14 +146,16 @@ class FilesRead:
         """Rule files out."""
         state, metrics, files = self._state, self._metrics, found.files
         self._used = found
-        self._rounds = metrics.rounds if self._listing is None else 0
+        self._rounds = found.rounds
         self._candidates = [
             (number, files[number]) for number in state.known.candidates(files, self._ask, state.columns)
         ]
-        metrics.files_total = len(files) + len(found.bad)
+        total = len(files) if found.total is None else found.total
+        metrics.files_total = total + len(found.bad)
         metrics.files_skipped = len(found.bad)
         self.skipped.extend(found.bad)
-        metrics.files_ruled_out = len(files) - len(self._candidates)
+        metrics.files_ruled_out = total - len(self._candidates)
+        self.report = found.report
         if self._ask.rows_only and self._ask.where is None:
             self._count_unopened()
 
@@ -188,7 +185,7 @@ class FilesRead:
             rounds=self._rounds,
             neighbours=state.url,
             listed_at=None if used is None else used.listed_at,
-            listed_now=self._lists,
+            listed_now=used is not None and used.listed_now,
             scan=self._scan,
             ordered=self._ordered,
             few=self._ask.limit is not None,
@@ -199,7 +196,7 @@ class FilesRead:
     @property
     def _may_restart(self) -> bool:
         """Whether another version of a file will do: not where rows are named, or a table names the file."""
-        return self._ask.access is None and self._state.source.view is View.LISTED
+        return self._ask.access is None and self._state.source.view is not View.TABLE
 
     async def _jobs(self) -> AsyncGenerator[Job]:
         limits = self._resources.options.limits
@@ -246,8 +243,7 @@ class FilesRead:
             if self._matches_nothing:
                 self._find(FileSet(()))
             else:
-                fresh = source.known if source.is_fresh else None
-                found = fresh or await source.files(self._ask.where, self._operation, scan=self._scan)
+                found = await source.files(self._ask, self._operation, scan=self._scan)
                 self._check_access(found)
                 self._find(found)
 
@@ -347,13 +343,15 @@ class FilesRead:
         self.rows_matched = self._metrics.files_opened = self._metrics.files_read = 0
         if self._collected is not None:
             self._collected.clear()
-        self._state.known.keep_only(found.files)
+        if found.total is None:
+            self._state.known.keep_only(found.files)
         self._begin(found)
         return True
 
     async def _failed(self, opened: OpenedFile, error: AsyncpqError) -> None:
         """Read on without the file whose unit failed, or with its new version; raise where neither may be."""
         changed = isinstance(error, ObjectChangedError)
+        indexed = changed and opened.file.entry is not None and self._ask.access is None
         if changed:
             await opened.changed()
         # rows that were given out cannot be taken back; those of other files need not be, where order does not matter
@@ -361,7 +359,12 @@ class FilesRead:
         given_out = [opened] if alone else self._open.values()
         if self._collected is None and any(file.delivered for file in given_out):
             raise error
-        if changed and self._may_restart and self._metrics.restarts < self._resources.options.limits.max_restarts:
+        if indexed:  # what stands there now is read without the index
+            opened.operation.restarts()
+            self._candidates = [
+                (number, file.unindexed() if number == opened.number else file) for number, file in self._candidates
+            ]
+        elif changed and self._may_restart and self._metrics.restarts < self._resources.options.limits.max_restarts:
             opened.operation.restarts()
         elif is_bad_file(error) and self._state.skips:
             del self._open[opened.number]

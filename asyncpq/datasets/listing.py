@@ -19,6 +19,9 @@ from asyncpq.storage.urls import safe_url, split_url
 #: Names that begin so are not data, as pyarrow and Spark have it: ``_SUCCESS``, ``.part-0.crc``.
 HIDDEN = (".", "_")
 
+#: Folder below a dataset's root that holds its index, if no other place is named.
+INDEX_FOLDER = "_asyncpq/"
+
 _MAGIC = re.compile(r"[*?\[]")
 _FORMATS = (
     (re.compile(r"_delta_log/"), "Delta"),
@@ -66,6 +69,7 @@ class Listing:
         partitions: columns whose values the paths hold.
         errors: files whose paths hold values that cannot be read.
         table_format: the table that the folder seems to be, e.g. "Delta": then its files are not all rows.
+        has_index: there is an index in its place below the folder.
         listed: what it was made of.
     """
 
@@ -73,6 +77,7 @@ class Listing:
     partitions: pa.Schema = field(default_factory=lambda: pa.schema([]))
     errors: tuple[PartitionError, ...] = field(default=(), compare=False)
     table_format: str | None = None
+    has_index: bool = field(default=False, compare=False)
     listed: Sequence[ListedObject] = field(default=(), repr=False, compare=False)
 
     def changes_since(self, earlier: Listing) -> Changes:
@@ -213,7 +218,8 @@ async def list_files(
         raise _nothing(target, bool(found))
     root = "" if pattern is not None else target.folder
     entries = [(listed.url, listed.size, listed.validator) for listed in taken]
-    return replace(_listing(entries, root, partitioning, table_format), listed=found)
+    has_index = any(listed.url.startswith(f"{INDEX_FOLDER}latest", behind) for listed in found)
+    return replace(_listing(entries, root, partitioning, table_format), has_index=has_index, listed=found)
 
 
 async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:
@@ -257,7 +263,7 @@ def _listing(
     table_format: str | None,
 ) -> Listing:
     urls = [url for url, _, _ in entries]
-    folders = [_folders(url, root) for url in urls]
+    folders = [folders_of(url, root) for url in urls]
     if partitioning is not None and partitioning.names is not None and not root:
         raise InvalidOptionError(
             "partitioning by names of folders needs a prefix: patterns and lists have no root to count from"
@@ -272,7 +278,7 @@ def _listing(
     return Listing(files, partitions.schema, tuple(bad.values()), table_format)
 
 
-def _folders(url: str, root: str) -> str:
+def folders_of(url: str, root: str) -> str:
     """The folders in which a file is, below the root, or behind the bucket."""
     path = url[len(root) :] if root else split_url(url)[1]
     return path[: path.rfind("/") + 1]

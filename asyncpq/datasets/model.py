@@ -6,13 +6,16 @@ Listings and catalogs fill it in; pruning and reading rely on it. No I/O.
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from asyncpq.events import Operation
 from asyncpq.expressions import Expression
+from asyncpq.fetching.known_version import KnownVersion
+from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scalars import Scalar
 from asyncpq.storage.base import Validator
@@ -21,6 +24,7 @@ from asyncpq.storage.base import Validator
 class View(enum.StrEnum):
     """Which files a read of a dataset sees (docs/datasets.md, "Views")."""
 
+    SNAPSHOT = "snapshot"  # those of an index's newest snapshot: of what was written since nothing is seen
     LISTED = "listed"  # those that are there when the read begins: exact
     TABLE = "table"  # those of one snapshot of a table: exact
 
@@ -81,6 +85,26 @@ class Deletes(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexEntry:
+    """What an index says of one version of a file, for one read.
+
+    Attributes:
+        access: rows that may match.
+        validator: of the version that it speaks of; None: of whichever is there.
+        known: gives what a read needs of that version without opening it; None where the index does not know, or what
+            it has cannot be used. What that costs is counted in the operation, the file's own.
+    """
+
+    access: AccessPlan = field(default_factory=AccessPlan.all)
+    validator: Validator | None = None
+    known: Callable[[Operation], Awaitable[KnownVersion | None]] | None = None
+
+    def speaks_of(self, validator: Validator) -> bool:
+        """Whether it is about the version that a response named."""
+        return self.validator is None or self.validator.same_version(validator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
     """One file of a dataset.
 
@@ -96,6 +120,7 @@ class DataFile:
         immutable: whatever is at ``url`` never changes, as tables promise of their files.
         fields: how this file has the table's columns, where that is not how its other files do.
         content: the file itself, where it is in no store; ``url`` then only names it.
+        entry: what an index says of it; None: nothing.
     """
 
     url: str
@@ -108,6 +133,13 @@ class DataFile:
     immutable: bool = False
     fields: tuple[TableField, ...] | None = None
     content: bytes | None = None
+    entry: IndexEntry | None = None
+
+    def unindexed(self) -> DataFile:
+        """The file that is there instead of the version which an index knows."""
+        if self.immutable:
+            return replace(self, entry=None)
+        return replace(self, entry=None, validator=None, size=None, num_rows=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from asyncpq.expressions import Expression
 from asyncpq.fetching.opening import held_source, load_version, open_source
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
+from asyncpq.format.row_group import UnknownLeafError
 from asyncpq.options import immutable
 from asyncpq.pipeline import Job
 from asyncpq.plan import Plan, describe
@@ -77,6 +78,7 @@ class OpenedFile:
         operation: its part of the read (see :meth:`asyncpq.events.Operation.part`).
 
     Attributes:
+        source: where its bytes come from.
         delivered: rows of it were handed out.
         version: known once it was opened.
         prepared: what is read of it, once that was planned; None where its footer alone rules it out.
@@ -87,7 +89,8 @@ class OpenedFile:
         self.file = file
         self.operation = operation
         self.delivered = False
-        self._source = source
+        self.source = source
+        self._entry = file.entry
         self._listed = False  # the listing of this very read names the version
         self.version: FileVersion
         self.prepared: Prepared | None = None
@@ -123,7 +126,7 @@ class OpenedFile:
             opened = cls(number, file, source, operation)
             metrics = operation.metrics
             context = RequestContext(metrics, scan=scan, guest=scan, round=metrics.rounds + 1)
-            version = await load_version(source, context)
+            version = await opened._known_version(context)
             if _differs(version.validator, file.validator):
                 version = await source.reload(version, context)
             elif listed_at is not None and file.validator is not None and file.validator.is_strong:
@@ -133,6 +136,9 @@ class OpenedFile:
                     f"the file has {version.size} bytes, where the table names one of {file.size}", url=version.url
                 )
             opened.version = version
+            if opened._entry is not None and not opened._entry.speaks_of(version.validator):
+                opened.file, opened._entry = file.unindexed(), None
+                metrics.fall_back("a file is read without the index, which knows another version of it")
             known = file.validator
             opened._listed = (
                 listed_now and known is not None and known.is_strong and not _differs(version.validator, known)
@@ -141,6 +147,14 @@ class OpenedFile:
             await source.handle.close()
             raise
         return opened
+
+    async def _known_version(self, context: RequestContext) -> FileVersion:
+        """The version that an index knows, whose footer need not be fetched; else the one that is there."""
+        known = None
+        if self._entry is not None and self._entry.known is not None:
+            known = await self._entry.known(self.operation)
+            context.round = self.operation.metrics.rounds + 1
+        return await load_version(self.source, context, known)
 
     @property
     def schema_bytes(self) -> tuple[bytes, str | None]:
@@ -153,7 +167,7 @@ class OpenedFile:
     @property
     def schema(self) -> pa.Schema:
         """The file's own Arrow schema."""
-        version, extensions = self.version, self._source.resources.options.read.extension_types
+        version, extensions = self.version, self.source.resources.options.read.extension_types
         return file_schema(version, version.metadata.schema.whole_fields, extensions)
 
     async def prepare(self, ask: Ask, columns: Columns, *, scan: bool, other_bytes: int) -> int:
@@ -164,9 +178,25 @@ class OpenedFile:
 
         Returns:
             how many bytes it takes of this one.
+
+        Raises:
+            ObjectChangedError: it is not the version that an index knows.
         """
+        try:
+            return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes)
+        except UnknownLeafError:  # the index did not expect this leaf to be asked for
+            metrics = self.operation.metrics
+            found = await self.source.version(RequestContext(metrics, scan=scan, round=metrics.rounds + 1))
+            if not found.validator.same_version(self.version.validator):
+                raise ObjectChangedError(
+                    "the object has another version than the index says", url=self.version.url
+                ) from None
+            self.version = found
+            return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes)
+
+    async def _prepare(self, ask: Ask, columns: Columns, *, scan: bool, other_bytes: int) -> int:
         file, version = self.file, self.version
-        extensions = self._source.resources.options.read.extension_types
+        extensions = self.source.resources.options.read.extension_types
         view = version.recent(  # datasets come and go, the version may stay
             ("dataset view", columns.token),
             lambda: view_of(version, columns.schema, file.fields or columns.fields, file.partition, extensions),
@@ -177,6 +207,8 @@ class OpenedFile:
             if ask.exactly and access is not None and not (access & deleted).is_none:
                 raise RowIndexError(f"a row that was asked for is deleted: {access & deleted}", url=version.url)
             access = ~deleted if access is None else access - deleted
+        if (found := self._rows_by_index()) is not None:
+            access = found if access is None else access & found
         question = Question(
             columns=ask.columns,
             keys=ask.keys,
@@ -188,19 +220,30 @@ class OpenedFile:
             access=access,
             view=view,
         )
-        self._preparation = Preparation(self._source, question, version, lambda version: None, self.operation)
+        self._preparation = Preparation(self.source, question, version, lambda version: None, self.operation)
         self._preparation.other_bytes = other_bytes
         self.prepared = await self._preparation.prepare(scan=scan)
         self.prepared.read.current |= self._listed
         return self.prepared.plan.num_bytes()
 
+    def _rows_by_index(self) -> AccessPlan | None:
+        """The rows that may match, as an index has it; None for all."""
+        if self._entry is None or self._entry.access.is_all:
+            return None
+        try:
+            self._entry.access.resolve([group.num_rows for group in self.version.metadata.row_groups])
+        except RowIndexError as error:
+            self.operation.metrics.fall_back(f"an index is not used: {error.message}")
+            return None
+        return self._entry.access
+
     async def _deleted(self, deletes: Deletes, token: object) -> RowRanges:
         """The rows that are deleted; kept in memory for the next read of the dataset."""
-        memory = self._source.resources.memory
+        memory = self.source.resources.memory
         key = ("deletes", token, self.file.url, deletes.identity)
         known: RowRanges | None = memory.get(key)
         if known is None:
-            reader = SessionReader(self._source.resources, self.operation)
+            reader = SessionReader(self.source.resources, self.operation)
             known = await deletes.rows(reader, self.version.metadata.num_rows)
             memory.put(key, known, 500 + 80 * known.num_ranges)
         return known
@@ -214,7 +257,7 @@ class OpenedFile:
         """What would be fetched of it; None where it is ruled out."""
         if self.prepared is None or self._preparation is None:
             return None
-        return describe(self._source, self.prepared, self.operation.metrics, self._preparation.question, scan=scan)
+        return describe(self.source, self.prepared, self.operation.metrics, self._preparation.question, scan=scan)
 
     def jobs(self, unit_bytes: int, round_bytes: int | None) -> list[Job]:
         """Its units; one alone where it takes at most ``round_bytes``."""
@@ -236,19 +279,19 @@ class OpenedFile:
             self.prepared.read.check_complete()
             if self.prepared.read.current:
                 return
-        if not self._listed and not self._source.currency.is_fresh(self.version):
+        if not self._listed and not self.source.currency.is_fresh(self.version):
             context = RequestContext(self.operation.metrics, round=self.operation.metrics.rounds + 1)
-            validation = self._source.start_validation(self.version, context)
+            validation = self.source.start_validation(self.version, context)
             validation.join()
             await landed(validation, self.operation.metrics)
 
     async def changed(self) -> None:
         """It is another version now: drop what the caches say."""
-        await self._source.forget(self.version)
+        await self.source.forget(self.version)
 
     async def close(self) -> None:
         """Let go of what its handle holds."""
-        await self._source.handle.close()
+        await self.source.handle.close()
 
 
 def _differs(found: Validator, listed: Validator | None) -> bool:

@@ -127,6 +127,10 @@ class Opener:
             try:
                 return await self._prepared(number, file, part, prepare)
             except ObjectChangedError:
+                if file.entry is not None and file.entry.validator is not None:
+                    file = file.unindexed()  # what stands there now is read without the index
+                    part.restarts()
+                    continue
                 if not restarts:
                     self._operation.metrics.add_part(part.metrics)
                     raise

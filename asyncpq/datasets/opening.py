@@ -14,7 +14,7 @@ from asyncpq.datasets.file_sets import FileSet, FileSource, GivenFiles, ListedFi
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.listing import Listing, Target, list_files
 from asyncpq.datasets.model import Catalog, DataFile
-from asyncpq.datasets.opened_file import Columns, OpenedFile
+from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
 from asyncpq.datasets.opener import Opener
 from asyncpq.datasets.partitioning import Partitioning
 from asyncpq.datasets.reader import SessionReader
@@ -45,7 +45,7 @@ async def open_table(
     if fields is not None:
         schema = pa.schema([pa.field(field.name, field.type, field.nullable) for field in fields])
     else:
-        files = (await source.files(None, operation)).files
+        files = (await source.files(Ask(), operation)).files
         schema = await _schema_of(state, files, operation, "strict", pa.schema([]))
     state.columns = Columns(schema, fields, object())
     return Dataset(state)
@@ -100,13 +100,14 @@ async def open_files(
     first = _file_set(listing, asked, skips=skips)
     source: FileSource
     if target.urls is None:
-        source = ListedFiles(shown, list_again, first, listing_max_age_s)
+        source = ListedFiles(resources, shown, list_again, first, listing_max_age_s)
     else:
         source = GivenFiles([_as_policy_says(file, resources) for file in first.files], first.bad)
     state = DatasetState(resources, shown, source, Columns(pa.schema([]), None, object()), skips)
     if schema is None:
         schema = await _schema_of(state, first.files, operation, policy, listing.partitions)
     state.columns = Columns(schema, None, object())
+    state.has_index = listing.has_index and target.pattern is None
     return Dataset(state)
 
 

@@ -33,6 +33,11 @@ def counted_in(operation: Operation) -> Iterator[None]:
         _counting.reset(token)
 
 
+def counting() -> Operation | None:
+    """What :func:`counted_in` says; None outside of it."""
+    return _counting.get()
+
+
 class SessionReader:
     """A :class:`asyncpq.datasets.model.Reader`. It counts in ``operation``, or as :func:`counted_in` says."""
 
@@ -42,7 +47,7 @@ class SessionReader:
 
     @property
     def _operation(self) -> Operation:
-        return _counting.get() or self._made_for
+        return counting() or self._made_for
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes ``[start, stop)`` of an object, or all from ``start`` on."""

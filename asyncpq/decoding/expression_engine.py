@@ -19,10 +19,13 @@ from asyncpq.expressions import (
     ColumnComparison,
     Comparison,
     Constant,
+    Contains,
     Expression,
+    Has,
     In,
     IsNull,
     KeyIn,
+    Like,
     Not,
     Or,
     StartsWith,
@@ -59,6 +62,10 @@ def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = No
         return field.is_null(nan_is_null=expr.nan_is_null)
     if isinstance(expr, StartsWith):
         return pc.starts_with(field, expr.prefix)
+    if isinstance(expr, Contains):
+        return pc.match_substring(field, expr.text)
+    if isinstance(expr, Like):
+        return pc.match_like(field, expr.pattern)
     try:
         if isinstance(expr, Comparison):
             return _compare(field, expr.op, pc.scalar(arrow_scalar(expr.value)))
@@ -184,6 +191,6 @@ def _hint(expr: Expression, kinds: Sequence[pa.DataType]) -> str:
 
 def literals(expr: Expression) -> tuple[Scalar, ...]:
     """What an atom compares its column with."""
-    if isinstance(expr, Comparison):
+    if isinstance(expr, (Comparison, Has)):
         return (expr.value,)
     return expr.values if isinstance(expr, (In, KeyIn)) else ()

@@ -14,7 +14,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.conform import is_list
 from asyncpq.decoding.expression_engine import EngineAtom
+from asyncpq.decoding.list_filter import any_element
+from asyncpq.decoding.text_filter import is_text, text_kernel, words_kernel
 from asyncpq.decoding.typed_literals import between_values, converter, exact_array, exact_scalar, storage_type
 from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError
 from asyncpq.expressions import (
@@ -23,10 +26,15 @@ from asyncpq.expressions import (
     ColumnComparison,
     Comparison,
     Constant,
+    Contains,
     Expression,
+    Has,
+    HasPhrase,
+    HasTokens,
     In,
     IsNull,
     KeyIn,
+    Like,
     Not,
     Or,
     StartsWith,
@@ -174,8 +182,12 @@ class _Compiler:
             return self._membership(expr)
         if isinstance(expr, IsNull):
             return self._is_null(expr)
-        if isinstance(expr, StartsWith):
-            return self._starts_with(expr)
+        if isinstance(expr, (StartsWith, Contains, Like)):
+            return self._text(expr)
+        if isinstance(expr, (HasTokens, HasPhrase)):
+            return self._words(expr)
+        if isinstance(expr, Has):
+            return self._has(expr)
         if isinstance(expr, ColumnComparison):
             return self._engine(expr)
         raise PredicateTypeError(f"{expr!r} is not a predicate")
@@ -264,12 +276,39 @@ class _Compiler:
 
         return evaluate
 
-    def _starts_with(self, expr: StartsWith) -> Evaluate:
+    def _text(self, expr: StartsWith | Contains | Like) -> Evaluate:
         column = self._column(expr.column)
-        if storage_type(column.type) not in _STRINGS:
+        type_ = storage_type(column.type)
+        if type_ not in _STRINGS:
             return self._engine(expr)
-        prefix = expr.prefix
-        return _on_values(column, lambda values: pc.starts_with(values, prefix))
+        find = text_kernel(expr)
+        try:
+            find(pa.nulls(1, type_))
+        except (pa.ArrowException, UnicodeEncodeError) as error:
+            raise PredicateTypeError(
+                f"{expr}: not a text for {column.type}: {error}", column=expr.column, hint="Give valid UTF-8."
+            ) from error
+        return _on_values(column, find)
+
+    def _words(self, expr: HasTokens | HasPhrase) -> Evaluate:
+        column = self._column(expr.column)
+        if not is_text(storage_type(column.type)):
+            raise PredicateTypeError(
+                f"{expr}: {column.type} has no words", column=expr.column, hint="Ask for words of strings."
+            )
+        return _on_values(column, words_kernel(expr))
+
+    def _has(self, expr: Has) -> Evaluate:
+        column = self._column(expr.column)
+        if not is_list(column.type):
+            raise PredicateTypeError(
+                f"{expr}: {column.type} is no list", column=expr.column, hint="Ask a column of single values with ==."
+            )
+        elements = _Compiler({expr.column: column.type.value_type})
+        equal = elements.compile(Comparison(expr.column, "==", expr.value))
+        if elements.engine_atoms:
+            self.engine_atoms.append(expr)
+        return lambda arrays: any_element(column.get(arrays), lambda values: equal({expr.column: values}))
 
     def _engine(self, expr: Atom) -> Evaluate:
         found = [self._column(name) for name in columns(expr)]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from asyncpq.decoding.conform import is_list
 from asyncpq.decoding.filter import column_type
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import PredicateTypeError
@@ -35,6 +36,8 @@ def resolve_typed_times(
     zoneless: set[str] = set()
     for name in relative_columns(expr):
         type_ = storage_type(column_type(name, schema))
+        if is_list(type_):
+            type_ = storage_type(type_.value_type)
         if not isinstance(type_, pa.TimestampType):
             raise PredicateTypeError(
                 f"times relative to now are compared with timestamps, and {name!r} is {type_}",

@@ -27,6 +27,7 @@ from asyncpq.expressions import (
     CompareOp,
     Comparison,
     Constant,
+    Contains,
     Expression,
     In,
     IsNull,
@@ -83,8 +84,8 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
 
     Args:
         expression: comparisons with literals and between columns, ``&``, ``|``, ``~``, ``is_null()``,
-            ``is_valid()``, ``isin()``, ``pc.starts_with``, ``pc.is_nan``; fields by name, path or position, also
-            cast to a type that holds all of their values in the same order.
+            ``is_valid()``, ``isin()``, ``pc.starts_with``, ``pc.match_substring``, ``pc.is_nan``; fields by name,
+            path or position, also cast to a type that holds all of their values in the same order.
         schema: of the columns it is asked of.
 
     Raises:
@@ -287,8 +288,9 @@ class _Reader:
             if name == "is_nan":
                 return ColumnComparison(column, "!=", column)  # NaN is the one value that differs from itself
             return IsNull(column) if name == "is_null" else Not(IsNull(column))
-        if name == "starts_with":
-            return self._starts_with(call, args)
+        if name in ("starts_with", "contains"):
+            column, text = self._searched(name, call, args)
+            return StartsWith(column, text) if name == "starts_with" else Contains(column, text)
         self._refuse(f"the function {name}")
 
     def _compare(self, op: CompareOp, args: list[Message]) -> Expression:
@@ -300,14 +302,15 @@ class _Reader:
             return Comparison(column, op, self._literal(_message(right, 1)))
         return ColumnComparison(column, op, self._column_of(right))
 
-    def _starts_with(self, call: Message, args: list[Message]) -> Expression:
+    def _searched(self, name: str, call: Message, args: list[Message]) -> tuple[str, str | bytes]:
+        """The column that is searched, and for what."""
         for option in _messages(call, 5):
             if _bytes(option, 1) == b"case_sensitivity" and option.get(2) != [b"CASE_SENSITIVE"]:
-                self._refuse("starts_with that ignores case")
-        prefix = self._literal(_message(args[1], 1))
-        if not isinstance(prefix, (str, bytes)):
-            self._refuse("starts_with another thing than a string")
-        return StartsWith(self._column_of(args[0]), prefix)
+                self._refuse(f"{name} that ignores case")
+        text = self._literal(_message(args[1], 1))
+        if not isinstance(text, (str, bytes)):
+            self._refuse(f"{name} of another thing than a string")
+        return self._column_of(args[0]), text
 
     def _in(self, node: Message) -> Expression:
         values = tuple(self._literal(_message(option, 1)) for option in _messages(node, 2))

@@ -29,10 +29,15 @@ from asyncpq.expressions.tree import (
     ColumnComparison,
     Comparison,
     Constant,
+    Contains,
     Expression,
+    Has,
+    HasPhrase,
+    HasTokens,
     In,
     IsNull,
     KeyIn,
+    Like,
     Not,
     Or,
     StartsWith,
@@ -167,6 +172,10 @@ class _Reader:
             inside = prefixed(atom.prefix) if exact else EVERYTHING
             outside = complement(inside) if exact else EVERYTHING
             return ValueRanges(inside if truth else outside, null=False, nan=not exact)
+        if isinstance(atom, Like):
+            return ValueRanges(prefixed(atom.prefix) if truth and exact else EVERYTHING, null=False, nan=not exact)
+        if isinstance(atom, (Contains, HasTokens, HasPhrase, Has)):
+            return _VALID
         raise TypeError(f"{atom!r} is no predicate")
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Collection
 
 from asyncpq.errors import ExpressionError
-from asyncpq.expressions.tree import And, Comparison, Expression, In, KeyIn, Not, Or, atoms
+from asyncpq.expressions.tree import And, Comparison, Expression, Has, In, KeyIn, Not, Or, atoms
 from asyncpq.scalars import RelativeTime, Scalar, show
 
 
@@ -14,7 +14,7 @@ def relative_columns(expr: Expression) -> tuple[str, ...]:
     """The names of the columns that are compared with times relative to now, in order of appearance."""
     found: dict[str, None] = {}
     for atom in atoms(expr):
-        if isinstance(atom, Comparison):
+        if isinstance(atom, (Comparison, Has)):
             if type(atom.value) is RelativeTime:
                 found[atom.column] = None
         elif isinstance(atom, (In, KeyIn)) and RelativeTime in set(map(type, atom.values)):
@@ -55,6 +55,8 @@ def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] 
             return type(node)(tuple(map(replaced, node.args)))
         if isinstance(node, Comparison):
             return Comparison(node.column, node.op, resolved(node.value, node.column))
+        if isinstance(node, Has):
+            return Has(node.column, resolved(node.value, node.column))
         if isinstance(node, (In, KeyIn)):
             return type(node)(node.column, tuple(resolved(value, node.column) for value in node.values))
         return node

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias, TypeVar
 
 from asyncpq.errors import ExpressionError
+from asyncpq.expressions.like_patterns import like_prefix
+from asyncpq.expressions.tokens import tokens
 from asyncpq.scalars import Scalar, as_scalar, as_scalars, literal_key, show, show_many
 
 CompareOp: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
@@ -173,6 +175,84 @@ class StartsWith(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Contains(Expression):
+    """Whether a string or binary column has ``text`` in it, case and all; null where the column is null."""
+
+    column: str
+    text: str | bytes
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, literal_key(self.text))
+
+    def __str__(self) -> str:
+        return f"{self.column} contains {show(self.text)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Like(Expression):
+    """SQL's LIKE: ``%`` is any string, ``_`` any character, a backslash takes their meaning from them.
+
+    Null where the column is null. Of binary columns, ``_`` is any byte.
+    """
+
+    column: str
+    pattern: str | bytes
+
+    @property
+    def prefix(self) -> str | bytes:
+        """How every value that matches begins; empty where nothing is known of it."""
+        return like_prefix(self.pattern)
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, literal_key(self.pattern))
+
+    def __str__(self) -> str:
+        return f"{self.column} like {show(self.pattern)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HasTokens(Expression):
+    """Whether each of ``tokens`` is a token of a string column (:mod:`asyncpq.expressions.tokens`); null where null."""
+
+    column: str
+    tokens: tuple[str, ...]
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, self.tokens)
+
+    def __str__(self) -> str:
+        return f"{self.column} has tokens {show_many(self.tokens)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HasPhrase(Expression):
+    """Whether ``tokens`` are tokens of a string column one after another; null where the column is null."""
+
+    column: str
+    tokens: tuple[str, ...]
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, self.tokens)
+
+    def __str__(self) -> str:
+        return f"{self.column} has phrase {show(' '.join(self.tokens))}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Has(Expression):
+    """Whether ``value`` equals (``==``) an element of a list column; null where the list is null."""
+
+    column: str
+    value: Scalar
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, literal_key(self.value))
+
+    def __str__(self) -> str:
+        return f"{self.column} has {show(self.value)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class And(Expression):
     """Kleene AND: false if any argument is false, else null if any is null, else true. Empty: true."""
 
@@ -211,7 +291,19 @@ class Not(Expression):
         return f"not ({self.arg})"
 
 
-Atom: TypeAlias = Comparison | ColumnComparison | In | KeyIn | IsNull | StartsWith
+Atom: TypeAlias = (
+    Comparison
+    | ColumnComparison
+    | In
+    | KeyIn
+    | IsNull
+    | StartsWith
+    | Contains
+    | Like
+    | HasTokens
+    | HasPhrase
+    | Has
+)
 
 
 class Column:
@@ -270,9 +362,62 @@ class Column:
 
     def starts_with(self, prefix: str | bytes) -> Expression:
         """True where a string or binary column begins with ``prefix``."""
-        if not isinstance(prefix, (str, bytes)):
-            raise ExpressionError(f"starts_with takes str or bytes, not {prefix!r}", column=self.name)
-        return StartsWith(self.name, prefix)
+        return StartsWith(self.name, self._text(prefix, "starts_with"))
+
+    def contains(self, text: str | bytes) -> Expression:
+        """True where a string or binary column has ``text`` in it, case and all."""
+        return Contains(self.name, self._text(text, "contains"))
+
+    def like(self, pattern: str | bytes) -> Expression:
+        """True where a string or binary column matches an SQL pattern.
+
+        ``%`` is any string, ``_`` any character; a backslash before one of them makes it stand for itself.
+        """
+        return Like(self.name, self._text(pattern, "like"))
+
+    def has_tokens(self, text: str) -> Expression:
+        """True where every token (word, case folded) of ``text`` is one of the column's, in whatever order.
+
+        Raises:
+            ExpressionError: ``text`` has no token.
+        """
+        return HasTokens(self.name, tuple(dict.fromkeys(self._tokens(text, "has_tokens"))))
+
+    def has_phrase(self, text: str) -> Expression:
+        """True where the tokens (words, case folded) of ``text`` are in the column one after another.
+
+        Raises:
+            ExpressionError: ``text`` has no token.
+        """
+        return HasPhrase(self.name, tuple(self._tokens(text, "has_phrase")))
+
+    def has(self, value: object) -> Expression:
+        """True where ``value`` equals (``==``) an element of a list column.
+
+        Raises:
+            ExpressionError: ``value`` is null, which equals nothing.
+        """
+        scalar = as_scalar(value)
+        if scalar is None:
+            raise ExpressionError("has takes a value: null equals no element", column=self.name)
+        return Has(self.name, scalar)
+
+    def _text(self, text: str | bytes, verb: str) -> str | bytes:
+        if not isinstance(text, (str, bytes)):
+            raise ExpressionError(f"{verb} takes str or bytes, not {text!r}", column=self.name)
+        return text
+
+    def _tokens(self, text: str, verb: str) -> list[str]:
+        if not isinstance(text, str):
+            raise ExpressionError(f"{verb} takes str, not {text!r}", column=self.name)
+        found = tokens(text)
+        if not found:
+            raise ExpressionError(
+                f"{verb}: {text!r} has no token",
+                column=self.name,
+                hint="Tokens are words of letters and numbers; ask for other text with contains().",
+            )
+        return found
 
     def _no_logic(self, other: object = None) -> NoReturn:
         raise bare_column(self)

@@ -113,3 +113,12 @@ class Currency:
     def is_outdated(self, validator: Validator) -> bool:
         """Whether this session has seen that the object has it no more."""
         return bool(self._resources.outdated.get(self.key) == validator.digest())
+
+    def contradicts(self, validator: Validator) -> bool:
+        """Whether this session has seen that the object has it no more, or has just seen another."""
+        pointer = self.pointer()
+        if self.is_outdated(validator):
+            return True
+        if pointer is None or pointer.validator.same_version(validator):
+            return False
+        return self.policy.kind == "immutable" or time.monotonic() - pointer.validated_at < self.policy.max_age_s

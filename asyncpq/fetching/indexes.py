@@ -11,7 +11,7 @@ from asyncpq.errors import FormatError
 from asyncpq.fetching.parts import fetch_parts, share_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
-from asyncpq.format.metadata import ColumnChunk, Encoding
+from asyncpq.format.metadata import ColumnChunk, ColumnOrder, Encoding
 from asyncpq.format.page_index import OffsetIndex, decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.format.statistics import order_of, page_bounds
 from asyncpq.format.writer_version import begins_pages_on_rows, chains_delta_byte_arrays
@@ -36,7 +36,8 @@ class IndexedChunk(NamedTuple):
         span: its bytes.
         offsets: key of its own OffsetIndex, where it has one that may be used; else None.
         bounds: key of its ColumnIndex, or None.
-        learnt: key of page locations that the chunk itself told.
+        learnt: key of page locations that the chunk itself told, or an index beside the object.
+        learnt_bounds: key of the bounds that such an index gave.
     """
 
     chunk: ColumnChunk
@@ -44,6 +45,7 @@ class IndexedChunk(NamedTuple):
     offsets: ContentKey | None
     bounds: ContentKey | None
     learnt: ContentKey
+    learnt_bounds: ContentKey
 
 
 class Unusable(NamedTuple):
@@ -86,11 +88,12 @@ async def fetch_page_indexes(
     keys += [chunk.bounds for request, chunk in wanted if request.bounds and chunk.bounds is not None]
     known = dict(zip(keys, source.resources.memory.get_many(keys), strict=True))
     missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]] = []
+    unbounded: list[tuple[IndexRequest, IndexedChunk]] = []
     for request, chunk in wanted:
         if not _locations(source, version, request, chunk, known, missing, indexes, context) or not request.bounds:
             continue  # bounds without locations are of no use
         if chunk.bounds is None:
-            context.metrics.fall_back(f"{_name(version, request)}: no ColumnIndex, its pages are not pruned")
+            unbounded.append((request, chunk))
             continue
         parsed = known[chunk.bounds]
         if parsed is None:
@@ -102,6 +105,13 @@ async def fetch_page_indexes(
             indexes.zones[request.row_group, request.leaf] = parsed
     if missing:
         await _fetch(source, version, missing, indexes, context)
+    for request, chunk in unbounded:
+        place = (request.row_group, request.leaf)
+        zones = _made_zones(source, version, request, chunk, indexes) if place in indexes.offsets else None
+        if zones is not None:
+            indexes.zones[place] = zones
+        else:
+            context.metrics.fall_back(f"{_name(version, request)}: no ColumnIndex, its pages are not pruned")
     return indexes
 
 
@@ -126,6 +136,8 @@ def _locations(
         indexes.offsets[place] = parsed
         return True
     learnt = parsed if chunk.offsets is None else source.resources.memory.get(chunk.learnt)
+    if learnt is None and place in version.made:
+        learnt = _made_locations(source, version, request, chunk, context)
     if learnt is not None:
         context.metrics.cache_hits += 1
         indexes.offsets[place] = learnt
@@ -136,6 +148,42 @@ def _locations(
     reason = f"{_name(version, request)}: {why}, whole chunks are read"
     context.metrics.fall_back(parsed.reason if isinstance(parsed, Unusable) else reason)
     return False
+
+
+def _made_locations(
+    source: ObjectSource, version: FileVersion, request: IndexRequest, chunk: IndexedChunk, context: RequestContext
+) -> OffsetIndex | None:
+    """Page locations that an index beside the object gives; not given again once they were found to be wrong."""
+    place = (request.row_group, request.leaf)
+    rows = version.metadata.row_groups[request.row_group].num_rows
+    try:
+        index = _offset_index(version.made[place].offsets, chunk.chunk, rows)
+    except FormatError as error:
+        context.metrics.fall_back(f"{_name(version, request)}: {error.message}; the index is not used")
+        del version.made[place]
+        return None
+    source.resources.memory.put(chunk.learnt, index, index.weight)
+    return index
+
+
+def _made_zones(
+    source: ObjectSource, version: FileVersion, request: IndexRequest, chunk: IndexedChunk, indexes: PageIndexes
+) -> PageZones | None:
+    """Bounds of pages that an index beside the object gives. They were made in the order of the column's type."""
+    place, memory = (request.row_group, request.leaf), source.resources.memory
+    made = version.made.get(place)
+    if made is None or made.bounds is None:
+        return None
+    zones: PageZones | None = memory.get(chunk.learnt_bounds)
+    if zones is None:
+        rows = version.metadata.row_groups[request.row_group].num_rows
+        try:
+            zones = _page_zones(made.bounds, version, request, indexes.offsets[place], rows, ColumnOrder.TYPE_ORDER)
+        except FormatError:
+            version.made[place] = made._replace(bounds=None)
+            return None
+        memory.put(chunk.learnt_bounds, zones, zones.weight)
+    return zones
 
 
 def indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChunk:
@@ -152,9 +200,17 @@ def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedCh
     return IndexedChunk(
         chunk,
         ChunkSpan(leaf, chunk.start, chunk.stop),
+        *index_keys(version, chunk, leaf),
+        version.key("learnt", chunk.start, chunk.stop),
+        version.key("learnt_bounds", chunk.start, chunk.stop),
+    )
+
+
+def index_keys(version: FileVersion, chunk: ColumnChunk, leaf: int) -> tuple[ContentKey | None, ContentKey | None]:
+    """Keys of a chunk's own OffsetIndex and ColumnIndex, each None where there is none that may be used."""
+    return (
         _key(version, "offset_index", own_offset_index(version, chunk, leaf)),
         _key(version, "column_index", chunk.column_index_range),
-        version.key("learnt", chunk.start, chunk.stop),
     )
 
 
@@ -228,14 +284,21 @@ def _offset_index(data: bytes, chunk: ColumnChunk, num_rows: int) -> OffsetIndex
 
 
 def _page_zones(
-    data: bytes, version: FileVersion, request: IndexRequest, offsets: OffsetIndex, num_rows: int
+    data: bytes,
+    version: FileVersion,
+    request: IndexRequest,
+    offsets: OffsetIndex,
+    num_rows: int,
+    column_order: ColumnOrder | None = None,
 ) -> PageZones:
+    """``column_order``: in which the bounds were made, if not as the file says."""
     leaf = version.metadata.schema.leaves[request.leaf]
     orders = version.metadata.column_orders
-    order = order_of(leaf, orders[request.leaf] if orders else None)
-    bounds = page_bounds(
-        decode_column_index(data), leaf, order, offsets.row_counts(num_rows), has_column_orders=orders is not None
-    )
+    if column_order is None and orders:
+        column_order = orders[request.leaf]
+    order = order_of(leaf, column_order)
+    counts = offsets.row_counts(num_rows)
+    bounds = page_bounds(decode_column_index(data), leaf, order, counts, has_column_orders=column_order is not None)
     return PageZones(leaf, order, bounds, offsets, num_rows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 
 from asyncpq.errors import ObjectChangedError
+from asyncpq.fetching.known_version import KnownVersion
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import Decryption, FileVersion
 from asyncpq.options import CachePolicy, immutable
@@ -52,13 +53,24 @@ def held_source(resources: Resources, url: str, content: bytes, neighbours: str 
     return ObjectSource(resources, HeldObject(safe_url(url), content), "held", immutable(), None, neighbours)
 
 
-async def load_version(source: ObjectSource, context: RequestContext) -> FileVersion:
-    """The object's version; over again where it was replaced between two requests for its footer."""
+async def load_version(source: ObjectSource, context: RequestContext, known: KnownVersion | None = None) -> FileVersion:
+    """The object's version; over again where it was replaced between two requests for its footer.
+
+    Args:
+        known: from an index; it is believed, without a request, until a GET says otherwise.
+    """
     metrics = context.metrics
+    adopted = None if known is None else source.adopt(known, context)
+    if adopted is not None:
+        return adopted
     while True:
         try:
-            return await source.version(context)
+            version = await source.version(context)
         except ObjectChangedError:
             if metrics.restarts >= source.resources.options.limits.max_restarts:
                 raise
             metrics.restarts += 1
+            continue
+        if known is not None and version.decryption is None and version.validator.same_version(known.validator):
+            version.learn(known)
+        return version

@@ -87,6 +87,9 @@ async def fetch_parts(
         missing = [key for key in missing if key not in inside]
         if tiers is not None:
             _keep_pages(source, inside, context)  # or the tiers would be told of them with every read
+    if missing and version.spans.weight and (known := version.spans.cut_out(missing)):
+        found.update(known)  # the tiers are not told: an index's word counts for whoever uses it
+        missing = [key for key in missing if key not in known]
     if missing and tiers is not None:
         lower = await _from_tiers(tiers, missing, read_bytes, context)
         found.update(lower)

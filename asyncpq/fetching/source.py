@@ -12,6 +12,7 @@ from asyncpq.caching.single_flight import Flight
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError, ObjectNotFoundError, UnsupportedStoreError
 from asyncpq.fetching.currency import Currency
+from asyncpq.fetching.known_version import KnownVersion
 from asyncpq.fetching.version import Decryption, FileVersion
 from asyncpq.format.footer import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes
 from asyncpq.format.metadata import decode_file_metadata
@@ -122,6 +123,45 @@ class ObjectSource:
         finally:
             context.metrics.wait_ends()
 
+    def adopt(self, known: KnownVersion, context: RequestContext) -> FileVersion | None:
+        """The version that an index beside the object speaks of, as if its footer had just come.
+
+        It is not current yet: the read's first GET validates it. Where it knows some leaves only, whoever needs
+        another one gets an ``UnknownLeafError``, and asks for :meth:`version`.
+
+        Returns:
+            None where the footer is not known, where the session knows better, or where the store cannot hold requests
+            to that version.
+        """
+        metadata = known.metadata
+        if metadata is None or self._decryption is not None or self.currency.contradicts(known.validator):
+            return None
+        self.handle.learn(known.validator)
+        if self.handle.guarantee is Guarantee.NONE:
+            return None
+        self.check_guarantee()
+        memory = self.resources.memory
+        version: FileVersion | None = memory.get(self._version_key(known.validator))
+        if version is None and known.leaves is not None:
+            version = memory.get(self._version_key(known.validator, partial=True))
+            if version is not None and not (version.leaves is not None and known.leaves <= version.leaves):
+                version = None
+        if version is None:
+            version = FileVersion(
+                url=self.handle.url,
+                namespace=self._namespace,
+                identity=self.handle.identity,
+                validator=known.validator,
+                footer_start=known.footer_start,
+                metadata=metadata,
+                observed_at=time.monotonic(),
+                leaves=known.leaves,
+            )
+        version.learn(known)
+        self.keep(version)
+        context.metrics.cache_hits += 1
+        return version
+
     async def _load_version(self, context: RequestContext) -> FileVersion:
         memory, negative_ttl_s = self.resources.memory, self.resources.options.negative_ttl_s
         missing: Missing | None = memory.get(self._missing_key) if negative_ttl_s else None
@@ -183,8 +223,8 @@ class ObjectSource:
             self.currency.keep(pointer)
         return version
 
-    def _version_key(self, validator: Validator) -> tuple[str, PointerKey, bytes]:
-        return ("version", self._pointer_key, validator.digest())
+    def _version_key(self, validator: Validator, *, partial: bool = False) -> tuple[str, PointerKey, bytes]:
+        return ("version of some leaves" if partial else "version", self._pointer_key, validator.digest())
 
     async def _fetch_version(self, context: RequestContext) -> FileVersion:
         """Footer and tail from the store: one suffix GET, and one more if it was too short."""
@@ -251,7 +291,8 @@ class ObjectSource:
         if version.kept_weight == version.weight:
             return
         version.kept_weight = version.weight
-        self.resources.memory.put(self._version_key(version.validator), version, version.weight)
+        key = self._version_key(version.validator, partial=version.leaves is not None)
+        self.resources.memory.put(key, version, version.weight)
 
     async def forget(self, version: FileVersion) -> None:
         """The object is not ``version`` any more, in any tier."""

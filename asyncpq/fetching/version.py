@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from asyncpq.caching.keys import ContentKey, PartKind, version_digest
 from asyncpq.errors import FormatError
+from asyncpq.fetching.known_version import KnownVersion, MadeIndex, Spans
 from asyncpq.format.metadata import ColumnChunk, FileMetadata, validate_chunk
 from asyncpq.format.writer_version import DICTIONARY_HEADER_PADDING, omits_dictionary_header
 from asyncpq.storage.base import Validator
@@ -50,6 +51,10 @@ class FileVersion:
         padded_chunks: chunks are longer than the footer says, by up to a dictionary page's header.
         decryption: of an encrypted file that was opened with keys, else None. Its indexes are not read.
         footer: of such a file, its end from ``footer_start`` on.
+        leaves: ordinals of the leaves whose column chunks are known; None for all. Those of others are a
+            :class:`asyncpq.format.row_group.UnknownLeafError`.
+        spans: pieces of the object that came from an index beside it.
+        made: page indexes that came from there, by row group and leaf.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class FileVersion:
         can_validate: bool = True,
         decryption: Decryption | None = None,
         footer: bytes = b"",
+        leaves: frozenset[int] | None = None,
     ) -> None:
         self.url = url
         self.validator = validator
@@ -79,6 +85,9 @@ class FileVersion:
         self.kept_weight = 0
         self.decryption = decryption
         self.footer = footer
+        self.leaves = leaves
+        self.spans = Spans()
+        self.made: dict[tuple[int, int], MadeIndex] = {}
         self.padded_chunks = omits_dictionary_header(metadata.created_by)
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
@@ -88,7 +97,15 @@ class FileVersion:
 
     @property
     def weight(self) -> int:
-        return self.metadata.weight + self._derived_weight + self._recent_weight + len(self.footer)
+        derived = self._derived_weight + self._recent_weight
+        return self.metadata.weight + derived + len(self.footer) + self.spans.weight
+
+    def learn(self, known: KnownVersion) -> None:
+        """Keep what an index beside the object says of its pages."""
+        self.spans.add(known.spans)
+        for place, made in (known.made or {}).items():
+            if self.made.setdefault(place, made) is made:
+                self._derived_weight += 200 + len(made.offsets) + len(made.bounds or b"")
 
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
         return ContentKey(self.digest, kind, start, stop)

@@ -28,10 +28,11 @@ _P2: Final = 0xC2B2AE3D27D4EB4F
 _P3: Final = 0x165667B19E3779F9
 _P4: Final = 0x85EBCA77C2B2AE63
 _P5: Final = 0x27D4EB2F165667C5
+XXH64_PRIMES: Final = (_P1, _P2, _P3, _P4, _P5)
 _stripes = struct.Struct("<4Q").iter_unpack
 _lanes = struct.Struct("<Q").iter_unpack
 
-_SALTS: Final = tuple(
+SALTS: Final = tuple(
     (32 * word, salt)
     for word, salt in enumerate(
         (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
@@ -99,7 +100,7 @@ def block_mask(hash_: int) -> int:
     """The eight bits that a hash chooses, of a block as a little-endian integer."""
     low = hash_ & 0xFFFFFFFF
     mask = 0
-    for shift, salt in _SALTS:
+    for shift, salt in SALTS:
         mask |= 1 << (shift + ((low * salt & 0xFFFFFFFF) >> 27))
     return mask
 

@@ -52,6 +52,8 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
         found = match(data, pos)
         if found is not None:
             pos = found.end()
+        elif data[pos : pos + 1] == b"\0":  # an empty struct
+            pos += 1
         else:
             reader.pos = pos
             reader.skip_struct()

@@ -150,3 +150,15 @@ def decode_values(raw: Sequence[bytes], leaf: Leaf, order: Order) -> list[Any]:
         if max(found) >= top or min(found) < (0 if order is Order.UNSIGNED else -top):
             raise CorruptIndexError(f"a bound is no integer of {width} bits", column=leaf.dotted)
     return found
+
+
+def encode_value(value: Comparable, leaf: Leaf, order: Order) -> bytes:
+    """A bound as it stands in statistics: the inverse of :func:`decode_value`."""
+    if isinstance(value, bytes):
+        return value
+    if order is Order.BOOLEAN:
+        return bytes([bool(value)])
+    if order is Order.DECIMAL and isinstance(value, int):
+        width = leaf.element.type_length if leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY else None
+        return value.to_bytes(width or value.bit_length() // 8 + 1, "big", signed=True)
+    return struct.pack(f"<{_FORMATS[leaf.physical_type, order]}", value)

@@ -14,6 +14,13 @@ CHUNK_WEIGHT: Final = 1200
 _ROW_GROUP_WEIGHT: Final = 500
 
 
+class UnknownLeafError(CorruptFileError):
+    """Of this leaf's column chunks nothing is known: the metadata were put together from some leaves' alone.
+
+    Whoever opened them so reads the file's own; it is not shown to users.
+    """
+
+
 class SortingColumn(NamedTuple):
     """A column that a row group's rows are sorted by (parquet.thrift, SortingColumn)."""
 
@@ -82,6 +89,15 @@ class RowGroup:
         """Approximate bytes held in memory, without parsed chunks."""
         return _ROW_GROUP_WEIGHT + 8 * len(self._starts)
 
+    @property
+    def chunks_span(self) -> tuple[int, int]:
+        """Where in the metadata bytes the column chunks' structs are, all of them."""
+        return self._starts[0], self._starts[-1]
+
+    def chunk_span(self, leaf_index: int) -> tuple[int, int]:
+        """Where in the metadata bytes the struct of a leaf's column chunk is."""
+        return self._starts[leaf_index], self._starts[leaf_index + 1]
+
     def chunk(self, leaf_index: int) -> ColumnChunk:
         """The chunk of a leaf, parsed at the first call. Safe to call from several threads.
 
@@ -91,19 +107,29 @@ class RowGroup:
         """
         chunk = self._chunks.get(leaf_index)
         if chunk is None:
-            if not 0 <= leaf_index < self.num_columns:
-                raise IndexError(leaf_index)
-            starts = self._starts
-            leaf = self._schema.leaves[leaf_index]
-            chunk = decode_column_chunk(self._data, starts[leaf_index], starts[leaf_index + 1], leaf)
-            # num_values of a flat leaf must be its rows, else rows would be lost or made up.
-            if leaf.max_repetition_level == 0 and chunk.num_values != self.num_rows:
-                raise CorruptFileError(
-                    f"a column chunk has {chunk.num_values} values in a row group of {self.num_rows} rows",
-                    column=leaf.dotted,
-                )
+            chunk = self.parse_chunk(leaf_index)
             # Two threads may both parse it: the results are equal and the first is kept.
             kept = self._chunks.setdefault(leaf_index, chunk)
             self._parsed_chunks[0] += kept is chunk
             chunk = kept
+        return chunk
+
+    def parse_chunk(self, leaf_index: int) -> ColumnChunk:
+        """As :meth:`chunk`, but what is parsed is not kept: for who looks at all chunks."""
+        known = self._chunks.get(leaf_index)
+        if known is not None:
+            return known
+        if not 0 <= leaf_index < self.num_columns:
+            raise IndexError(leaf_index)
+        starts = self._starts
+        leaf = self._schema.leaves[leaf_index]
+        if starts[leaf_index + 1] - starts[leaf_index] == 1:  # an empty struct
+            raise UnknownLeafError("nothing is known of the column's chunks", column=leaf.dotted)
+        chunk = decode_column_chunk(self._data, starts[leaf_index], starts[leaf_index + 1], leaf)
+        # num_values of a flat leaf must be its rows, else rows would be lost or made up.
+        if leaf.max_repetition_level == 0 and chunk.num_values != self.num_rows:
+            raise CorruptFileError(
+                f"a column chunk has {chunk.num_values} values in a row group of {self.num_rows} rows",
+                column=leaf.dotted,
+            )
         return chunk

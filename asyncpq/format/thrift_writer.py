@@ -43,6 +43,11 @@ class CompactWriter:
         self._field(field_id, BINARY)
         self.element_binary(value)
 
+    def field_raw(self, field_id: int, kind: int, value: bytes) -> None:
+        """A field of type ``kind`` whose value's bytes are there already; a bool's are none."""
+        self._field(field_id, kind)
+        self._out += value
+
     def field_list(self, field_id: int, element_type: int, length: int) -> None:
         """A list's header; its ``length`` elements follow (``element_*``, ``begin_element``, ``raw``)."""
         self._field(field_id, LIST)

@@ -17,10 +17,14 @@ from asyncpq.expressions import (
     ColumnComparison,
     Comparison,
     Constant,
+    Contains,
     Expression,
+    HasPhrase,
+    HasTokens,
     In,
     IsNull,
     KeyIn,
+    Like,
     Not,
     Or,
     StartsWith,
@@ -86,7 +90,13 @@ def zones_where(atom: Atom, truth: Truth, zones: Zones) -> RowRanges:
     if isinstance(atom, IsNull):
         return _is_null(atom, truth, zones)
     if isinstance(atom, StartsWith):
-        return zones.maybe_null if truth is Truth.NULL else _starts_with(atom, truth, zones)
+        return zones.maybe_null if truth is Truth.NULL else _with_prefix(atom.prefix, truth, zones)
+    if isinstance(atom, (Contains, Like, HasTokens, HasPhrase)):
+        if truth is Truth.NULL:
+            return zones.maybe_null
+        if isinstance(atom, Like) and truth is Truth.TRUE:
+            return _with_prefix(atom.prefix, truth, zones)
+        return zones.present | zones.unknown
     return RowRanges.all(zones.num_zones)
 
 
@@ -101,8 +111,12 @@ def why_not(atom: Atom, zones: Zones) -> str | None:
         values = atom.values
     elif isinstance(atom, Comparison):
         values = (atom.value,)
-    elif isinstance(atom, StartsWith):
+    elif isinstance(atom, Like) and not atom.prefix:
+        return "its matches begin with anything"
+    elif isinstance(atom, (StartsWith, Like)):
         values = (atom.prefix,)
+    elif isinstance(atom, (Contains, HasTokens, HasPhrase)):
+        return "bounds say nothing of what is inside a text"
     # One of each type: there may be thousands, and what is wrong is wrong with the type.
     for value in {type(value): value for value in values}.values():
         literal = None if value is None else zones.to_key(value)
@@ -184,8 +198,8 @@ def _is_null(atom: IsNull, truth: Truth, zones: Zones) -> RowRanges:
     return zones.maybe_null | zones.maybe_nan if atom.nan_is_null else zones.maybe_null
 
 
-def _starts_with(atom: StartsWith, truth: Truth, zones: Zones) -> RowRanges:
-    literal = zones.to_key(atom.prefix)
+def _with_prefix(prefix: str | bytes, truth: Truth, zones: Zones) -> RowRanges:
+    literal = zones.to_key(prefix)
     if isinstance(literal, Incomparable) or not isinstance(literal.key, bytes):
         return RowRanges.all(zones.num_zones)
     find = zones.starting_with if truth is Truth.TRUE else zones.not_starting_with

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from asyncpq.expressions import (
     And,
     Atom,
     ColumnComparison,
     Comparison,
+    Contains,
     Expression,
+    Has,
+    HasPhrase,
+    HasTokens,
     In,
     IsNull,
     KeyIn,
+    Like,
     StartsWith,
     atoms,
 )
@@ -115,7 +121,7 @@ class RowGroupPruning:
             if known is None:
                 reasons[f"column {atom.column!r} has no statistics of its own"] = None
             elif why := why_not(atom, known.zones):
-                reasons[f"{_subject(atom)}: prunes nothing, {why}"] = None
+                reasons[f"{_subject(atom, atom.column)}: prunes nothing, {why}"] = None
             elif known.reason is not None:
                 reasons[f"column {atom.column!r}: statistics not used, {known.reason}"] = None
         return list(reasons)
@@ -140,12 +146,19 @@ def _where(expr: Expression, truth: Truth, num: int, zones: Mapping[str, RowGrou
     return rows_where(expr, truth, num, atom_zones)
 
 
-def _subject(atom: Comparison | In | KeyIn | IsNull | StartsWith) -> str:
+_OPERATORS: Final[Mapping[type, str]] = {
+    In: "in",
+    KeyIn: "== any of",
+    IsNull: "is null",
+    StartsWith: "starts with",
+    Contains: "contains",
+    Like: "like",
+    HasTokens: "has tokens",
+    HasPhrase: "has phrase",
+    Has: "has",
+}
+
+
+def _subject(atom: Expression, column: str) -> str:
     """Column and operator of ``atom``: its values may be thousands, and other ones in each read."""
-    if isinstance(atom, Comparison):
-        return f"{atom.column} {atom.op}"
-    if isinstance(atom, StartsWith):
-        return f"{atom.column} starts with"
-    if isinstance(atom, IsNull):
-        return f"{atom.column} is null"
-    return f"{atom.column} in" if isinstance(atom, In) else f"{atom.column} == any of"
+    return f"{column} {atom.op if isinstance(atom, Comparison) else _OPERATORS[type(atom)]}"

@@ -10,10 +10,12 @@ from __future__ import annotations
 import enum
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, Protocol
+from pathlib import Path
+from typing import NoReturn, Protocol, runtime_checkable
 
+from asyncpq.errors import UnsupportedStoreError
 from asyncpq.metrics import Purpose, ReadMetrics
 
 
@@ -78,11 +80,13 @@ class ListedObject:
         size: bytes.
         validator: of the listed version, the same that a GET of it has; None where the listing does not tell
             it from other ones.
+        modified: when it was written, in seconds since the epoch of the store's clock; None where it does not say.
     """
 
     url: str
     size: int
     validator: Validator | None
+    modified: float | None = None
 
 
 #: Given a folder's url, with its slash: False if nothing in it is needed.
@@ -217,6 +221,72 @@ class Store(Protocol):
         """Closes connections; idempotent. Leaves no task, socket or thread."""
 
 
+@runtime_checkable
+class WritableStore(Store, Protocol):
+    """A store that also writes. Found by :func:`writable`.
+
+    An object is seen whole or not at all, and is there for every reader once the call has returned. Requests have
+    purpose "write" and are sent again as reads are: a call that failed, or was cancelled, may have written.
+    """
+
+    async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
+        """Create or replace an object.
+
+        Raises:
+            StoreError: any of the store's errors.
+        """
+
+    async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
+        """Create an object in one step. False: there is one, perhaps by this call, whose first answer was lost.
+
+        Whether the store keeps to that is asked by :meth:`probe_create`.
+
+        Raises:
+            ConcurrentCommitUnsupported: it is known that the store does not.
+            StoreError: any of the store's errors.
+        """
+
+    async def probe_create(self, url: str, *, context: RequestContext) -> bool:
+        """Whether :meth:`create_object` in the folder ``url``, with its slash, refuses what is there.
+
+        It is tried with an object of a random name, which is deleted again: once for each bucket or local folder.
+        """
+
+    async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
+        """Create or replace an object by a local file's content, in bounded memory.
+
+        Raises:
+            StoreError: any of the store's errors; also where the file cannot be read.
+        """
+
+    async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
+        """What is not there is no error. After an error some may be left.
+
+        Raises:
+            StoreError: any of the store's errors.
+        """
+
+    async def clock(self, url: str, *, context: RequestContext) -> float:
+        """The store's present time, in seconds since the epoch: what ``ListedObject.modified`` is compared with.
+
+        Raises:
+            StoreError: any of the store's errors.
+        """
+
+
+def writable(store: Store, url: str) -> WritableStore:
+    """``store``, if it writes; ``url`` is safe to be shown.
+
+    Raises:
+        UnsupportedStoreError: it does not.
+    """
+    if isinstance(store, WritableStore):
+        return store
+    raise UnsupportedStoreError(
+        "the store of this url cannot be written to", url=url, hint="Write to S3, GCS, Azure, or a local folder."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
     """What stores share within one session. ``acquire``-like limits live here as they need a loop."""
@@ -236,4 +306,6 @@ __all__ = [
     "Unpicklable",
     "Validator",
     "Wants",
+    "WritableStore",
+    "writable",
 ]

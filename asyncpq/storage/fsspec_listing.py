@@ -13,7 +13,7 @@ from fsspec.asyn import AsyncFileSystem
 from asyncpq.errors import InvalidResponseError, ObjectNotFoundError
 from asyncpq.metrics import RequestRecord
 from asyncpq.storage.base import ListedObject, RequestContext, Wants
-from asyncpq.storage.fsspec_path import FsspecPath, is_young, recorded, validator_of
+from asyncpq.storage.fsspec_path import FsspecPath, is_young, modified_of, recorded, validator_of
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.urls import safe_url
 
@@ -92,7 +92,7 @@ class FsspecFolder(FsspecPath):
         url = self._url_of(name)
         if not isinstance(info.get("size"), int):
             raise InvalidResponseError("the filesystem does not say the object's size", url=safe_url(url))
-        return ListedObject(url, info["size"], None if is_young(info) else validator_of(info))
+        return ListedObject(url, info["size"], None if is_young(info) else validator_of(info), modified_of(info))
 
     def _url_of(self, name: str) -> str:
         return self._folder + name[len(self._path.rstrip("/")) + 1 :]

@@ -22,6 +22,7 @@ from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 from asyncpq.storage.clock_grain import info_time_s, may_change_unseen
+from asyncpq.storage.creating import ObjectExistsError
 from asyncpq.storage.deadline import within_deadline
 from asyncpq.storage.responses import RangeRequest, changed
 from asyncpq.storage.retry import RETRYABLE_STATUSES, RetryableError, delay_before_retry_s
@@ -89,13 +90,15 @@ class FsspecPath(Unpicklable):
 
     async def _call(self, request: RangeRequest, name: str, *arguments: Any, **options: Any) -> Any:
         retry = self._store.retry
-        body_bytes = request.stop - request.start if name == "cat_file" else 0
+        body_bytes = max(0, request.stop - request.start) if name in ("cat_file", "pipe_file", "put_file") else 0
         limit = asyncio.timeout(None if name == "find" else _patience_s(retry, body_bytes))  # find: many requests
         try:
             async with limit:
                 return await self._store.call(name, *arguments, **options)
         except AsyncpqError:
             raise
+        except FileExistsError as error:  # of pipe_file alone
+            raise ObjectExistsError("there is an object already", url=self.url) from error
         except TimeoutError as error:  # an OSError, too
             what = "the filesystem did not answer in time" if limit.expired() else "the filesystem timed out"
             raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
@@ -114,6 +117,8 @@ class FsspecPath(Unpicklable):
             raise RetryableError(TransportError(what, url=self.url, byte_range=request.byte_range)) from error
         except Exception as error:  # filesystems raise whatever their client raises
             status = _status(error)
+            if status == 412 and name == "pipe_file":
+                raise ObjectExistsError("there is an object already", url=self.url) from error
             if status in RETRYABLE_STATUSES:
                 kind, what = (
                     (ThrottledError, "asks to slow down") if status in (429, 503) else (TransportError, "failed")
@@ -167,8 +172,12 @@ def is_young(info: Mapping[str, Any]) -> bool:
     """Whether it is too new for its time to tell it from the next version, and has nothing else to tell."""
     if any(info.get(name) is not None for name in (*_ETAGS, "version_id", "VersionId", "generation")):
         return False
-    modified = next((info[name] for name in _TIMES if info.get(name) is not None), None)
-    return may_change_unseen(info_time_s(modified), time.time())
+    return may_change_unseen(modified_of(info), time.time())
+
+
+def modified_of(info: Mapping[str, Any]) -> float | None:
+    """When it was written, in seconds since the epoch; None where the filesystem does not say."""
+    return info_time_s(next((info[name] for name in _TIMES if info.get(name) is not None), None))
 
 
 def _patience_s(retry: RetryOptions, length: int) -> float | None:

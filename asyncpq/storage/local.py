@@ -9,8 +9,10 @@ import os
 import secrets
 import stat
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from asyncpq.errors import (
     AccessDeniedError,
@@ -33,11 +35,15 @@ from asyncpq.storage.base import (
     Wants,
 )
 from asyncpq.storage.clock_grain import may_change_unseen
+from asyncpq.storage.creating import CreateProbe
 from asyncpq.storage.deadline import within_deadline
 from asyncpq.storage.local_listing import list_folder, local_validator
+from asyncpq.storage.local_writing import delete_file, write_file
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import local_path, safe_url
+
+T = TypeVar("T")
 
 #: Reads up to this size are made on the event loop: cheaper than a thread, and usually from memory.
 INLINE_BYTES = 64 * 1024
@@ -60,6 +66,7 @@ class LocalStore(Unpicklable):
             raise InvalidOptionError(f"storage_options of local files: unknown option {unknown[0]!r}")
         self._threads = Threads(4, "asyncpq-local")
         self._objects: set[LocalObject] = set()
+        self._create_probe = CreateProbe()
         self._closed = False
 
     async def open_object(self, url: str) -> LocalObject:
@@ -107,6 +114,55 @@ class LocalStore(Unpicklable):
                 RequestRecord("GET", context.purpose, 0, 0, status, 0, 1, context.round, loop.time() - began)
             )
         return found
+
+    # -- writing: see asyncpq.storage.base.WritableStore ------------------------------------------
+
+    async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
+        """Create or replace a file, and its folders."""
+        path = local_path(url)
+        await self._write("PUT", path, len(data), context, lambda: write_file(path, data, create=False))
+
+    async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
+        """Create a file, by a link; False if there is one.
+
+        Raises:
+            ConcurrentCommitUnsupported: the file system has no links.
+        """
+        path = local_path(url)
+        return await self._write("PUT", path, len(data), context, lambda: write_file(path, data, create=True))
+
+    async def probe_create(self, url: str, *, context: RequestContext) -> bool:
+        """Whether the folder's file system has links."""
+        return await self._create_probe.ask(self, url, url, context)
+
+    async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
+        """Create or replace a file by a copy of another."""
+        target = local_path(url)
+        await self._write("PUT", target, 0, context, lambda: write_file(target, path, create=False))
+
+    async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
+        """Delete files. Folders stay."""
+        for path in map(local_path, urls):
+            await self._write("DELETE", path, 0, context, functools.partial(delete_file, path))
+
+    async def clock(self, url: str, *, context: RequestContext) -> float:
+        """This computer's."""
+        return time.time()
+
+    async def _write(self, method: str, path: str, length: int, context: RequestContext, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise UsageError("the store is closed", hint="Write while the session is open.")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        status = 0
+        try:
+            done = await within_deadline(asyncio.shield(self._threads.start(work)), context.deadline, safe_url(path))
+            status = 200
+        finally:
+            context.metrics.record(
+                RequestRecord(method, "write", 0, length, status, 0, 1, context.round, loop.time() - began)
+            )
+        return done
 
     async def credential_identity(self, url: str) -> str:
         """ "": this process."""

@@ -60,7 +60,7 @@ def _walk(
             raise
         if stat.S_ISREG(info.st_mode):
             young = may_change_unseen(info.st_mtime_ns / 1e9, time.time())
-            yield ListedObject(url, info.st_size, None if young else local_validator(info))
+            yield ListedObject(url, info.st_size, None if young else local_validator(info), info.st_mtime)
 
 
 def _entries(folder: str, start: str) -> list[str]:

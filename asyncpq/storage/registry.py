@@ -52,8 +52,10 @@ def open_store(
     if protocol in _REFUSED:
         raise UnsupportedStoreError(f"{protocol}:// urls are not read: {_REFUSED[protocol]}")
     from asyncpq.storage.fsspec import FsspecStore
+    from asyncpq.storage.fsspec_writing import WRITABLE_PROTOCOLS, WritableFsspecStore
 
-    return FsspecStore(protocol, options, retry=retry, limits=limits)
+    kind = WritableFsspecStore if protocol in WRITABLE_PROTOCOLS else FsspecStore
+    return kind(protocol, options, retry=retry, limits=limits)
 
 
 _WRAPS = "they wrap another filesystem"

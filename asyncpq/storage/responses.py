@@ -30,7 +30,8 @@ class RangeRequest:
     """What was asked for.
 
     Attributes:
-        start, stop: bytes of the object, stop exclusive; for the last n bytes start = -n, stop = 0.
+        start, stop: bytes of the object, stop exclusive; for the last n bytes start = -n, stop = 0. Of a write, those
+            that are sent.
         url: for messages.
         pin: the version it must be of, or None for any.
     """
@@ -48,7 +49,7 @@ class RangeRequest:
     @property
     def byte_range(self) -> tuple[int, int] | None:
         """For errors."""
-        return None if self.start < 0 else (self.start, self.stop)
+        return (self.start, self.stop) if 0 <= self.start < self.stop else None
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from asyncpq.errors import AccessDeniedError, AsyncpqError, CredentialsError, InvalidResponseError
 from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.clock_grain import http_date_s
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import ExpectedBody, RangeRequest
 from asyncpq.storage.retry import RetryableError
@@ -59,6 +60,17 @@ class S3Bucket(S3Resource):
         await self._transport.send(exchange, context)
         return exchange.pages[-1]
 
+    async def fetch_clock(self, prefix: str, context: RequestContext) -> float:
+        """The store's time, of a LIST's Date header.
+
+        Raises:
+            InvalidResponseError: it says none.
+            StoreError: any of the store's errors.
+        """
+        exchange = _List(self, RangeRequest(0, 0, self.url), PageRequest(prefix, most=1), [])
+        await self._transport.send(exchange, context)
+        return clock_of(exchange.date, self.url)
+
     def send(self, exchange: _List, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         """One attempt, signed now."""
         route, query = self._route, canonical_query(**exchange.page.parameters())
@@ -70,6 +82,18 @@ class S3Bucket(S3Resource):
         return self._wire.exchange(exchange.method, self._target(route, query), lines, exchange.request, receiver)
 
 
+def clock_of(date: str | None, url: str) -> float:
+    """Seconds since the epoch of a response's Date header.
+
+    Raises:
+        InvalidResponseError: it says none.
+    """
+    seconds = http_date_s(date)
+    if seconds is None:
+        raise InvalidResponseError("the store does not say its time", url=url)
+    return seconds
+
+
 class _List(SignedExchange):
     """One LIST. ``pages`` holds what was answered, to it or to the same request beside it."""
 
@@ -78,6 +102,7 @@ class _List(SignedExchange):
         self._bucket = bucket
         self.page = page
         self.pages = pages
+        self.date: str | None = None
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         return self._bucket.send(self, receiver)
@@ -88,6 +113,7 @@ class _List(SignedExchange):
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         if status != 200:
             return None
+        self.date = headers.get("date")
         return ExpectedBody(0, PAGE_BYTES, Validator(0), check=self._check)
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:

@@ -34,7 +34,14 @@ THROTTLES = frozenset(
     }
 )
 TRANSIENT = frozenset(
-    {"InternalError", "ServiceUnavailable", "RequestTimeout", "OperationAborted", "XAmzContentSHA256Mismatch"}
+    {
+        "ConditionalRequestConflict",
+        "InternalError",
+        "OperationAborted",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "XAmzContentSHA256Mismatch",
+    }
 )
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 _CREDENTIALS = EXPIRED | {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
@@ -21,11 +22,12 @@ class PageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ListedKey:
-    """A key, its size in bytes and its ETag, verbatim or None."""
+    """A key, its size in bytes, its ETag, verbatim or None, and when it was written, in seconds since the epoch."""
 
     key: str
     size: int
     etag: str | None
+    modified: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class PageRequest:
         token: of the page before this one, where it goes on; ``after`` then does not count.
         folders: keys with a slash behind the prefix are rolled up into folders.
         encoded: keys come percent-encoded.
+        most: keys and folders of the page; None for as many as the store gives.
     """
 
     prefix: str
@@ -43,6 +46,7 @@ class PageRequest:
     token: str | None = None
     folders: bool = False
     encoded: bool = False
+    most: int | None = None
 
     def parameters(self) -> dict[str, str]:
         """Of the query, by their names."""
@@ -51,6 +55,8 @@ class PageRequest:
             names["encoding-type"] = "url"
         if self.folders:
             names["delimiter"] = "/"
+        if self.most is not None:
+            names["max-keys"] = str(self.most)
         if self.token is not None:
             names["continuation-token"] = self.token
         elif self.after:
@@ -90,7 +96,7 @@ def parse_page(body: bytes) -> ListPage:
     if name != "ListBucketResult":
         raise PageError(f"the listing is a document of type {name[:40]!r}")
     decode = unquote_plus if root.findtext(f"{space}EncodingType") == "url" else str
-    tags = tuple(space + name for name in ("Key", "Size", "ETag"))
+    tags = tuple(space + name for name in ("Key", "Size", "ETag", "LastModified"))
     keys = [_listed(entry, tags, decode) for entry in root.iterfind(f"{space}Contents")]
     folders = [decode(_text(entry, f"{space}Prefix")) for entry in root.iterfind(f"{space}CommonPrefixes")]
     token = _next_token(root.findtext(f"{space}IsTruncated"), root.findtext(f"{space}NextContinuationToken"))
@@ -105,7 +111,7 @@ def page_of_response(response: Mapping[str, Any]) -> ListPage:
     """
     try:
         keys = [
-            ListedKey(str(entry["Key"]), int(entry["Size"]), _etag(entry.get("ETag")))
+            ListedKey(str(entry["Key"]), int(entry["Size"]), _etag(entry.get("ETag")), _time(entry.get("LastModified")))
             for entry in response.get("Contents") or ()
         ]
         folders = [str(entry["Prefix"]) for entry in response.get("CommonPrefixes") or ()]
@@ -115,11 +121,13 @@ def page_of_response(response: Mapping[str, Any]) -> ListPage:
 
 
 def _listed(entry: ElementTree.Element, tags: tuple[str, ...], decode: Any) -> ListedKey:
-    key, size, etag = tags
+    key, size, etag, modified = tags
     number = _text(entry, size).strip()
     if not (number.isascii() and number.isdigit() and len(number) < 20):
         raise PageError("an entry of the listing has no size")
-    return ListedKey(decode(_text(entry, key)), int(number), _etag(entry.findtext(etag)))
+    return ListedKey(
+        decode(_text(entry, key)), int(number), _etag(entry.findtext(etag)), _time(entry.findtext(modified))
+    )
 
 
 def _text(entry: ElementTree.Element, tag: str) -> str:
@@ -134,6 +142,14 @@ def _etag(value: str | None) -> str | None:
     if not value:
         return None
     return value if value.endswith('"') else f'"{value}"'
+
+
+def _time(value: str | datetime | None) -> float | None:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return moment.timestamp() if moment is not None and moment.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _next_token(truncated: str | None, token: str | None) -> str | None:

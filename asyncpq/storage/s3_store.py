@@ -1,9 +1,10 @@
-"""S3: s3fs resolves credentials, endpoint, region and addressing; own GETs with SigV4 do the reading."""
+"""S3: s3fs resolves credentials, endpoint, region and addressing; own requests with SigV4 read and write."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cachetools import LRUCache
@@ -11,16 +12,19 @@ from cachetools import LRUCache
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import ListedObject, RequestContext, StoredObject, StoreLimits, Unpicklable, Validator, Wants
+from asyncpq.storage.creating import CreateProbe
 from asyncpq.storage.key_folders import list_wanted_keys
-from asyncpq.storage.key_ranges import FetchPage, list_keys
+from asyncpq.storage.key_ranges import list_keys
 from asyncpq.storage.s3 import S3Client, error_code, explain
 from asyncpq.storage.s3_bucket import S3Bucket
 from asyncpq.storage.s3_list_page import ListedKey, ListPage
 from asyncpq.storage.s3_object import S3Object
 from asyncpq.storage.s3_options import limits_of, retry_of
 from asyncpq.storage.s3_route import Route, Signers
+from asyncpq.storage.s3_writer import DirectWriter, S3fsWriter, S3Writer
 from asyncpq.storage.s3fs_bucket import S3fsBucket
 from asyncpq.storage.s3fs_object import S3fsConnection, S3fsObject
+from asyncpq.storage.together import all_of
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.storage.wire import DirectWire
@@ -57,6 +61,7 @@ class S3Store(Unpicklable):
         # of the last listings: pages, and by url what was made of all of them
         self._pages: LRUCache[Hashable, tuple[bytes, ListPage]] = LRUCache(_KNOWN_LISTINGS)
         self._listed: LRUCache[str, tuple[list[ListedKey], list[ListedObject]]] = LRUCache(_KNOWN_LISTINGS)
+        self._create_probe = CreateProbe()
         self._closed = False
 
     def __repr__(self) -> str:
@@ -111,23 +116,7 @@ class S3Store(Unpicklable):
         """
         bucket, prefix = self._split(url)
         root = url[: len(url) - len(prefix)] if prefix else url.rstrip("/") + "/"
-        route = await self._route(bucket, url)
-        fetch_page: FetchPage
-        if isinstance(route, Route) and self._wire is not None:
-            fetch_page = S3Bucket(
-                transport=self._transport,
-                wire=self._wire,
-                signers=self._signers,
-                route=route,
-                url=safe_url(url),
-                known=self._pages,
-            ).fetch_page
-        else:
-            assert self._fallback is not None  # made with the bucket's route
-            context.metrics.fall_back(f"read through s3fs: {route}")
-            fetch_page = S3fsBucket(
-                transport=self._transport, connection=self._fallback, bucket=bucket, url=safe_url(url)
-            ).fetch_page
+        fetch_page = (await self._bucket(bucket, url, context)).fetch_page
         if wants is None:
             found = await list_keys(fetch_page, prefix, context, url=safe_url(url))
         else:
@@ -143,6 +132,7 @@ class S3Store(Unpicklable):
                 root + key.key,
                 key.size,
                 None if version_aware or key.etag is None else Validator(size=key.size, etag=key.etag),
+                key.modified,
             )
             for key in found
             if not key.key.endswith("/")
@@ -150,6 +140,39 @@ class S3Store(Unpicklable):
         if len(objects) <= _MAX_KNOWN_OBJECTS:
             self._listed[url] = (found, objects)
         return objects
+
+    # -- writing: see asyncpq.storage.base.WritableStore ------------------------------------------
+
+    async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
+        """Create or replace an object."""
+        await (await self._writer(url, context)).put(data, _writing(context))
+
+    async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
+        """Create an object; False if there is one. Of a server that ignores If-None-Match: overwrite it."""
+        return await (await self._writer(url, context)).create(data, _writing(context))
+
+    async def probe_create(self, url: str, *, context: RequestContext) -> bool:
+        """Whether the server heeds If-None-Match. Asked once for each bucket."""
+        return await self._create_probe.ask(self, self._split(url)[0], url, _writing(context))
+
+    async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
+        """Create or replace an object by a file; a large one in parts, which only together become the object."""
+        writer = await self._writer(url, context)
+        await writer.put_file(path, await self.open_object(url), _writing(context))
+
+    async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
+        """Delete objects, each by a request of its own."""
+        context = _writing(context)
+
+        async def delete(url: str) -> None:
+            await (await self._writer(url, context)).delete(context)
+
+        await all_of(urls, delete)
+
+    async def clock(self, url: str, *, context: RequestContext) -> float:
+        """The server's time, to the second, of a LIST."""
+        bucket, prefix = self._split(url)
+        return await (await self._bucket(bucket, url, context)).fetch_clock(prefix, context.step("list", context.round))
 
     async def credential_identity(self, url: str) -> str:
         """A digest of the access key id in use; "anonymous" with ``anon=True``. The same for all urls.
@@ -190,6 +213,57 @@ class S3Store(Unpicklable):
             )
         return bucket, key
 
+    async def _bucket(self, bucket: str, url: str, context: RequestContext) -> S3Bucket | S3fsBucket:
+        """The bucket, to be listed."""
+        route = await self._route(bucket, url)
+        if isinstance(route, Route) and self._wire is not None:
+            return S3Bucket(
+                transport=self._transport,
+                wire=self._wire,
+                signers=self._signers,
+                route=route,
+                url=safe_url(url),
+                known=self._pages,
+            )
+        assert self._fallback is not None  # made with the bucket's route
+        context.metrics.fall_back(f"read through s3fs: {route}")
+        return S3fsBucket(transport=self._transport, connection=self._fallback, bucket=bucket, url=safe_url(url))
+
+    async def _writer(self, url: str, context: RequestContext) -> S3Writer:
+        bucket, key = self._split(url)
+        if not key:
+            raise InvalidOptionError("an S3 url needs a bucket and a key", url=safe_url(url))
+        route = await self._route(bucket, url)
+        # Those that no GET has, such as the encryption or class of new objects: botocore knows which header is which.
+        extras = self._options.get("s3_additional_kwargs")
+        if isinstance(route, Route) and self._wire is not None and not extras:
+            return S3Writer(
+                DirectWriter(
+                    transport=self._transport,
+                    wire=self._wire,
+                    signers=self._signers,
+                    route=route,
+                    key=key,
+                    url=safe_url(url),
+                ).send,
+                safe_url(url),
+            )
+        async with self._lock:
+            connection = await self._connection()
+        reason = route if isinstance(route, str) else "option s3_additional_kwargs"
+        context.metrics.fall_back(f"written through s3fs: {reason}")
+        writer = S3fsWriter(transport=self._transport, connection=connection, bucket=bucket, key=key, url=safe_url(url))
+        return S3Writer(writer.send, safe_url(url))
+
+    async def _connection(self) -> S3fsConnection:
+        """s3fs, for what the wire does not carry. Call it with the lock."""
+        self._check_open()
+        if self._fallback is None:
+            self._fallback = S3fsConnection(
+                self._reconnect, await self._client.connect_fallback(), explain=explain, error_code=error_code
+            )
+        return self._fallback
+
     async def _route(self, bucket: str, url: str) -> Route | str:
         """The bucket's route, or why it is read with s3fs; the first time, the client for it is made."""
         self._check_open()
@@ -203,15 +277,14 @@ class S3Store(Unpicklable):
             if isinstance(route, Route) and self._wire is None:
                 context = await self._client.ssl_context(route.scheme)
                 self._wire = DirectWire(ssl_context=context, connect_timeout_s=self._retry.connect_timeout_s)
-            if isinstance(route, str) and self._fallback is None:
-                self._fallback = S3fsConnection(
-                    self._reconnect,
-                    await self._client.connect_fallback(),
-                    explain=explain,
-                    error_code=error_code,
-                )
+            if isinstance(route, str):
+                await self._connection()
         return route
 
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
+
+
+def _writing(context: RequestContext) -> RequestContext:
+    return context if context.purpose == "write" else context.step("write", context.round)

@@ -10,7 +10,7 @@ from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import ExpectedBody, RangeRequest
 from asyncpq.storage.retry import RetryableError
-from asyncpq.storage.s3_bucket import LISTING_HINT
+from asyncpq.storage.s3_bucket import LISTING_HINT, clock_of
 from asyncpq.storage.s3_list_page import ListPage, PageError, PageRequest, page_of_response
 from asyncpq.storage.s3fs_object import S3fsConnection, S3fsExchange
 from asyncpq.storage.transport import Transport
@@ -43,16 +43,24 @@ class S3fsBucket(Unpicklable):
         await self._transport.send(exchange, context)
         return exchange.pages[-1]
 
+    async def fetch_clock(self, prefix: str, context: RequestContext) -> float:
+        """See :meth:`asyncpq.storage.s3_bucket.S3Bucket.fetch_clock`."""
+        arguments = {"Bucket": self._bucket, "Prefix": prefix, "MaxKeys": 1}
+        exchange = _List(self.connection, RangeRequest(0, 0, self.url), arguments, [])
+        await self._transport.send(exchange, context)
+        return clock_of(exchange.date, self.url)
+
 
 class _List(S3fsExchange):
     """One LIST. ``pages`` holds what was answered, to it or to the same request beside it."""
 
     def __init__(
-        self, connection: S3fsConnection, request: RangeRequest, arguments: dict[str, str], pages: list[ListPage]
+        self, connection: S3fsConnection, request: RangeRequest, arguments: dict[str, Any], pages: list[ListPage]
     ) -> None:
         super().__init__(connection, request)
         self._arguments = arguments
         self.pages = pages
+        self.date: str | None = None
 
     def again(self) -> _List:
         return _List(self.connection, self.request, self._arguments, self.pages)
@@ -61,6 +69,7 @@ class _List(S3fsExchange):
         """botocore asks for keys percent-encoded, and decodes them."""
         response = await filesystem._call_s3("list_objects_v2", **self._arguments)
         receiver.head(int(response["ResponseMetadata"]["HTTPStatusCode"]), {})
+        self.date = response["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
         try:
             self.pages.append(page_of_response(response))
         except PageError as problem:

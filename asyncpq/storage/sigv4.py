@@ -1,7 +1,7 @@
-"""AWS Signature Version 4 for reads: GET and HEAD of S3 objects, signed in a header.
+"""AWS Signature Version 4 for requests to S3, signed in a header.
 
-https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html. The payload is never
-signed (reads have none). Checked against botocore's signer in tests/property/test_sigv4.py.
+https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html. The payload of writes is
+signed by its digest (reads have none). Checked against botocore's signer in tests/property/test_sigv4.py.
 """
 
 from __future__ import annotations
@@ -102,16 +102,19 @@ class Signer(Unpicklable):
         now: float,
         byte_range: str | None = None,
         if_match: str | None = None,
+        if_none_match: str | None = None,
+        payload_sha256: str | None = None,
     ) -> str:
         """The headers to send, without Host, each with its line end.
 
         Args:
-            method: "GET" or "HEAD".
+            method: "GET", "HEAD", "PUT", ...
             host: the Host header as it is sent: with the port unless it is the scheme's own.
             path: from :func:`canonical_path`.
             query: from :func:`canonical_query`.
             now: seconds since the epoch.
-            byte_range, if_match: values of the Range and If-Match headers.
+            byte_range, if_match, if_none_match: values of the Range, If-Match and If-None-Match headers.
+            payload_sha256: of the body, in hexadecimal digits; None: the body is not signed.
         """
         if int(now) != self._second:
             self._turn(int(now))
@@ -120,12 +123,21 @@ class Signer(Unpicklable):
             lines += f"If-Match: {if_match}\r\n"
             canonical += f"if-match:{if_match if '  ' not in if_match else ' '.join(if_match.split())}\n"
             names += ";if-match"
+        if if_none_match is not None:
+            lines += f"If-None-Match: {if_none_match}\r\n"
+            canonical += f"if-none-match:{if_none_match}\n"
+            names += ";if-none-match"
         if byte_range is not None:
             lines += f"Range: {byte_range}\r\n"
             canonical += f"range:{byte_range}\n"
             names += ";range"
         names += self._names
-        request = f"{method}\n{path}\n{query}\n{canonical}{self._canonical}\n{names}\n{_PAYLOAD}"
+        if payload_sha256 is None:
+            canonical = f"{canonical}{self._canonical}\n{names}\n{_PAYLOAD}"
+        else:
+            lines = lines.replace(_PAYLOAD, payload_sha256)
+            canonical = f"{canonical}{self._canonical.replace(_PAYLOAD, payload_sha256)}\n{names}\n{payload_sha256}"
+        request = f"{method}\n{path}\n{query}\n{canonical}"
         digest = hashlib.sha256(request.encode()).hexdigest()
         signature = self._hmac(f"{self._to_sign}{digest}".encode())
         return f"{lines}{self._authorization}SignedHeaders={names}, Signature={signature}\r\n"

@@ -24,12 +24,15 @@ from asyncpq.storage.watchdog import Watch, Watchdog
 
 Outcome = tuple[ExpectedBody, bytes]
 
+_READS = frozenset({"GET", "HEAD"})
+_UPLOAD_BYTES_S = 64 * 1024  # a connection that takes less is broken
+
 
 class Exchange(Protocol):
     """One request, however often it is sent.
 
     Attributes:
-        method: "GET" or "HEAD".
+        method: "GET" or "HEAD", or of a write, which is sent whole with each attempt and never twice at once.
         request: what the next attempt asks for; changed when only the rest of a body is needed.
     """
 
@@ -86,7 +89,7 @@ class Transport(Unpicklable):
                 if not slots.try_take(scan):
                     await slots.wait(scan)
                 try:
-                    if attempt == 1 and self._hedging is not None:
+                    if attempt == 1 and self._hedging is not None and exchange.method in _READS:
                         expected, data = await self._send_hedged(exchange, context, reception, self._hedging)
                     else:
                         expected, data = await self._send_once(exchange, context, reception, attempt)
@@ -267,7 +270,9 @@ class _Reception(Watch):
     __slots__ = ("_exchange", "expected", "headers", "hedging", "partial", "status")
 
     def __init__(self, dog: Watchdog, deadline: float | None, exchange: Exchange) -> None:
-        super().__init__(dog, deadline)
+        request = exchange.request
+        upload_s = 0.0 if exchange.method in _READS else (request.stop - request.start) / _UPLOAD_BYTES_S
+        super().__init__(dog, deadline, upload_s)
         self._exchange = exchange
         self.hedging: Hedging | None = None
 

@@ -71,6 +71,7 @@ class Watch:
 
     Args:
         deadline: in ``loop.time()``, or None.
+        upload_s: further time before the head is due, for a body that is sent.
 
     Attributes:
         loop: the running one.
@@ -86,13 +87,14 @@ class Watch:
         "_phase",
         "_seen",
         "_task",
+        "_upload_s",
         "_what",
         "loop",
         "received",
         "since",
     )
 
-    def __init__(self, dog: Watchdog, deadline: float | None) -> None:
+    def __init__(self, dog: Watchdog, deadline: float | None, upload_s: float = 0.0) -> None:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a fetch runs inside a task")
@@ -100,6 +102,7 @@ class Watch:
         self._task = task
         self.loop = loop = task.get_loop()
         self._deadline = math.inf if deadline is None else deadline
+        self._upload_s = upload_s
         self._cancelling = task.cancelling()
         self._phase: _Phase = "rest"
         self.since = self._last = now = loop.time()
@@ -170,7 +173,7 @@ class Watch:
             return self._expire("deadline")
         options = self._dog.options
         if self._phase == "head":
-            due = self.since + options.connect_timeout_s + options.first_byte_timeout_s
+            due = self.since + options.connect_timeout_s + options.first_byte_timeout_s + self._upload_s
             if now >= due:
                 return self._expire(f"no response within {now - self.since:.1f} s")
             return min(due, deadline)

@@ -150,17 +150,20 @@ class DirectWire:
         return Target(Endpoint(host, port, tls), f"{parsed.raw_path_qs} HTTP/1.1\r\nHost: {name}\r\n{lines}")
 
     async def exchange(
-        self, method: str, target: Target, lines: str, request: RangeRequest, receiver: Receiver
+        self, method: str, target: Target, lines: str, request: RangeRequest, receiver: Receiver, content: bytes = b""
     ) -> Body:
         """Send once; the body, as far as the receiver wants it. Raises as AiohttpWire.
 
         Args:
             lines: further headers, each with its line end.
+            content: the request's own body, whose length is among the headers.
         """
         if self._closed:
             raise _closed()
         endpoint, start = target
         message = f"{method} {start}{lines}\r\n".encode("utf-8", "surrogateescape")
+        if content:
+            message += content
         pool = self._pool
         connection = pool.take_idle(endpoint)
         while True:

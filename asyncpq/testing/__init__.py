@@ -9,12 +9,14 @@ from asyncpq.testing.catalogue import CATALOGUE, Scene
 from asyncpq.testing.faults import Fault
 from asyncpq.testing.server import ObjectServer
 from asyncpq.testing.store_contract import STORE_CHECKS, StoreStorage, filesystem_storage
+from asyncpq.testing.store_write_contract import STORE_WRITE_CHECKS
 from asyncpq.testing.stores import (
     FaultStore,
     LatencyStore,
     RecordingStore,
     StoreCall,
     StoreFault,
+    StoreWrite,
     WrappedStore,
     wrap_store,
 )
@@ -36,12 +38,14 @@ __all__ = [
     "RecordingStore",
     "Replay",
     "STORE_CHECKS",
+    "STORE_WRITE_CHECKS",
     "Scene",
     "ServedObject",
     "ServerStorage",
     "StoreCall",
     "StoreFault",
     "StoreStorage",
+    "StoreWrite",
     "TierStorage",
     "WrappedStore",
     "check_catalog",

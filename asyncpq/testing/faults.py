@@ -18,7 +18,7 @@ class Fault:
     Raises InvalidOptionError where a field goes without the one that it needs.
 
     Attributes:
-        method: "GET" or "HEAD"; None for any.
+        method: "GET", "HEAD", "PUT", "POST" or "DELETE"; None for any.
         path: part of the request's path; None for any.
         ranged: True for requests with a Range header only, False for those without; None for any.
         after, times: see above; ``times=None`` is for ever.
@@ -57,6 +57,8 @@ class Fault:
         delete_after: the same after answering.
         endless_listing: answer a LIST with its first page, and say that there is more.
         ignore_start_after: answer a LIST as if there were no start-after.
+        ignore_if_none_match: replace the object that a PUT was only to create.
+        lose_answer: do what was asked, and close the connection instead of answering.
     """
 
     method: str | None = None
@@ -99,6 +101,8 @@ class Fault:
     delete_after: bool = False
     endless_listing: bool = False
     ignore_start_after: bool = False
+    ignore_if_none_match: bool = False
+    lose_answer: bool = False
 
     def __post_init__(self) -> None:
         """

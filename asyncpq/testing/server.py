@@ -1,7 +1,7 @@
-"""An object server inside the test's own process: S3's reads over HTTP, with faults on request.
+"""An object server inside the test's own process: S3's reads and writes over HTTP, with faults on request.
 
 It keeps objects in memory and speaks enough of HTTP/1.1 and of S3 (path-style) to be read with any
-client: GET, HEAD, PUT, DELETE; Range with suffixes; If-Match, If-None-Match; ETag, Last-Modified;
+client: GET, HEAD, PUT, DELETE, uploads in parts; Range with suffixes; If-Match, If-None-Match; ETag, Last-Modified;
 ListObjectsV2; S3's XML errors. Signatures are not checked. Not for production, and only ever on the loopback.
 """
 
@@ -24,6 +24,7 @@ from urllib.parse import unquote
 from asyncpq.testing.answers import Answer, LoggedRequest, ServedObject, answer_get, error_answer, refusal
 from asyncpq.testing.faults import Fault
 from asyncpq.testing.listings import answer_list, listing_query
+from asyncpq.testing.uploads import Uploads
 
 FaultHook = Callable[["LoggedRequest"], Fault | None]
 
@@ -42,6 +43,7 @@ class ObjectServer:
         log: every request.
         latency_s: time before each answer.
         page_keys: keys and folders that one page of a listing has, at most.
+        creates: heeds If-None-Match of a PUT; False: replaces what is there, as some servers do.
         port: the port, once started.
     """
 
@@ -49,8 +51,10 @@ class ObjectServer:
         self.port = port
         self.latency_s = latency_s
         self.page_keys = 1000
+        self.creates = True
         self.objects: dict[str, ServedObject] = {}
         self.buckets: set[str] = set()
+        self._uploads = Uploads(lambda path, data, etag: self.put(path, data, etag=etag))
         self._faults: Sequence[Fault] | FaultHook = []
         self._seen: dict[int, int] = {}  # requests that matched a fault, by the fault's place
         self.log: list[LoggedRequest] = []
@@ -176,8 +180,12 @@ class ObjectServer:
             refused = refusal(request, fault)
             if refused is not None:
                 return refused
+        exists = self._refuses_put(request, path, fault or Fault())
+        answer = self._uploads.answer(request, path, exists)
+        if answer is not None:
+            return answer
         if request.method == "PUT":
-            return self._answer_put(request, path)
+            return error_answer(412, "PreconditionFailed") if exists else self._answer_put(request, path)
         if request.method == "DELETE":
             self.delete(path)
             return Answer(204, {})
@@ -204,9 +212,15 @@ class ObjectServer:
         old = self.objects.get(path)
         self.put(path, data, modified=old.modified if fault.keep_modified and old is not None else None)
 
+    def _refuses_put(self, request: LoggedRequest, path: str, fault: Fault) -> bool:
+        """Whether a PUT's condition on what is there does not hold."""
+        served = self.objects.get(path)
+        if request.headers.get("if-none-match") == "*" and self.creates and not fault.ignore_if_none_match:
+            return served is not None
+        wanted = request.headers.get("if-match")
+        return wanted is not None and (served is None or wanted not in ("*", served.etag))
+
     def _answer_put(self, request: LoggedRequest, path: str) -> Answer:
-        if request.headers.get("if-none-match") == "*" and path in self.objects:
-            return error_answer(412, "PreconditionFailed")
         return Answer(200, {"ETag": self.put(path, request.body).etag})
 
 
@@ -218,6 +232,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._busy = False
+        self._told_to_go_on = False  # the present request, whose body waits for that
         self._serving: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -249,7 +264,11 @@ class _Connection(asyncio.Protocol):
         headers = {name.strip().lower(): value.strip() for name, _, value in (item.partition(":") for item in fields)}
         stop = end + 4 + int(headers.get("content-length", "0"))
         if len(self._buffer) < stop:
+            if headers.get("expect", "").lower() == "100-continue" and not self._told_to_go_on:
+                self._told_to_go_on = True
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return
+        self._told_to_go_on = False
         method, target, _ = line.split(" ", 2)
         body = bytes(self._buffer[end + 4 : stop])
         del self._buffer[:stop]
@@ -280,6 +299,9 @@ class _Connection(asyncio.Protocol):
                 self._hang_up(reset=fault.reset)
                 return
             answer = self._server._answer(request, fault)
+            if fault is not None and fault.lose_answer:
+                self._hang_up(reset=False)
+                return
             body = self._send(request, answer, fault)
             if fault is not None:
                 await self._send_badly(request, body, fault)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from asyncpq.errors import StoreError, TransportError
@@ -23,8 +24,12 @@ from asyncpq.storage.base import (
     StoredObject,
     Validator,
     Wants,
+    WritableStore,
+    writable,
 )
+from asyncpq.storage.urls import safe_url
 
+T = TypeVar("T")
 W = TypeVar("W", bound="WrappedStore")
 
 Fetch = Callable[[], Awaitable[RangeResult]]
@@ -68,8 +73,24 @@ class StoreCall:
     scan: bool
 
 
+@dataclass(frozen=True, slots=True)
+class StoreWrite:
+    """One write that was asked for.
+
+    Attributes:
+        name: of the store's method: "put_object", "create_object", "put_file", "delete_objects".
+        urls: what it writes to.
+        length: of the content, where that is known.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    length: int = 0
+
+
 class WrappedStore:
-    """See :class:`asyncpq.storage.base.Store`: ``inner``, with :meth:`around` around each fetch. To be derived from."""
+    """See :class:`asyncpq.storage.base.WritableStore`: ``inner``, with :meth:`around` around each fetch, and
+    :meth:`around_write` around each write. To be derived from."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -77,6 +98,10 @@ class WrappedStore:
     async def around(self, call: StoreCall, fetch: Fetch) -> RangeResult:
         """What the call gives; ``await fetch()`` asks ``inner``."""
         return await fetch()
+
+    async def around_write(self, call: StoreWrite, write: Callable[[], Awaitable[T]]) -> T:
+        """What the call gives; ``await write()`` asks ``inner``."""
+        return await write()
 
     async def open_object(self, url: str) -> StoredObject:
         """See :meth:`asyncpq.storage.base.Store.open_object`."""
@@ -87,6 +112,46 @@ class WrappedStore:
     ) -> list[ListedObject]:
         """See :meth:`asyncpq.storage.base.Store.list_objects`: of ``inner``."""
         return await self.inner.list_objects(url, context=context, wants=wants)
+
+    # -- writing: see asyncpq.storage.base.WritableStore ------------------------------------------
+
+    async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
+        """By ``inner``."""
+        inner = self._writable(url)
+        await self.around_write(
+            StoreWrite("put_object", (url,), len(data)), lambda: inner.put_object(url, data, context=context)
+        )
+
+    async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
+        """By ``inner``."""
+        inner = self._writable(url)
+        return await self.around_write(
+            StoreWrite("create_object", (url,), len(data)), lambda: inner.create_object(url, data, context=context)
+        )
+
+    async def probe_create(self, url: str, *, context: RequestContext) -> bool:
+        """Of ``inner``."""
+        return await self._writable(url).probe_create(url, context=context)
+
+    async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
+        """By ``inner``."""
+        inner = self._writable(url)
+        await self.around_write(StoreWrite("put_file", (url,)), lambda: inner.put_file(url, path, context=context))
+
+    async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
+        """By ``inner``."""
+        if urls:
+            inner = self._writable(urls[0])
+            await self.around_write(
+                StoreWrite("delete_objects", tuple(urls)), lambda: inner.delete_objects(urls, context=context)
+            )
+
+    async def clock(self, url: str, *, context: RequestContext) -> float:
+        """Of ``inner``."""
+        return await self._writable(url).clock(url, context=context)
+
+    def _writable(self, url: str) -> WritableStore:
+        return writable(self.inner, safe_url(url))
 
     async def credential_identity(self, url: str) -> str:
         """See :meth:`asyncpq.storage.base.Store.credential_identity`."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
-from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not, StartsWith, columns
+from asyncpq.expressions import Comparison, Contains, Expression, In, IsNull, KeyIn, Like, Not, StartsWith, columns
 from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import Order
 from asyncpq.pruning.bounds import Truth, rows_where, zones_where
@@ -209,6 +209,8 @@ def string_zones(draw: st.DrawFn) -> tuple[list[list[bytes]], list[tuple[bytes, 
 _STRING_ATOMS = st.one_of(
     st.builds(Comparison, st.just("s"), st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), _LETTERS),
     st.builds(StartsWith, st.just("s"), _LETTERS),
+    st.builds(Contains, st.just("s"), _LETTERS),
+    st.builds(Like, st.just("s"), st.tuples(_LETTERS, st.sampled_from([b"", b"%", b"_", b"%b", b"\\%"])).map(b"".join)),
     st.builds(In, st.just("s"), st.lists(_LETTERS, max_size=12).map(tuple)),
     st.builds(KeyIn, st.just("s"), st.lists(_LETTERS, max_size=12).map(tuple)),
     st.builds(IsNull, st.just("s")),

@@ -20,9 +20,14 @@ from asyncpq.expressions import (
     ColumnComparison,
     Comparison,
     Constant,
+    Contains,
+    Has,
+    HasPhrase,
+    HasTokens,
     In,
     IsNull,
     KeyIn,
+    Like,
     Not,
     Or,
     StartsWith,
@@ -47,6 +52,12 @@ def test_builder() -> None:
     assert col("a").is_valid() == Not(IsNull("a"))
     assert col("a").between(1, 2) == And((Comparison("a", ">=", 1), Comparison("a", "<=", 2)))
     assert col("a.b").starts_with("x") == StartsWith("a.b", "x")
+    assert col("a").contains(b"x") == Contains("a", b"x")
+    assert col("a").like("x%") == Like("a", "x%")
+    assert col("a").has_tokens("New york, NEW") == HasTokens("a", ("new", "york"))
+    assert col("a").has_phrase("New york, NEW") == HasPhrase("a", ("new", "york", "new"))
+    assert col("a").has(1) == Has("a", 1)
+    assert Has("a", 1) != Has("a", 1.0)
     assert And((A, B, C)) == (A & B & C)
     assert Or((A, B, C)) == (A | B | C)
     assert And((A, Or((B, C)))) == (A & (B | C))
@@ -72,6 +83,13 @@ def test_builder() -> None:
         lambda: col("a").is_in(5),  # type: ignore[arg-type]  # the mistake
         lambda: col("a").is_in([[1]]),
         lambda: col("a").starts_with(5),  # type: ignore[arg-type]  # the mistake
+        lambda: col("a").contains(5),  # type: ignore[arg-type]  # the mistake
+        lambda: col("a").like(None),  # type: ignore[arg-type]  # the mistake
+        lambda: col("a").has_tokens(b"x"),  # type: ignore[arg-type]  # the mistake
+        lambda: col("a").has_tokens(""),
+        lambda: col("a").has_phrase(" ...\N{COMBINING ACUTE ACCENT}"),
+        lambda: col("a").has(None),
+        lambda: col("a").has([1]),
         lambda: col(5),  # type: ignore[arg-type]  # the mistake
         lambda: col("a") == np.datetime64("2024-01", "as"),
     ],
@@ -153,6 +171,11 @@ def test_nodes_are_immutable() -> None:
         (KeyIn("a", (1, None)), "a == any of [1, null]"),
         (IsNull("a", True), "a is null or nan"),
         (StartsWith("a", "x"), "a starts with 'x'"),
+        (Contains("a", "x"), "a contains 'x'"),
+        (Like("a", "x%"), "a like 'x%'"),
+        (HasTokens("a", ("x", "y")), "a has tokens ['x', 'y']"),
+        (HasPhrase("a", ("x", "y")), "a has phrase 'x y'"),
+        (Has("a", "x"), "a has 'x'"),
         (ColumnComparison("a", "<", "b"), "a < b"),
         (And(()), "true"),
         (Or(()), "false"),

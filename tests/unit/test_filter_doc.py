@@ -33,7 +33,9 @@ def table_lines(cells: int) -> list[list[str]]:
 
 
 KEPT = table_lines(5)
-REFUSED = table_lines(4)
+WORDS = table_lines(3)
+LISTS = [line for line in table_lines(4) if ".has(" in line[2]]
+REFUSED = [line for line in table_lines(4) if line not in LISTS]
 
 
 def evaluate(code: str, x: Any = None) -> Any:
@@ -53,6 +55,14 @@ def test_rows_kept(line: list[str]) -> None:
 
     mask = compile_filter(evaluate(ours, col("x")), {"x": array.type}).mask({"x": array}, len(array))
     assert table.filter(mask)["row"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("line", [["pa.string()", *line] for line in WORDS] + LISTS, ids=lambda line: line[2])
+def test_rows_kept_by_what_pyarrow_has_not(line: list[str]) -> None:
+    column_type, values, ours, kept = line
+    array = pa.array(evaluate(values), evaluate(column_type))
+    mask = compile_filter(evaluate(ours, col("x")), {"x": array.type}).mask({"x": array}, len(array))
+    assert pa.array(range(len(array))).filter(mask).to_pylist() == evaluate(kept)
 
 
 @pytest.mark.parametrize("line", REFUSED, ids=lambda line: f"{line[0]} {line[2]}")
@@ -80,5 +90,7 @@ def test_keys(values: list[float | None], keys: list[float | None], expected: li
 
 
 def test_the_tables_are_found() -> None:
-    assert len(KEPT) >= 39
+    assert len(KEPT) >= 47
+    assert len(WORDS) >= 6
+    assert len(LISTS) >= 4
     assert len(REFUSED) >= 5

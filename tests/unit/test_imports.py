@@ -16,7 +16,12 @@ PACKAGE = Path(asyncpq.__file__).parent
 
 # Submodule of another package: the modules of asyncpq that may import it, as paths in the package.
 DOORS = {
-    "pyarrow.parquet": {"decoding/arrow.py", "testing/traces.py"},
+    "pyarrow.parquet": {
+        "decoding/arrow.py",
+        "indexing/embedded.py",
+        "indexing/places/segment_file.py",
+        "testing/traces.py",
+    },
     "pyarrow.acero": {"decoding/expression_engine.py"},
     "pyarrow.dataset": set[str](),
     "pyarrow.fs": set[str](),

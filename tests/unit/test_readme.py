@@ -20,7 +20,7 @@ import asyncpq
 from asyncpq.testing import ObjectServer
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/usage.md", "docs/datasets.md", "docs/testing.md")
+PAGES = ("README.md", "docs/usage.md", "docs/datasets.md", "docs/indexes.md", "docs/testing.md")
 TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 SHOWN_ENDPOINT = "http://127.0.0.1:9000"  # in the pages; the tests' server has a free port
 ROWS = 20_000
@@ -93,6 +93,10 @@ async def _run_in_session(code: CodeType, page: str, data: bytes) -> None:
         names: dict[str, Any] = {"asyncpq": asyncpq, "col": asyncpq.col, "session": session, "data": data}
         if page == "docs/datasets.md":
             names["trips"] = await session.open_dataset("s3://bucket/lake/")
+        elif page == "docs/indexes.md":
+            kinds = [asyncpq.indexing.Bounds("day"), asyncpq.indexing.Keys("user"), asyncpq.indexing.Footers()]
+            names["index"] = await session.build_index("s3://bucket/lake/", kinds)
+            names["trips"] = await session.open_dataset("s3://bucket/lake/", index=names["index"])
         else:
             names["file"] = await session.open_file("s3://bucket/trips.parquet")
         await eval(code, names)
@@ -112,6 +116,7 @@ def test_there_are_blocks() -> None:
     assert len(python_blocks("README.md")) >= 5
     assert len(python_blocks("docs/usage.md")) >= 10
     assert len(python_blocks("docs/datasets.md")) >= 5
+    assert len(python_blocks("docs/indexes.md")) >= 5
     assert len(python_blocks("docs/testing.md")) >= 5
 
 

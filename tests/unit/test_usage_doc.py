@@ -46,6 +46,7 @@ def names(cells: list[str]) -> list[str]:
         asyncpq.RetryOptions,
         asyncpq.LimitOptions,
         asyncpq.ReadOptions,
+        asyncpq.BuildOptions,
         asyncpq.DiskCacheOptions,
         asyncpq.SharedCacheOptions,
     ],
@@ -134,7 +135,7 @@ def test_verbs() -> None:
 
 
 def test_errors() -> None:
-    tree = re.findall(r"^    ( *)(\w+Error)(?: \((\w+)\))?$", PAGE, re.MULTILINE)
+    tree = re.findall(r"^    ( *)(\w+(?:Error|Unsupported))(?: \((\w+)\))?$", PAGE, re.MULTILINE)
     above: list[type] = []
     documented = set()
     for indent, name, builtin in tree:
@@ -144,4 +145,4 @@ def test_errors() -> None:
         bases = (*above[-1:], *([getattr(builtins, builtin)] if builtin else ()))
         assert error.__bases__ == bases, name
         above.append(error)
-    assert documented == {name for name in asyncpq.__all__ if name.endswith("Error")}
+    assert documented == {name for name in asyncpq.__all__ if name.endswith(("Error", "Unsupported"))}

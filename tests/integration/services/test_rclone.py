@@ -1,6 +1,7 @@
 """rclone's S3 server: signatures are checked, but a Range is answered with 200, and If-Match is ignored.
 
-Holds: a typed error that names the object and what is wrong with the answer, never rows cut at the wrong place.
+Holds: a typed error that names the object and what is wrong with the answer, never rows cut at the wrong place. Nor is
+If-None-Match heeded, which the probe of a store that writes notices.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import pytest
 
 import asyncpq
 from asyncpq.errors import CredentialsError, InvalidResponseError, NotParquetError, ObjectNotFoundError
+from asyncpq.storage.base import writable
 from tests.faults.operations import OPERATIONS, Rows, by_pyarrow, parquet
+from tests.store_backends import new_context, open_test_store
 
 RCLONE = shutil.which("rclone", path=str(Path(sys.executable).parent)) or shutil.which("rclone")
 
@@ -85,6 +88,26 @@ async def test_every_operation(endpoint: str, operation: str, changed: dict[str,
         await OPERATIONS[operation](await s.open_file(url), rows)
         assert rows.value is not None
         assert rows.value.equals(by_pyarrow(operation, DATA))
+
+
+@pytest.mark.parametrize("changed", [{}, {"requester_pays": True}], ids=["direct", "s3fs"])
+async def test_it_creates_over_what_is_there(endpoint: str, changed: dict[str, Any], tmp_path: Path) -> None:
+    """If-None-Match is ignored, which the probe notices; everything else that writes works."""
+    options = {"key": "tester", "secret": "sesame", "endpoint_url": endpoint, **changed}
+    store = writable(open_test_store("s3", options), "s3://lake/")
+    folder = "s3://lake/written/"
+    assert await store.probe_create(folder, context=new_context()) is False
+    path = tmp_path / "large"
+    path.write_bytes(b"parts" * 4_000_000)
+    await store.put_file(f"{folder}large", path, context=new_context(60))
+    await store.put_object(f"{folder}a b+c", b"1", context=new_context())
+    listed = await store.list_objects(folder, context=new_context())
+    assert [(each.url, each.size) for each in listed] == [(f"{folder}a b+c", 1), (f"{folder}large", 20_000_000)]
+    now = await store.clock(folder, context=new_context())
+    assert all(each.modified is not None and abs(each.modified - now) < 60 for each in listed)
+    await store.delete_objects([each.url for each in listed], context=new_context())
+    assert await store.list_objects(folder, context=new_context()) == []
+    await store.close()
 
 
 @pytest.mark.parametrize("changed", [{}, {"requester_pays": True}], ids=["direct", "s3fs"])

@@ -1,0 +1,547 @@
+"""Indexes are built and refreshed: what is new is looked for, read file by file, sorted, and committed.
+
+A build first reserves ids for the files that it will read: in one small commit, which also takes over what builds that
+were broken off have left. While it runs, it commits segments, whose files nobody sees yet: their ids stay among those
+that are out of use. Its last commit brings all of them at once. So ids never shift, whoever else commits meanwhile, and
+whatever was committed once is not read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import DataFile, TableField
+from asyncpq.errors import (
+    AsyncpqError,
+    InvalidOptionError,
+    ObjectNotFoundError,
+    SchemaMismatchError,
+    StaleSnapshotError,
+)
+from asyncpq.events import Operation
+from asyncpq.indexing.commits import commit, gone, load, new_id
+from asyncpq.indexing.file_rows import FileRows, FileWork, Wanted, collect_file, version_of
+from asyncpq.indexing.heartbeats import Heartbeat
+from asyncpq.indexing.listed_files import IndexedFile, files_of, newest_by_path
+from asyncpq.indexing.manifest import FILES, Build, Manifest
+from asyncpq.indexing.model import Part, Place, Segment
+from asyncpq.indexing.segment_writing import from_thread, write_segments
+from asyncpq.indexing.sorting import ExternalSort
+from asyncpq.options import BuildOptions
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.resources import ByteBudget, Resources
+from asyncpq.storage.urls import safe_url
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """The files that an index is to know.
+
+    Attributes:
+        url: of the dataset, safe to be shown.
+        root: url that begins those of its files; "" for none.
+        dataset: what it is, as JSON has it (see ``Manifest.dataset``).
+        schema, fields: its columns, and how a table's files have them.
+        partitions: names of those columns that are no files'.
+        files: by their urls, each once.
+        complete: these are all; else those that are not among them stay as they are.
+        as_of: when they were looked for; with a zone.
+    """
+
+    url: str
+    root: str
+    dataset: Mapping[str, Any]
+    schema: pa.Schema
+    fields: tuple[TableField, ...] | None
+    partitions: tuple[str, ...]
+    files: Sequence[DataFile]
+    complete: bool = True
+    as_of: datetime
+
+    def path(self, url: str) -> str:
+        """What an index calls the file."""
+        return url[len(self.root) :] if self.root and url.startswith(self.root) else url
+
+    def by_path(self) -> dict[str, DataFile]:
+        """
+        Raises:
+            InvalidOptionError: a file is named twice.
+        """
+        found = {self.path(file.url): file for file in self.files}
+        if len(found) < len(self.files):
+            raise InvalidOptionError("a file is named twice, and an index knows each once", url=self.url)
+        return found
+
+    def field_ids(self, parts: Iterable[Part]) -> tuple[tuple[str, int], ...]:
+        """Field ids of top-level columns that are indexed, where the table's files are read by these."""
+        if self.fields is None:
+            return ()
+        tops = {name.partition(".")[0] for part in parts for name in part.columns}
+        tops |= {name for part in parts for name in part.columns}
+        ids = ((field.name, field.field_id) for field in self.fields if field.name in tops)
+        return tuple((name, number) for name, number in ids if number is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """What a build has done.
+
+    Attributes:
+        manifest: the newest.
+        added, removed: files that are listed, and not listed any more; one that was replaced counts in both.
+        problems: files that could not be read, by path, and why: a read of the dataset looks at them itself.
+        resumed: files that an earlier build had read.
+    """
+
+    manifest: Manifest
+    added: int = 0
+    removed: int = 0
+    problems: tuple[tuple[str, AsyncpqError], ...] = ()
+    resumed: int = 0
+
+    def after(self, manifest: Manifest) -> Refreshed:
+        """The same, once another snapshot has followed."""
+        return replace(self, manifest=manifest)
+
+
+class Todo(NamedTuple):
+    """How a lake differs from a snapshot.
+
+    Attributes:
+        base: the snapshot; None for none.
+        works: files to read, the first of which gets id 0.
+        taken: files that builds which were broken off have read.
+        removed: files that are not there any more.
+        replaced: by path, files that have another version, or may have.
+    """
+
+    base: Manifest | None
+    works: tuple[FileWork, ...] = ()
+    taken: tuple[IndexedFile, ...] = ()
+    removed: tuple[IndexedFile, ...] = ()
+    replaced: Mapping[str, IndexedFile] = {}
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.works or self.taken or self.removed)
+
+
+async def build(
+    resources: Resources,
+    place: Place,
+    lake: Lake,
+    parts: Sequence[Part] | None,
+    operation: Operation,
+    options: BuildOptions,
+    index: str | None = None,
+) -> Refreshed:
+    """Bring the index at ``place`` up to ``lake``; only files are read that it does not know as they are.
+
+    Args:
+        parts: of the index, which must have these if it is there; None: it must be there.
+        operation: what it costs is counted there, and each file that is done with is told.
+        index: ``Manifest.index`` of the one that is meant; None for whichever is there.
+
+    Raises:
+        InvalidOptionError: another index is there, or a part makes no sense in this place.
+        ObjectNotFoundError: there is no index.
+        SchemaMismatchError: a column that is indexed is another one now.
+        StaleSnapshotError: others took this build for dead, or dropped the index.
+        StoreError: the lake or the place failed; what was committed is used by the next build.
+    """
+    if parts is not None:
+        parts = list(dict.fromkeys((FILES, *parts)))
+        place.check([part.kind for part in parts])
+    return await _Build(resources, place, lake, parts, operation, options, index).run()
+
+
+async def differences(place: Place, base: Manifest | None, lake: Lake) -> Todo:
+    """How ``lake`` differs from ``base``.
+
+    Raises:
+        InvalidOptionError: a file is named twice.
+    """
+    files = lake.by_path()
+    if base is None:
+        return Todo(None, tuple(FileWork(id=0, path=path, file=file) for path, file in files.items()))
+    live = base.live
+    found = await files_of(place, base, live | base.reserved)
+    listed = newest_by_path(one for one in found if one.id in live)
+    begun: dict[str, list[IndexedFile]] = {}
+    for one in found:
+        if one.id not in live:
+            begun.setdefault(one.path, []).append(one)
+    works: list[FileWork] = []
+    taken: list[IndexedFile] = []
+    replaced: dict[str, IndexedFile] = {}
+    for path, file in files.items():
+        known = listed.get(path)
+        if known is not None and known.is_version_of(file):
+            continue
+        if known is not None:
+            replaced[path] = known
+        left = next((other for other in begun.get(path, ()) if other.is_version_of(file)), None)
+        if left is not None:
+            taken.append(left)
+            continue
+        works.append(FileWork(id=0, path=path, file=file))
+    removed = [known for path, known in listed.items() if path not in files] if lake.complete else []
+    return Todo(base, tuple(works), tuple(taken), tuple(removed), replaced)
+
+
+class _Build:
+    def __init__(
+        self,
+        resources: Resources,
+        place: Place,
+        lake: Lake,
+        parts: Sequence[Part] | None,
+        operation: Operation,
+        options: BuildOptions,
+        index: str | None,
+    ) -> None:
+        self._index = index
+        self._resources = resources
+        self._place = place
+        self._lake = lake
+        self._parts = parts
+        self._operation = operation
+        self._options = options
+        self._id = new_id()
+        self._budget = ByteBudget(options.memory_bytes // 2)
+        self._brought: dict[str, IndexedFile] = {}
+        self._removed: dict[int, IndexedFile] = {}
+        self._problems: list[tuple[str, AsyncpqError]] = []
+        self._heartbeat = Heartbeat(place, self._id, options.grace_s)
+        self._known: RowRanges = RowRanges()
+
+    async def run(self) -> Refreshed:
+        base = await load(self._place)
+        todo = await self._without_unchanged(await self._todo(base))
+        if base is not None and base.is_built and todo.is_nothing and not await self._dead(base):
+            return Refreshed(base)
+        async with self._heartbeat:
+            manifest, todo = await self._begin(base, todo)
+            left = await self._read_all(manifest, todo)
+            manifest = await self._finish(manifest, left)
+        return Refreshed(
+            manifest,
+            added=len(self._brought),
+            removed=len(self._removed),
+            problems=tuple(self._problems),
+            resumed=len(todo.taken),
+        )
+
+    # -- what is to be done -----------------------------------------------------------------------
+
+    async def _todo(self, base: Manifest | None) -> Todo:
+        """How the lake differs from ``base``.
+
+        Raises:
+            AsyncpqError: the index is not the one that is meant.
+        """
+        if base is not None:
+            self._check(base)
+        elif self._parts is None:
+            raise ObjectNotFoundError("there is no index", url=self._place.description, hint="Build it first.")
+        return await differences(self._place, base, self._lake)
+
+    async def _without_unchanged(self, todo: Todo) -> Todo:
+        """The same without files of which no listing names the version, and whose footers say that it is known."""
+        slots = asyncio.Semaphore(self._resources.options.limits.files_ahead)
+
+        async def is_unchanged(work: FileWork) -> bool:
+            known = todo.replaced.get(work.path)
+            if known is None or known.validator is None or known.num_rows is None or work.file.validator is not None:
+                return False
+            part = self._operation.part(safe_url(work.file.url), 0)
+            try:
+                async with slots:
+                    found = await version_of(self._resources, work.file, self._lake.url, part)
+            finally:
+                self._operation.metrics.add_part(part.metrics)
+            return found is not None and found.is_strong and found.same_version(known.validator)
+
+        unchanged = await asyncio.gather(*map(is_unchanged, todo.works))
+        same = {work.path for work, is_same in zip(todo.works, unchanged, strict=True) if is_same}
+        return todo._replace(
+            works=tuple(work for work in todo.works if work.path not in same),
+            replaced={path: file for path, file in todo.replaced.items() if path not in same},
+        )
+
+    def _check(self, base: Manifest) -> None:
+        if self._index not in (None, base.index):
+            raise gone(self._place)
+        if self._parts is not None and set(self._parts) != set(base.parts):
+            raise InvalidOptionError(
+                f"the index there knows {', '.join(map(str, base.parts[1:])) or 'files alone'}",
+                url=self._place.description,
+                hint="Refresh that one, drop it first, or build this one in another place.",
+            )
+        known = dict(base.field_ids)
+        for name, number in self._lake.field_ids(base.parts):
+            if known.get(name, number) != number:
+                raise SchemaMismatchError(
+                    "the table's column of this name is another one than the one that was indexed",
+                    url=self._lake.url,
+                    column=name,
+                    hint="Drop the index and build it again.",
+                )
+
+    async def _begin(self, base: Manifest | None, todo: Todo) -> tuple[Manifest, Todo]:
+        """Reserve ids for the files that will be read, and hold those that others have read."""
+
+        async def reserve(newest: Manifest | None) -> Manifest:
+            nonlocal todo
+            if newest is not todo.base:
+                todo = await self._todo(newest)
+            if newest is None:
+                lake, parts = self._lake, tuple(self._parts or ())
+                newest = Manifest(
+                    index=new_id(),
+                    snapshot=0,
+                    commit="",
+                    created=lake.as_of,
+                    root=lake.root,
+                    dataset=lake.dataset,
+                    schema=lake.schema,
+                    partitions=lake.partitions,
+                    field_ids=lake.field_ids(parts),
+                    parts=parts,
+                )
+            first = newest.next_file
+            mine = RowRanges([(first, first + len(todo.works))])
+            held = RowRanges((file.id, file.id + 1) for file in todo.taken)
+            return replace(
+                newest,
+                next_file=first + len(todo.works),
+                retired=newest.retired | mine,
+                builds=(*newest.builds, Build(self._id, mine | held)),
+            )
+
+        manifest = await commit(self._place, base, reserve, self._id)
+        assert manifest is not None
+        first = manifest.next_file - len(todo.works)
+        works = tuple(replace(work, id=first + at) for at, work in enumerate(todo.works))
+        self._known = manifest.live
+        self._brought = {file.path: file for file in todo.taken}
+        self._removed = {file.id: file for file in todo.removed}
+        for file in todo.taken:
+            if file.path in todo.replaced:
+                self._removed[todo.replaced[file.path].id] = todo.replaced[file.path]
+        return manifest, todo._replace(works=works)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def _read_all(self, manifest: Manifest, todo: Todo) -> list[Segment]:
+        """Read the files; what was found is committed now and then. Returns the segments that were not."""
+        lake, metrics = self._lake, self._operation.metrics
+        metrics.files_total = len(lake.files)
+        metrics.files_ruled_out = len(lake.files) - len(todo.works)
+        wanted = Wanted(schema=manifest.schema, fields=lake.fields, parts=manifest.parts, neighbours=lake.url)
+        done = metrics.files_ruled_out
+        left: list[Segment] = []
+        for at in range(0, len(todo.works), self._options.checkpoint_files):
+            if left:
+                manifest = await self._checkpoint(manifest, left)
+            works = todo.works[at : at + self._options.checkpoint_files]
+            sorted_rows = SortedParts(self._resources, manifest.parts, self._options)
+            try:
+                async with aclosing(self._rows(works, wanted)) as found:
+                    async for rows, part in found:
+                        await sorted_rows.add(rows)
+                        done += 1
+                        metrics.files_opened += not rows.gone
+                        self._note(rows, todo)
+                        self._operation.part_ended(part, rows.problem, done)
+                left = await sorted_rows.write(self._place, self._id)
+            finally:
+                await sorted_rows.close()
+        return left
+
+    def _note(self, rows: FileRows, todo: Todo) -> None:
+        work, last = rows.work, todo.replaced.get(rows.work.path)
+        if last is not None:
+            self._removed[last.id] = last
+        if rows.gone:
+            return
+        if rows.problem is not None:
+            self._problems.append((work.path, rows.problem))
+            logger.warning("%s is not indexed: %s", safe_url(work.file.url), rows.problem)
+        self._brought[work.path] = IndexedFile(work.id, work.path, rows.validator, rows.num_rows)
+
+    async def _rows(self, works: Sequence[FileWork], wanted: Wanted) -> AsyncGenerator[tuple[FileRows, Operation]]:
+        """What the files give, as they become ready, a bounded number at once."""
+        columns = wanted.columns()
+        at_once = self._options.files_at_once if wanted.reads_values else self._resources.options.limits.files_ahead
+        left = iter(works)
+        running: set[asyncio.Task[tuple[FileRows, Operation]]] = set()
+
+        async def one(work: FileWork) -> tuple[FileRows, Operation]:
+            part = self._operation.part(safe_url(work.file.url), 0)
+            try:
+                return await collect_file(self._resources, work, wanted, columns, part, self._room), part
+            except BaseException:
+                self._operation.metrics.add_part(part.metrics)
+                raise
+
+        try:
+            while True:
+                for work in left:
+                    running.add(asyncio.get_running_loop().create_task(one(work)))
+                    if len(running) >= at_once:
+                        break
+                if not running:
+                    return
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                running |= done
+                for task in done:
+                    running.discard(task)
+                    yield task.result()
+        finally:
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running)
+                for task in running:
+                    if not task.cancelled():
+                        task.exception()  # the first one is raised
+
+    @asynccontextmanager
+    async def _room(self, weight: int) -> AsyncIterator[None]:
+        weight = min(weight, self._budget.limit)
+        granted = self._budget.request(weight)
+        try:
+            await granted
+        except BaseException:
+            if self._budget.withdraw(granted):
+                self._budget.release(weight)
+            raise
+        try:
+            yield
+        finally:
+            self._budget.release(weight)
+
+    # -- committing -------------------------------------------------------------------------------
+
+    async def _checkpoint(self, manifest: Manifest, segments: Sequence[Segment]) -> Manifest:
+        """Commit segments whose files nobody sees yet."""
+
+        async def add(newest: Manifest | None) -> Manifest:
+            newest = self._still_mine(newest)
+            return replace(newest, segments=(*newest.segments, *segments))
+
+        committed = await commit(self._place, manifest, add, self._id)
+        assert committed is not None
+        return committed
+
+    async def _finish(self, manifest: Manifest, segments: Sequence[Segment]) -> Manifest:
+        """Commit that the files are there, and that others are not any more."""
+        dead = await self._dead(manifest)
+
+        async def bring(newest: Manifest | None) -> Manifest:
+            newest = self._still_mine(newest)
+            brought, removed = await self._against(newest)
+            live = newest.live
+            mine = RowRanges((file.id, file.id + 1) for file in brought)
+            out = RowRanges((file.id, file.id + 1) for file in removed)
+            more = sum(file.num_rows or 0 for file in brought if file.id not in live)
+            less = sum(file.num_rows or 0 for file in removed if file.id in live)
+            return replace(
+                newest,
+                segments=(*newest.segments, *segments),
+                retired=(newest.retired - mine) | out,
+                num_files=newest.num_files + (mine - live).num_rows - (out & live).num_rows,
+                num_rows=newest.num_rows + more - less,
+                as_of=max(filter(None, (newest.as_of, self._lake.as_of))),
+                builds=tuple(begun for begun in newest.builds if begun.id != self._id and begun.id not in dead),
+            )
+
+        committed = await commit(self._place, manifest, bring, self._id)
+        assert committed is not None
+        return committed
+
+    async def _dead(self, manifest: Manifest) -> set[str]:
+        """Builds that were broken off: their files are forgotten, but for those that this build brings."""
+        if all(begun.id == self._id for begun in manifest.builds):
+            return set()
+        builds, grace = await self._place.builds(), self._options.grace_s
+        return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self._id}
+
+    def _still_mine(self, newest: Manifest | None) -> Manifest:
+        """
+        Raises:
+            StaleSnapshotError: this build counts as dead.
+        """
+        self._heartbeat.check()
+        if newest is None or all(begun.id != self._id for begun in newest.builds):
+            raise StaleSnapshotError(
+                "others took this build for dead",
+                url=self._place.description,
+                hint="Run it again: what it has committed is used.",
+            )
+        return newest
+
+    async def _against(self, newest: Manifest) -> tuple[list[IndexedFile], list[IndexedFile]]:
+        """Files to bring and to remove, now that others may have brought some of them: each path is listed once."""
+        brought, removed = dict(self._brought), dict(self._removed)
+        others = newest.live - self._known
+        for file in await files_of(self._place, newest, others) if others else ():
+            mine = brought.get(file.path)
+            if mine is None or mine.id == file.id:
+                continue
+            if mine.is_newer_than(file):
+                removed[file.id] = file
+            else:
+                del brought[file.path]
+        return list(brought.values()), list(removed.values())
+
+
+# -- sorted, and written --------------------------------------------------------------------------
+
+
+class SortedParts:
+    """Rows of all parts, of some files, sorted within bounded memory. Close it: it may have local files."""
+
+    def __init__(self, resources: Resources, parts: Sequence[Part], options: BuildOptions) -> None:
+        memory = max(1 << 20, options.memory_bytes // 2 // len(parts))
+        self._resources = resources
+        self._options = options
+        folder = Path(options.folder or tempfile.gettempdir())
+        self._sorts = {part: ExternalSort(part.schema, memory, folder) for part in parts}
+        self._files: dict[Part, list[int]] = {part: [] for part in parts}
+
+    async def add(self, rows: FileRows) -> None:
+        """What one file gives."""
+        for part, table in rows.tables.items():
+            self._files[part].append(rows.work.id)
+            if table.num_rows:
+                await self._resources.in_thread(partial(self._sorts[part].add, table))
+
+    async def write(self, place: Place, build: str) -> list[Segment]:
+        """The segments of all parts, which are not committed yet."""
+        segments: list[Segment] = []
+        for part, sort in self._sorts.items():
+            files = RowRanges((file, file + 1) for file in self._files[part])
+            if files:
+                most = self._options.segment_rows
+                rows = from_thread(self._resources, await self._resources.in_thread(sort.batches))
+                segments += await write_segments(place, build, part, rows, files, most)
+        return segments
+
+    async def close(self) -> None:
+        for sort in self._sorts.values():
+            await self._resources.in_thread(sort.close)

@@ -1,0 +1,275 @@
+"""From the values of one file to the rows of a part: what is made from data, not from footers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.expressions.tokens import tokens
+from asyncpq.indexing.blooms import key_hashes, make_bitset
+from asyncpq.indexing.grams import ngrams
+from asyncpq.indexing.model import UNKNOWN_KEY, VALUE_TAG, Part, file_key
+from asyncpq.indexing.normalised import element_type, elements, normalised, part_keys
+
+Arrays: TypeAlias = Sequence["pa.Array | pa.ChunkedArray"]
+
+_CHUNK_ROWS = 1 << 20  # made keys of at once
+_UNITED = 16  # batches of hashes, of which the distinct ones are kept
+_WHOLE_FILE = -1
+
+
+class ValueCollector:
+    """Takes the values of one file, and makes the rows of one part of kind set, ngram, keys, text or bloom.
+
+    Args:
+        part: whose options are all set.
+        types: of its columns in the dataset.
+    """
+
+    def __init__(self, part: Part, types: Sequence[pa.DataType]) -> None:
+        self._rows = _rows(part, types)
+
+    @property
+    def pending_bytes(self) -> int:
+        """What it holds, roughly."""
+        return self._rows.pending_bytes
+
+    def add(self, arrays: Arrays, first_row: int, group: int) -> None:
+        """Take values of the rows that follow those before.
+
+        Args:
+            arrays: one for each column of the part, of the dataset's types, perhaps as dictionaries.
+            first_row: ordinal in the file of their first row.
+            group: the row group that they are all of.
+        """
+        for start in range(0, len(arrays[0]), _CHUNK_ROWS):
+            slices = [array.slice(start, _CHUNK_ROWS) for array in arrays]
+            whole = [part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part for part in slices]
+            self._rows.add(whole, first_row + start, group)
+
+    def finish(self, file: int) -> pa.Table:
+        """The rows of file-version id ``file``, sorted by key, of the part's schema.
+
+        Of the kinds "keys" and "text" it may be called before the end too, to keep memory bounded: each call gives
+        the rows since the one before.
+        """
+        return self._rows.finish(file)
+
+
+class _Rows(Protocol):
+    """A :class:`ValueCollector`, which gives it a limited number of rows at once."""
+
+    @property
+    def pending_bytes(self) -> int: ...
+
+    def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None: ...
+
+    def finish(self, file: int) -> pa.Table: ...
+
+
+def _rows(part: Part, types: Sequence[pa.DataType]) -> _Rows:
+    options = dict(part.options)
+    if part.kind == "set":
+        return _Distinct(part, lambda arrays: _keys(arrays, types)[0], options["max_values"])
+    if part.kind == "ngram":
+        n = options["n"]
+        return _Distinct(part, lambda arrays: _tagged(ngrams(arrays[0], n)), options["max_ngrams"])
+    if part.kind == "keys":
+        return _Postings(part, lambda arrays: _keys(arrays, types), options["max_postings"])
+    if part.kind == "text":
+        return _Postings(part, lambda arrays: _token_keys(arrays[0]), None)
+    return _Blooms(part, lambda arrays: _keys(arrays, types)[0], options["fpp"])
+
+
+# -- keys of rows ---------------------------------------------------------------------------------
+
+
+def _keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
+    """The keys, and the position of each one's row; None: one for each row."""
+    item = element_type(types[0])
+    if item is None:
+        return part_keys(arrays, types), None
+    values, rows = elements(arrays[0])
+    return normalised(values, item), rows
+
+
+def _token_keys(array: pa.Array) -> tuple[pa.BinaryArray, pa.Int64Array]:
+    """Keys of the tokens of each string, and the position of its row; a null string counts as a null token."""
+    encoded = array if isinstance(array.type, pa.DictionaryType) else array.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    words = pa.array([None if text is None else list(set(tokens(text))) for text in texts], pa.list_(pa.string()))
+    values, rows = elements(words.take(encoded.indices))
+    return normalised(values, pa.string()), rows
+
+
+def _tagged(grams: pa.BinaryArray) -> pa.BinaryArray:
+    return pc.binary_join_element_wise(pa.scalar(VALUE_TAG, pa.binary()), grams, pa.scalar(b"", pa.binary()))
+
+
+# -- kinds ----------------------------------------------------------------------------------------
+
+
+class _Distinct:
+    """Distinct keys of a file; too many of them: it may hold anything."""
+
+    def __init__(self, part: Part, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], limit: int) -> None:
+        self._schema = part.schema
+        self._keys = keys
+        self._limit = limit
+        self._seen: pa.BinaryArray | None = pa.array([], pa.binary())
+
+    @property
+    def pending_bytes(self) -> int:
+        return 0 if self._seen is None else self._seen.nbytes
+
+    def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
+        if self._seen is None:
+            return
+        seen = pc.unique(pa.concat_arrays([self._seen, self._keys(_distinct(arrays))]))
+        self._seen = seen if len(seen) <= self._limit else None
+
+    def finish(self, file: int) -> pa.Table:
+        keys = pa.array([UNKNOWN_KEY], pa.binary()) if self._seen is None else self._seen
+        keys = keys.take(pc.sort_indices(keys))
+        return pa.table([keys, _repeated(file, len(keys))], schema=self._schema)
+
+
+class _Postings:
+    """Keys of rows; consecutive rows of one key are one posting.
+
+    Args:
+        limit: of a key with more postings the smallest gaps between them are closed; None: of none.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        keys: Callable[[Sequence[pa.Array]], tuple[pa.BinaryArray, pa.Int64Array | None]],
+        limit: int | None,
+    ) -> None:
+        self._schema = part.schema
+        self._keys = keys
+        self._limit = limit
+        self._pending: list[tuple[pa.BinaryArray, pa.Int64Array]] = []
+        self.pending_bytes = 0
+
+    def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
+        keys, rows = self._keys(arrays)
+        if rows is None:
+            rows = _counted(len(keys), first_row)
+        else:
+            order = pc.sort_indices(rows)
+            keys, rows = keys.take(order), pc.add(rows.take(order), first_row)
+        self._pending.append((keys, rows))
+        self.pending_bytes += keys.nbytes + rows.nbytes
+
+    def finish(self, file: int) -> pa.Table:
+        keys = pa.concat_arrays([pa.array([], pa.binary()), *(keys for keys, _ in self._pending)])
+        if not len(keys):
+            return self._schema.empty_table()
+        rows = pa.concat_arrays([rows for _, rows in self._pending])
+        self._pending = []
+        self.pending_bytes = 0
+        order = pc.sort_indices(keys)  # stable: rows of one key ascend
+        keys, rows = keys.take(order), rows.take(order)
+        new_key = pc.not_equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1)))
+        apart = pc.greater(pc.pairwise_diff(rows).slice(1), 1)
+        keys, firsts, stops = _grouped(pc.or_(new_key, apart), keys, rows, pc.add(rows, 1))
+        if self._limit is not None:
+            keys, firsts, stops = _limited(keys, firsts, stops, self._limit)
+        columns = [keys, _repeated(file, len(keys)), firsts, pc.subtract(stops, firsts)]
+        return pa.table(columns, schema=self._schema)
+
+
+class _Blooms:
+    """A filter of each row group's keys, and one of all."""
+
+    def __init__(self, part: Part, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], fpp: float) -> None:
+        self._schema = part.schema
+        self._keys = keys
+        self._fpp = fpp
+        self._hashes: dict[int, list[pa.UInt64Array]] = {}
+
+    @property
+    def pending_bytes(self) -> int:
+        return sum(hashes.nbytes for known in self._hashes.values() for hashes in known)
+
+    def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
+        known = self._hashes.setdefault(group, [])
+        known.append(key_hashes(pc.unique(self._keys(_distinct(arrays)))))
+        if len(known) > _UNITED:
+            known[:] = [_united(known)]
+
+    def finish(self, file: int) -> pa.Table:
+        groups = {group: _united(known) for group, known in sorted(self._hashes.items())}
+        hashes = {_WHOLE_FILE: _united(groups.values()), **groups}
+        keys = [file_key(file, group) for group in hashes]
+        payloads = [make_bitset(found, self._fpp) for found in hashes.values()]
+        return pa.table([pa.array(keys, pa.binary()), pa.array(payloads, pa.binary())], schema=self._schema)
+
+
+def _united(hashes: Iterable[pa.UInt64Array]) -> pa.UInt64Array:
+    return pc.unique(pa.concat_arrays([pa.array([], pa.uint64()), *hashes]))
+
+
+def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
+    """Arrays that have the same keys, with fewer rows if that is cheap to see."""
+    if len(arrays) > 1 or pa.types.is_nested(arrays[0].type):
+        return arrays
+    (array,) = arrays
+    return [pc.unique(array.storage if isinstance(array.type, pa.BaseExtensionType) else array)]
+
+
+# -- postings -------------------------------------------------------------------------------------
+
+
+def _grouped(
+    begins: pa.BooleanArray, keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array
+) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
+    """Postings joined with those after them; ``begins`` says for all but the first whether one begins anew."""
+    at = pa.concat_arrays([pa.array([0], pa.uint64()), pc.add(pc.indices_nonzero(begins).cast(pa.uint64()), _ONE)])
+    ends = pa.concat_arrays([pc.subtract(at.slice(1), _ONE), pa.array([len(keys) - 1], pa.uint64())])
+    return keys.take(at), firsts.take(at), stops.take(ends)
+
+
+def _limited(
+    keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array, limit: int
+) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
+    """At most ``limit`` postings of each key: the widest gaps stay."""
+    runs = pc.run_end_encode(keys)
+    ends = runs.run_ends.cast(pa.int64())
+    counts = pc.subtract(ends, pa.concat_arrays([pa.array([0], pa.int64()), ends.slice(0, len(ends) - 1)]))
+    heavy = pc.indices_nonzero(pc.greater(counts, limit)).to_pylist()
+    if not heavy:
+        return keys, firsts, stops
+    begins: list[pa.BooleanArray] = []
+    done = 0
+    for run in heavy:
+        stop, number = ends[run].as_py(), counts[run].as_py()
+        start = stop - number
+        begins.append(_repeat_true(start + 1 - done))
+        gaps = pc.subtract(firsts.slice(start + 1, number - 1), stops.slice(start, number - 1))
+        widest = pc.sort_indices(gaps, sort_keys=[("", "descending")]).slice(0, limit - 1)
+        begins.append(pc.is_in(pa.array(range(number - 1), pa.uint64()), value_set=widest))
+        done = stop
+    begins.append(_repeat_true(len(keys) - done))
+    return _grouped(pa.concat_arrays(begins).slice(1), keys, firsts, stops)
+
+
+_ONE = pa.scalar(1, pa.uint64())
+
+
+def _repeat_true(number: int) -> pa.BooleanArray:
+    return pa.repeat(True, number) if number else pa.array([], pa.bool_())
+
+
+def _repeated(value: int, number: int) -> pa.Int64Array:
+    return pa.repeat(pa.scalar(value, pa.int64()), number) if number else pa.array([], pa.int64())
+
+
+def _counted(number: int, first: int) -> pa.Int64Array:
+    ones: Any = _repeated(1, number)
+    return pc.cumulative_sum(ones, start=first - 1)

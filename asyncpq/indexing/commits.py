@@ -1,0 +1,249 @@
+"""From one snapshot of an index to the next: manifests are loaded, and created where there is none of that number."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+
+from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError
+from asyncpq.indexing.manifest import LONG, ROOT_BYTES, Manifest, decode, encode, encode_long, long_members
+from asyncpq.indexing.model import Part, Place, Segment
+
+#: Given the newest manifest, or None, what is to follow it; None if that is nothing. It is asked again where another
+#: commit came first, and raises where what it wanted cannot be had any more.
+Change = Callable[[Manifest | None], Awaitable[Manifest | None]]
+
+_ATTEMPTS: Final = 64  # commits that may come first
+_WAIT_S: Final = 0.02
+_FORGOTTEN_S: Final = 3600.0  # numbers in between may have been vacuumed
+_PIECE_BYTES: Final = 1 << 20
+_LONG_PART: Final = Part("manifest")
+
+
+def segment_name(build: str) -> str:
+    """A name that no other segment has; it begins with the build's id."""
+    return f"{build}-{uuid.uuid4().hex[:16]}"
+
+
+def new_id() -> str:
+    """Names an index, a build or a commit."""
+    return uuid.uuid4().hex
+
+
+# -- loading --------------------------------------------------------------------------------------
+
+
+async def latest(place: Place) -> Manifest | None:
+    """A manifest that was the newest not long ago; None: there is no index. One request, unless it is very large.
+
+    Raises:
+        UnsupportedFeatureError, CorruptIndexError: it cannot be read.
+    """
+    found = await place.latest()
+    return None if found is None else await _decoded(place, *found)
+
+
+async def numbered(place: Place, number: int) -> Manifest | None:
+    """The manifest of a snapshot; None where there is none. One request, unless it is very large."""
+    content = await place.manifest(number)
+    return None if content is None else await _decoded(place, number, content)
+
+
+async def load(place: Place) -> Manifest | None:
+    """The newest manifest; None: there is no index."""
+    manifest = await latest(place) or await numbered(place, 1)  # what is latest is told only once it was created
+    return None if manifest is None else await _forward(place, manifest)
+
+
+async def _forward(place: Place, manifest: Manifest) -> Manifest:
+    while (following := await numbered(place, manifest.snapshot + 1)) is not None:
+        manifest = following
+    return manifest
+
+
+async def _decoded(place: Place, number: int, content: bytes) -> Manifest:
+    url = place.description
+    elsewhere = long_members(content, url=url)
+    bodies = await asyncio.gather(*(_long_member(place, segment) for segment in elsewhere.values()))
+    manifest = decode(content, dict(zip(elsewhere, bodies, strict=True)), url=url)
+    if manifest.snapshot != number:
+        raise CorruptIndexError(f"manifest {number} says that it is {manifest.snapshot}", url=url)
+    return manifest
+
+
+async def _long_member(place: Place, segment: Segment) -> bytes:
+    table = await place.read_segment(segment, None)
+    if table is None:
+        raise CorruptIndexError("a part of the manifest was not given", url=place.description)
+    return b"".join(table.column("payload").to_pylist())
+
+
+class Head:
+    """The newest snapshot, as far as is known.
+
+    Args:
+        root: url that the paths of files are relative to, where that is not the manifest's.
+
+    Attributes:
+        manifest: of it.
+        checked_at: ``time.monotonic()`` when it was asked whether there is a newer one.
+        pinned: newer ones are not looked for.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        manifest: Manifest,
+        checked_at: float | None = None,
+        *,
+        root: str | None = None,
+        pinned: bool = False,
+    ) -> None:
+        self.pinned = pinned
+        self._root = root
+        self.manifest = self._rooted(manifest)
+        self.checked_at = time.monotonic() if checked_at is None else checked_at
+        self._place = place
+
+    async def advance(self) -> bool:
+        """Look for a newer snapshot; whether there is one. One request where there is none.
+
+        Raises:
+            StaleSnapshotError: the index was dropped, or is another one now.
+        """
+        known, began = self.manifest, time.monotonic()
+        if self.pinned:
+            return False
+        if began - self.checked_at > _FORGOTTEN_S:
+            found = await load(self._place)
+            if found is None:
+                raise gone(self._place)
+        else:
+            following = await numbered(self._place, known.snapshot + 1)
+            found = known if following is None else await _forward(self._place, following)
+        if found.index != known.index:
+            raise gone(self._place)
+        if found.snapshot > self.manifest.snapshot:
+            self.manifest = self._rooted(found)
+        self.checked_at = began
+        return self.manifest is not known
+
+    async def reload(self) -> None:
+        """After a segment was found missing: the newest snapshot, from the beginning.
+
+        Raises:
+            StaleSnapshotError: there is no other one, so the index is incomplete or was dropped.
+        """
+        known = self.manifest
+        found = await load(self._place)
+        if self.pinned or found is None or found.index != known.index or found.snapshot <= known.snapshot:
+            raise gone(self._place)
+        self.manifest, self.checked_at = self._rooted(found), time.monotonic()
+
+    def _rooted(self, manifest: Manifest) -> Manifest:
+        return manifest if self._root is None or not manifest.root else replace(manifest, root=self._root)
+
+
+def gone(place: Place) -> StaleSnapshotError:
+    """The index is not there any more as it was known."""
+    return StaleSnapshotError(
+        "the index was dropped or replaced, or parts of it are gone", url=place.description, hint="Open it again."
+    )
+
+
+# -- committing -----------------------------------------------------------------------------------
+
+
+async def commit(place: Place, base: Manifest | None, change: Change, build: str) -> Manifest | None:
+    """Make ``change`` the newest snapshot.
+
+    Args:
+        base: the newest known one.
+        build: begins the names of segments that this takes.
+
+    Returns:
+        the new manifest, or the newest one if there was nothing to change.
+
+    Raises:
+        StaleSnapshotError: another index is there now, or none.
+        StoreError: others came first too often; or whatever ``change`` raises.
+    """
+    mine, index = new_id(), None if base is None else base.index
+    for attempt in range(_ATTEMPTS):
+        changed = await change(base)
+        if changed is None:
+            return base
+        number = 1 if base is None else base.snapshot + 1
+        proposed = replace(changed, snapshot=number, commit=mine, created=datetime.now(UTC))
+        proposed = await _with_long(place, base, proposed, build)
+        try:
+            created = await place.commit(number, encode(proposed))
+        except StoreError as error:
+            # its answer may have been lost
+            if not await _is_mine(place, number, mine):
+                raise error
+            created = True
+        if created:
+            return proposed
+        found = await numbered(place, number) or await load(place)
+        if found is not None and found.commit == mine:
+            return proposed  # a PUT that was sent again met itself
+        if found is None or (index is not None and found.index != index):
+            raise gone(place)
+        base = await _forward(place, found)
+        index = base.index
+        if attempt:
+            await asyncio.sleep(random.random() * _WAIT_S * min(attempt, 10))
+    raise StoreError(
+        f"{_ATTEMPTS} other commits came first",
+        url=place.description,
+        hint="Let fewer processes write one index at once, and run it again.",
+    )
+
+
+async def _is_mine(place: Place, number: int, mine: str) -> bool:
+    try:
+        found = await numbered(place, number)
+    except (StoreError, CorruptIndexError):
+        return False  # what went wrong first is what counts
+    return found is not None and found.commit == mine
+
+
+async def _with_long(place: Place, base: Manifest | None, manifest: Manifest, build: str) -> Manifest:
+    """The manifest with as many members in segments of their own as keep its root small. One that has not changed stays
+    where it is."""
+    manifest = replace(manifest, long=())
+    known = {} if base is None else dict(base.long)
+    held: list[tuple[str, Segment]] = []
+    sizes = {name: len(encode_long(manifest, name)) for name in LONG}
+    size = len(encode(manifest))
+    for name in sorted(LONG, key=lambda name: -sizes[name]):
+        if size <= ROOT_BYTES:
+            break
+        segment = known.get(name)
+        if segment is None or base is None or encode_long(base, name) != encode_long(manifest, name):
+            segment = await _write_long(place, segment_name(build), encode_long(manifest, name))
+        held.append((name, segment))
+        size -= sizes[name]
+    return replace(manifest, long=tuple(held))
+
+
+async def _write_long(place: Place, name: str, content: bytes) -> Segment:
+    pieces = [content[at : at + _PIECE_BYTES] for at in range(0, len(content), _PIECE_BYTES)]
+    keys = [number.to_bytes(4, "big") for number in range(len(pieces))]
+
+    async def batches() -> AsyncIterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array(keys, pa.binary()), pa.array(pieces, pa.binary())], schema=_LONG_PART.schema)
+
+    size, extra = await place.write_segment(name, _LONG_PART, batches())
+    return Segment(
+        name=name, part=_LONG_PART, num_rows=len(pieces), size=size, low=keys[0], high=keys[-1], files=(), extra=extra
+    )

@@ -1,0 +1,157 @@
+"""Segments of a part are merged into few, without the rows of files that are out of use. Nothing is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.errors import CorruptIndexError, ObjectNotFoundError
+from asyncpq.indexing.commits import commit, load, new_id
+from asyncpq.indexing.heartbeats import Heartbeat
+from asyncpq.indexing.manifest import Manifest, union
+from asyncpq.indexing.model import Part, Place, Segment
+from asyncpq.indexing.segment_writing import write_segments
+from asyncpq.indexing.sorting import merged_async, without_files
+from asyncpq.options import BuildOptions
+from asyncpq.pruning.row_ranges import RowRanges
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction has done.
+
+    Attributes:
+        manifest: the newest.
+        merged, written: segments that it took the place of, and that took their place.
+        given_up: parts of which others had changed the segments meanwhile.
+    """
+
+    manifest: Manifest
+    merged: int = 0
+    written: int = 0
+    given_up: tuple[Part, ...] = ()
+
+
+async def compact(place: Place, options: BuildOptions, *, max_segments: int = 1) -> Compacted:
+    """Merge segments of each part: where more than ``max_segments`` are not full, or the files of some are mostly not
+    in use.
+
+    Raises:
+        ObjectNotFoundError: there is no index.
+        StaleSnapshotError: others took this compaction for dead.
+    """
+    manifest = await load(place)
+    if manifest is None:
+        raise ObjectNotFoundError("there is no index", url=place.description, hint="Build it first.")
+    unused = manifest.retired - manifest.reserved  # these never come back
+    chosen = {part: _chosen(manifest.of_part(part), unused, max_segments, options) for part in manifest.parts}
+    if not any(chosen.values()):
+        return Compacted(manifest)
+    swaps = _Swaps(place, new_id(), manifest)
+    async with Heartbeat(place, swaps.build, options.grace_s) as heartbeat:
+        for part, old in chosen.items():
+            if old:
+                swaps.add(part, old, await _merge(place, swaps.build, part, old, unused, options))
+                if swaps.num_rows >= options.segment_rows:
+                    await swaps.commit(heartbeat)
+        await swaps.commit(heartbeat)
+    return Compacted(swaps.manifest, swaps.taken, swaps.written, tuple(swaps.given_up))
+
+
+class _Swap(NamedTuple):
+    part: Part
+    old: Sequence[Segment]
+    new: Sequence[Segment]
+
+
+class _Swaps:
+    """Segments that take the place of others with the next commit.
+
+    Attributes:
+        build: begins the names of segments.
+        manifest: the newest that is known.
+        num_rows: of segments that wait to be committed.
+    """
+
+    def __init__(self, place: Place, build: str, manifest: Manifest) -> None:
+        self.build = build
+        self.manifest = manifest
+        self.num_rows = self.taken = self.written = 0
+        self.given_up: list[Part] = []
+        self._place = place
+        self._waiting: list[_Swap] = []
+
+    def add(self, part: Part, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        self._waiting.append(_Swap(part, old, new))
+        self.num_rows += sum(segment.num_rows for segment in new)
+
+    async def commit(self, heartbeat: Heartbeat) -> None:
+        """Put the new segments in the place of the old ones, where these are all still there."""
+
+        async def change(newest: Manifest | None) -> Manifest | None:
+            heartbeat.check()
+            if newest is None:
+                return None
+            segments = {segment.name: segment for segment in newest.segments}
+            for swap in self._waiting:
+                names = [segment.name for segment in swap.old]
+                if all(name in segments for name in names):
+                    for name in names:
+                        del segments[name]
+                    segments.update({segment.name: segment for segment in swap.new})
+            changed = tuple(segments.values())
+            return replace(newest, segments=changed) if changed != newest.segments else None
+
+        if not self._waiting:
+            return
+        self.manifest = await commit(self._place, self.manifest, change, self.build) or self.manifest
+        unneeded: list[str] = []
+        for swap in self._waiting:
+            new = [segment.name for segment in swap.new]
+            if self.manifest.names.issuperset(new):
+                self.taken += len(swap.old)
+                self.written += len(new)
+            else:  # another compaction was faster
+                self.given_up.append(swap.part)
+                unneeded += new
+        self._waiting, self.num_rows = [], 0
+        if unneeded:
+            await self._place.delete_segments(unneeded)
+
+
+def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, options: BuildOptions) -> list[Segment]:
+    """What is to be merged: those that are not full, where they are too many, and those that are mostly out of use."""
+    small = [segment for segment in segments if segment.num_rows < options.segment_rows]
+    chosen = small if len(small) > max_segments else []
+    return chosen + [segment for segment in segments if segment not in chosen and _is_mostly(segment, unused)]
+
+
+def _is_mostly(segment: Segment, unused: RowRanges) -> bool:
+    files = RowRanges(segment.files)
+    return (files & unused).num_rows * 2 > files.num_rows
+
+
+async def _merge(
+    place: Place, build: str, part: Part, segments: Sequence[Segment], unused: RowRanges, options: BuildOptions
+) -> list[Segment]:
+    """Segments with the rows of ``segments`` whose files are in use."""
+    files = union(RowRanges(segment.files) for segment in segments) - unused
+    async with AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(aclosing(_rows(place, segment, unused))) for segment in segments]
+        rows = merged_async(streams)
+        return await write_segments(place, build, part, rows, files, options.segment_rows)
+
+
+async def _rows(place: Place, segment: Segment, unused: RowRanges) -> AsyncGenerator[pa.RecordBatch]:
+    num_rows = 0
+    async for batch in place.iterate_segment(segment):
+        num_rows += batch.num_rows
+        yield without_files(batch, unused)
+    if num_rows != segment.num_rows:
+        raise CorruptIndexError(
+            f"the segment {segment.name} has {num_rows} rows, and should have {segment.num_rows}", url=place.description
+        )

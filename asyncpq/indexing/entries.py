@@ -1,0 +1,237 @@
+"""What an index has of single files: their entries, and what a read needs of them so that they are not opened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import IndexEntry
+from asyncpq.datasets.opened_file import Ask
+from asyncpq.errors import CorruptIndexError, StaleSnapshotError
+from asyncpq.events import Operation
+from asyncpq.expressions import columns
+from asyncpq.fetching.known_version import KnownVersion
+from asyncpq.indexing.file_entries import SHARED, by_file
+from asyncpq.indexing.key_ranges import merged_ranges
+from asyncpq.indexing.known_versions import known_version
+from asyncpq.indexing.listed_files import IndexedFile, files_in
+from asyncpq.indexing.manifest import FILES, Manifest
+from asyncpq.indexing.model import BY_VALUE, KeyRange, Part, Place, file_key
+from asyncpq.indexing.part_reads import Reads, Steps, segment_reads, tolerant
+from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.resources import Resources
+from asyncpq.storage.base import Validator
+
+_MOST_LEAVES: Final = 16  # of a file with no more, all are read: they lie together
+_CHUNK: Final = 64  # files whose footers are read at once, ahead of their rows
+_CHUNKS: Final = 4
+
+
+class Entry(NamedTuple):
+    """A file in an index.
+
+    Attributes:
+        file: its version.
+        row_groups: how many rows each has; None where it could not be read.
+    """
+
+    file: IndexedFile
+    row_groups: tuple[int, ...] | None
+
+    def may_match(self, access: AccessPlan) -> bool:
+        """Whether a plan lets some row of it be read; also where it names rows that it has not."""
+        if access.is_all or access.is_none or self.row_groups is None:
+            return not access.is_none
+        try:
+            return bool(access.resolve(self.row_groups))
+        except IndexError:
+            return True  # whoever opens the file finds it out
+
+
+def entries_in(table: pa.Table) -> dict[int, Entry]:
+    """Rows of the part "files", by id.
+
+    Raises:
+        CorruptIndexError: rows that cannot be.
+    """
+    groups = table.column("row_groups").to_pylist()
+    return {
+        file.id: Entry(file, None if rows is None else tuple(rows))
+        for file, rows in zip(files_in(table), groups, strict=True)
+    }
+
+
+def url_of(manifest: Manifest, entry: Entry) -> str:
+    """Of the file, as listings of the dataset have it."""
+    root, path = manifest.root, entry.file.path
+    return path if not root else root + path if root.endswith("/") else f"{root}/{path}"
+
+
+def id_ranges(ids: RowRanges) -> list[KeyRange]:
+    """Keys of what is known of these files."""
+    return [KeyRange(file_key(start), file_key(stop)) for start, stop in ids]
+
+
+class FileKnowledge:
+    """Reads what an index has of files, for one read.
+
+    Args:
+        ask: what is asked of them.
+    """
+
+    def __init__(self, resources: Resources, place: Place, manifest: Manifest, ask: Ask) -> None:
+        self._resources = resources
+        self._place = place
+        self._manifest = manifest
+        self._ids: Sequence[int] = ()
+        self._places: dict[int, int] = {}
+        self._leaves = asked_leaves(manifest.schema, manifest.partitions, ask)
+        self._parts = [part for part in manifest.parts if part.kind in ("footers", "pages")]
+        self._payloads: dict[int, dict[str, dict[int, bytes]]] = {}
+        self._chunks: OrderedDict[int, asyncio.Lock] = OrderedDict()
+
+    def expect(self, ids: Sequence[int]) -> None:
+        """These files are asked for, in this order."""
+        self._ids = ids
+        self._places = {file: at for at, file in enumerate(ids)}
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether the index knows more of a file than its version."""
+        return bool(self._parts)
+
+    def file_reads(self, ids: RowRanges) -> Reads:
+        """Those of the part "files", of these ids."""
+        return segment_reads(self._manifest, self._place, FILES, id_ranges(ids))
+
+    def footer_reads(self, ids: Iterable[int]) -> list[tuple[str, Reads]]:
+        """Those of footers and page indexes that memory has not, with the kind of their part."""
+        memory = self._resources.memory
+        missing = [file for file in sorted(ids) if memory.get(self._key(file)) is None] if self.is_useful else []
+        if not missing:
+            return []
+        ranges = [one for file in missing for one in self._ranges(file)]
+        reads = [(part.kind, self._tolerant(part, ranges)) for part in self._parts]
+        return [item for item in reads if item[1]]
+
+    def _tolerant(self, part: Part, ranges: Sequence[KeyRange]) -> Reads:
+        return tolerant(part, segment_reads(self._manifest, self._place, part, merged_ranges(ranges)))
+
+    def _key(self, file: int) -> tuple[object, ...]:
+        return ("known", self._manifest.index, file, self._leaves)
+
+    def take_footers(self, kind: str, tables: Iterable[pa.Table | None]) -> None:
+        """What such reads gave.
+
+        Raises:
+            CorruptIndexError: rows that cannot be.
+        """
+        for table in tables:
+            if table is not None:
+                for file, payloads in by_file(table).items():
+                    self._payloads.setdefault(file, {}).setdefault(kind, {}).update(payloads)
+
+    def entry(self, file: int, validator: Validator | None, access: AccessPlan) -> IndexEntry:
+        """For a file of the read."""
+        known = partial(self._known, file, validator) if validator is not None and self.is_useful else None
+        return IndexEntry(access=access, validator=validator, known=known)
+
+    async def _known(self, file: int, validator: Validator, operation: Operation) -> KnownVersion | None:
+        memory, key = self._resources.memory, self._key(file)
+        found: KnownVersion | None = memory.get(key)
+        if found is not None:
+            return found
+        try:
+            if file not in self._payloads:
+                await self._read_ahead(file, operation)
+            payloads = self._payloads.pop(file, {})
+            limits = self._resources.options.limits
+            footers, pages = payloads.get("footers", {}), payloads.get("pages", {})
+            found = known_version(file, footers, pages, validator, limits)
+        except (CorruptIndexError, StaleSnapshotError) as error:
+            operation.metrics.fall_back(f"a footer is not taken from the index: {error.message}")
+            return None
+        if found is not None:
+            spans = sum([len(data) + 100 for _, data in found.spans])
+            metadata = 0 if found.metadata is None else found.metadata.weight
+            memory.put(key, found, metadata + spans + 500)
+        return found
+
+    async def _read_ahead(self, file: int, operation: Operation) -> None:
+        """Footers of the file and of those that come after it, once for all of them."""
+        chunk = self._places[file] // _CHUNK
+        async with self._chunks.setdefault(chunk, asyncio.Lock()):
+            if file in self._payloads:
+                return
+            ids = self._ids[chunk * _CHUNK : (chunk + 1) * _CHUNK]
+            reads = self.footer_reads(ids)
+            steps = Steps(operation, self._place.description, operation.metrics.rounds)
+            tables = iter(await steps.together(read for _, some in reads for read in some))
+            for kind, some in reads:
+                self.take_footers(kind, [next(tables) for _ in some])
+            for other in ids:
+                self._payloads.setdefault(other, {})
+            while len(self._chunks) > _CHUNKS:
+                old, _ = self._chunks.popitem(last=False)
+                for other in self._ids[old * _CHUNK : (old + 1) * _CHUNK]:
+                    self._payloads.pop(other, None)
+
+    def _ranges(self, file: int) -> list[KeyRange]:
+        if self._leaves is None:
+            return [KeyRange(file_key(file), file_key(file + 1))]
+        return [KeyRange.point(file_key(file, leaf)) for leaf in (SHARED, *sorted(self._leaves))]
+
+
+def first_reads(manifest: Manifest, place: Place) -> Reads:
+    """What the parts that are kept by file leave in memory for later questions, such as where their rows are."""
+    reads: Reads = []
+    for part in manifest.parts:
+        if part.kind not in BY_VALUE:
+            reads += tolerant(part, [partial(place.read_segment, segment, []) for segment in manifest.of_part(part)])
+    return reads
+
+
+def bloom_reads(manifest: Manifest, place: Place, part: Part, ids: RowRanges) -> Reads:
+    """Those of the bloom filters of these files."""
+    return tolerant(part, segment_reads(manifest, place, part, id_ranges(ids)))
+
+
+def asked_leaves(schema: pa.Schema, partitions: Sequence[str], ask: Ask) -> frozenset[int] | None:
+    """Ordinals of the leaves that a read needs, in files that have the dataset's columns in its order; None for all.
+
+    It is a guess where files may have others: what is missing is read from the file.
+    """
+    spans: dict[str, tuple[int, int]] = {}
+    total = 0
+    for field in schema:
+        if field.name not in partitions:
+            count = _num_leaves(field.type)
+            spans[field.name] = (total, total + count)
+            total += count
+    if total <= _MOST_LEAVES or ask.columns is None:
+        return None
+    named = [*ask.columns, *ask.keys, *(() if ask.where is None else columns(ask.where))]
+    leaves: set[int] = set()
+    for name in named:
+        top = schema.names[name] if isinstance(name, int) else name
+        while top not in spans and "." in top:
+            top = top.rpartition(".")[0]
+        if top in spans:
+            leaves.update(range(*spans[top]))
+        elif top not in partitions:
+            return None
+    return frozenset(leaves or (0,))
+
+
+def _num_leaves(type_: pa.DataType) -> int:
+    if isinstance(type_, pa.DictionaryType):
+        return _num_leaves(type_.value_type)
+    if isinstance(type_, pa.BaseExtensionType):
+        return _num_leaves(type_.storage_type)
+    return sum(_num_leaves(type_.field(at).type) for at in range(type_.num_fields)) if type_.num_fields else 1

@@ -1,0 +1,392 @@
+"""An index of a dataset's files, and what keeps it healthy."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from asyncpq.arguments import whole_number
+from asyncpq.datasets.reader import counted_in
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UsageError
+from asyncpq.events import Operation, OperationName
+from asyncpq.indexing.building import Lake, Refreshed, build, differences
+from asyncpq.indexing.commits import Head, latest, load, numbered
+from asyncpq.indexing.compaction import Compacted, compact
+from asyncpq.indexing.file_rows import Wanted
+from asyncpq.indexing.kinds import Kind
+from asyncpq.indexing.listed_files import files_of
+from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.model import Part, Place
+from asyncpq.indexing.vacuum import Vacuumed, vacuum
+from asyncpq.indexing.verifying import Verified, verify
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import BuildOptions
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.resources import Resources
+from asyncpq.storage.base import Unpicklable
+
+#: Given the index's manifest, None before there is one, and urls, None for all: the files as they are now.
+Look = Callable[[Operation, Manifest | None, Sequence[str] | None], Awaitable[Lake]]
+
+KEEP: Final = 10
+OLDER_THAN: Final = timedelta(days=7)
+_ORPHANS: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """One table of an index.
+
+    Attributes:
+        kind, columns, options: what it knows.
+        files: of how many it has all there is.
+        rows, size, segments: of the table; bytes, roughly.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    options: dict[str, Any]
+    files: int
+    rows: int
+    size: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """How the files have changed since the snapshot: how many.
+
+    Attributes:
+        new, changed, gone: one whose version cannot be told without opening it counts as changed.
+    """
+
+    new: int
+    changed: int
+    gone: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexReport:
+    """What an index knows.
+
+    Attributes:
+        place: where it is kept.
+        snapshot: number of the newest.
+        created: when that was made.
+        as_of: when the files were looked for that it lists; None: its first build has not ended.
+        files, rows: that it lists; rows of those that could be read.
+        size: bytes of its segments, roughly.
+        parts: of which it consists.
+        builds: under way or broken off.
+        staleness: None where that was not asked for.
+    """
+
+    place: str
+    snapshot: int
+    created: datetime
+    as_of: datetime | None
+    files: int
+    rows: int
+    size: int
+    parts: tuple[PartReport, ...]
+    builds: int
+    staleness: Staleness | None = None
+
+    def __str__(self) -> str:
+        when = "not built to its end" if self.as_of is None else f"files of {self.as_of:%Y-%m-%d %H:%M:%S %Z}"
+        lines = [
+            f"index at {self.place}, snapshot {self.snapshot}, {when}",
+            f"  {self.files} files, {self.rows} rows, {self.size} bytes"
+            + (f", {self.builds} builds under way or broken off" if self.builds else ""),
+        ]
+        for part in self.parts:
+            name = f"{part.kind}({', '.join(part.columns)})" if part.columns else part.kind
+            lines.append(
+                f"  {name}: {part.rows} rows of {part.files} files, {part.size} bytes in {part.segments} segments"
+            )
+        if self.staleness is not None:
+            now = self.staleness
+            lines.append(f"  since then {now.new} files are new, {now.changed} changed, {now.gone} gone")
+        return "\n".join(lines)
+
+
+class Index(Unpicklable):
+    """What is known of the files of a dataset, beside them. Made by :meth:`asyncpq.Session.build_index` and
+    :meth:`asyncpq.Session.open_index`.
+
+    Its snapshots are immutable; what changes it makes a new one, and may run in any number of processes at once.
+    Readers go on with the snapshot that they have, and look for a newer one with each read.
+
+    Attributes:
+        metrics: of the call that ended last, whether it returned or raised.
+        refreshed: what the last build or refresh of this handle has done.
+    """
+
+    def __init__(self, resources: Resources, place: Place, head: Head, look: Look, options: BuildOptions) -> None:
+        self.metrics = ReadMetrics()
+        self.refreshed: Refreshed | None = None
+        self.head = head
+        self._resources = resources
+        self._place = place
+        self._look = look
+        self._options = options
+
+    def __repr__(self) -> str:
+        return f"Index({self.url!r}, snapshot {self.snapshot})"
+
+    @property
+    def url(self) -> str:
+        """Of its place, without secrets."""
+        return self._place.description
+
+    @property
+    def place(self) -> Place:
+        """Where it is kept."""
+        return self._place
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the newest snapshot that this handle knows."""
+        return self.head.manifest
+
+    @property
+    def snapshot(self) -> int:
+        """The number of that snapshot."""
+        return self.manifest.snapshot
+
+    async def refresh(self, files: Sequence[str] | None = None) -> Refreshed:
+        """Bring it up to the files as they are now: only those that are new or were replaced are read. Compacts where
+        that leaves many segments.
+
+        Args:
+            files: urls of files that are new, were replaced or are gone; the others are not looked at. None: all are
+                listed, or taken from the table's newest version.
+
+        Raises:
+            StoreError: a store failed. What was committed stays, and is used by the next refresh.
+        """
+        urls = _urls(files)
+        with self._operation("refresh") as operation:
+            lake = await self._look(operation, self.manifest, urls)
+            index = self.manifest.index
+            self.refreshed = await _refresh(self._resources, self._place, lake, None, operation, self._options, index)
+            self._advance(self.refreshed.manifest)
+        return self.refreshed
+
+    async def compact(self) -> Compacted:
+        """Merge segments, and leave out what is known of files that are not listed any more. Nothing is deleted."""
+        with self._operation("compact"):
+            done = await compact(self._place, self._options)
+            self._advance(done.manifest)
+        return done
+
+    async def vacuum(self, *, keep: int = KEEP, older_than: timedelta = OLDER_THAN) -> Vacuumed:
+        """Remove snapshots, and the segments that only they name.
+
+        Args:
+            keep: so many of the newest are kept,
+            older_than: and all that were the newest within this time: readers may hold them. Segments of builds that
+                were broken off are removed after a day.
+        """
+        number = whole_number("keep", keep, 1) or KEEP
+        age: Any = older_than
+        if not isinstance(age, timedelta) or age < timedelta(0):
+            raise InvalidOptionError(f"older_than={older_than!r}: must be a timedelta of at least 0")
+        with self._operation("vacuum"):
+            return await vacuum(
+                self._place,
+                keep=number,
+                older_than_s=older_than.total_seconds(),
+                orphans_s=_ORPHANS.total_seconds(),
+                grace_s=self._options.grace_s,
+            )
+
+    async def verify(self, *, sample: int = 10, rows: int = 100, seed: int | None = None) -> Verified:
+        """Hold it to the files: what a random sample of them gives is made anew, and looked for.
+
+        Args:
+            sample: files to look at.
+            rows: of each part and file, so many rows are looked for.
+            seed: of the random choice.
+        """
+        most, num_rows = whole_number("sample", sample, 0) or 0, whole_number("rows", rows, 0) or 0
+        randomness = random.Random(seed)
+        with self._operation("verify") as operation:
+            manifest = await self._newest()
+            lake = await self._look(operation, manifest, None)
+            files = lake.by_path()
+            live = manifest.live
+            chosen = sorted(randomness.sample(range(live.num_rows), min(most, live.num_rows)))
+            ids = RowRanges.from_rows(live.row_at(number) for number in chosen)
+            known = await files_of(self._place, manifest, ids) if ids else []
+            pairs = [(file, files[file.path]) for file in known if file.path in files]
+            wanted = Wanted(schema=manifest.schema, fields=lake.fields, parts=manifest.parts, neighbours=lake.url)
+            found = await verify(
+                self._resources,
+                self._place,
+                manifest,
+                pairs,
+                wanted,
+                operation,
+                num_rows=num_rows,
+                randomness=randomness,
+            )
+            found.files += len(known) - len(pairs)
+            found.changed += len(known) - len(pairs)
+            listed = len({file.id for file in known})
+            if listed < ids.num_rows:
+                found.problems.append(f"{ids.num_rows - listed} files that are in use are not listed")
+        return found
+
+    async def show(self, *, staleness: bool = False) -> IndexReport:
+        """What it knows, by its newest snapshot.
+
+        Args:
+            staleness: list the files, and say how they differ from the snapshot's.
+        """
+        with self._operation("show") as operation:
+            manifest = await self._newest()
+            stale = None
+            if staleness:
+                lake = await self._look(operation, manifest, None)
+                todo = await differences(self._place, manifest, lake)
+                changed = len(todo.replaced)
+                stale = Staleness(len(todo.works) + len(todo.taken) - changed, changed, len(todo.removed))
+        return IndexReport(
+            place=self.url,
+            snapshot=manifest.snapshot,
+            created=manifest.created,
+            as_of=manifest.as_of,
+            files=manifest.num_files,
+            rows=manifest.num_rows,
+            size=sum(segment.size for segment in manifest.segments),
+            parts=tuple(_report(manifest, part) for part in manifest.parts),
+            builds=len(manifest.builds),
+            staleness=stale,
+        )
+
+    async def drop(self) -> None:
+        """Remove all of it. Whoever still reads it is told so."""
+        with self._operation("drop"):
+            await self._place.drop()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _operation(self, name: OperationName) -> Iterator[Operation]:
+        self._resources.check()
+        operation = self._resources.operation(name, self.url)
+        try:
+            with operation, counted_in(operation):
+                yield operation
+        finally:
+            self.metrics = operation.metrics
+
+    async def _newest(self) -> Manifest:
+        await self.head.advance()
+        return self.manifest
+
+    def _advance(self, manifest: Manifest) -> None:
+        if manifest.snapshot > self.head.manifest.snapshot:
+            self.head.manifest, self.head.checked_at = manifest, time.monotonic()
+
+
+async def build_index(
+    resources: Resources,
+    place: Place,
+    kinds: Sequence[Kind],
+    look: Look,
+    operation: Operation,
+    options: BuildOptions,
+) -> Index:
+    """An index of ``kinds`` at ``place``: built, or brought up to the files if it is there.
+
+    Raises:
+        ColumnNotFoundError, InvalidOptionError: of a kind; or another index is there.
+        StoreError: a store failed. What was committed stays, and is used by the next build.
+    """
+    with counted_in(operation):
+        lake = await look(operation, await load(place), None)
+        parts = [part for kind in kinds for part in kind.parts(lake.schema)]
+        refreshed = await _refresh(resources, place, lake, parts, operation, options)
+    index = Index(resources, place, Head(place, refreshed.manifest), look, options)
+    index.metrics, index.refreshed = operation.metrics, refreshed
+    return index
+
+
+async def open_index(
+    resources: Resources,
+    place: Place,
+    look: Look,
+    operation: Operation,
+    options: BuildOptions,
+    snapshot: int | None = None,
+) -> Index:
+    """The index at ``place``, as it was not long ago; its first read looks for a newer snapshot.
+
+    Args:
+        snapshot: number of an older one.
+
+    Raises:
+        ObjectNotFoundError: there is none, or not that snapshot.
+        UsageError: its first build has not ended.
+    """
+    with counted_in(operation):
+        manifest = await (latest(place) if snapshot is None else numbered(place, snapshot))
+        if manifest is not None and not manifest.is_built and snapshot is None:
+            manifest = await load(place)
+    if manifest is None:
+        raise ObjectNotFoundError("there is no such index", url=place.description, hint="Build it first.")
+    if not manifest.is_built:
+        raise UsageError(
+            "the index has not been built to its end",
+            hint=f"Build it again at {place.description}: what is there of it is used.",
+        )
+    index = Index(resources, place, Head(place, manifest, pinned=snapshot is not None), look, options)
+    index.metrics = operation.metrics
+    return index
+
+
+async def _refresh(
+    resources: Resources,
+    place: Place,
+    lake: Lake,
+    parts: Sequence[Part] | None,
+    operation: Operation,
+    options: BuildOptions,
+    index: str | None = None,
+) -> Refreshed:
+    done = await build(resources, place, lake, parts, operation, options, index)
+    if all(len(done.manifest.of_part(part)) <= options.max_segments for part in done.manifest.parts):
+        return done
+    compacted = await compact(place, options, max_segments=options.max_segments)
+    return done.after(compacted.manifest)
+
+
+def _report(manifest: Manifest, part: Part) -> PartReport:
+    segments = manifest.of_part(part)
+    return PartReport(
+        kind=part.kind,
+        columns=part.columns,
+        options=dict(part.options),
+        files=(manifest.covered(part) & manifest.live).num_rows,
+        rows=sum(segment.num_rows for segment in segments),
+        size=sum(segment.size for segment in segments),
+        segments=len(segments),
+    )
+
+
+def _urls(files: object) -> list[str] | None:
+    if files is None:
+        return None
+    if isinstance(files, (str, bytes)) or not isinstance(files, Sequence):
+        raise InvalidOptionError("files: must be a list of urls")
+    urls = list(files)
+    if not all(isinstance(url, str) and url for url in urls):
+        raise InvalidOptionError("files: must be a list of urls")
+    return urls

@@ -1,0 +1,259 @@
+"""What an index may know, as users ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+from asyncpq.arguments import whole_number
+from asyncpq.datasets.known_files import type_of
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
+from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
+from asyncpq.indexing.grams import MAX_GRAM_BYTES
+from asyncpq.indexing.model import Part
+from asyncpq.indexing.normalised import is_indexable
+
+
+class Kind(Protocol):
+    """One thing to be known of the files of a dataset.
+
+    Attributes:
+        name: of the kind, as reports and messages have it.
+    """
+
+    name: ClassVar[str]
+
+    def parts(self, schema: pa.Schema) -> list[Part]:
+        """The tables that it takes over a dataset of these columns.
+
+        Raises:
+            ColumnNotFoundError: the dataset has no such column.
+            InvalidOptionError: a column of this type cannot be indexed so.
+        """
+
+
+@dataclass(frozen=True, init=False)
+class Bounds:
+    """Least and greatest value, nulls and NaNs of columns, by file and row group.
+
+    Args:
+        columns: names or dotted paths; none for all that have an order.
+    """
+
+    name: ClassVar[str] = "bounds"
+    columns: tuple[str, ...]
+
+    def __init__(self, *columns: str) -> None:
+        object.__setattr__(self, "columns", _names(columns))
+
+    def parts(self, schema: pa.Schema) -> list[Part]:
+        names = self.columns or tuple(_ordered_leaves(schema))
+        return [Part("bounds", (name,)) for name in names if _checked(schema, name, lists=False)]
+
+
+@dataclass(frozen=True, init=False)
+class ValueSet:
+    """The distinct values of columns, by file.
+
+    Args:
+        columns: names or dotted paths.
+        max_values: of a file with more of them nothing is known.
+    """
+
+    name: ClassVar[str] = "set"
+    columns: tuple[str, ...]
+    max_values: int
+
+    def __init__(self, *columns: str, max_values: int = 1000) -> None:
+        object.__setattr__(self, "columns", _names(columns, at_least=1))
+        object.__setattr__(self, "max_values", whole_number("max_values", max_values, 1))
+
+    def parts(self, schema: pa.Schema) -> list[Part]:
+        options = (("max_values", self.max_values),)
+        return [Part("set", (name,), options) for name in self.columns if _checked(schema, name)]
+
+
+@dataclass(frozen=True, init=False)
+class Bloom:
+    """Bloom filters of columns, by file and row group: for ``==`` and ``is_in`` on columns of many values.
+
+    Args:
+        columns: names or dotted paths.
+        false_positives: how often, of all values that are not there, one is taken to be.
+    """
+
+    name: ClassVar[str] = "bloom"
+    columns: tuple[str, ...]
+    false_positives: float
+
+    def __init__(self, *columns: str, false_positives: float = 0.01) -> None:
+        object.__setattr__(self, "columns", _names(columns, at_least=1))
+        if not isinstance(false_positives, (int, float)) or not 1e-6 <= false_positives <= 0.5:
+            raise InvalidOptionError(f"false_positives must be between 0.000001 and 0.5, not {false_positives!r}")
+        object.__setattr__(self, "false_positives", float(false_positives))
+
+    def parts(self, schema: pa.Schema) -> list[Part]:
+        options = (("fpp", self.false_positives),)
+        return [Part("bloom", (name,), options) for name in self.columns if _checked(schema, name)]
+
+
+@dataclass(frozen=True, init=False)
+class NGrams:
+    """The n-grams of string columns, by file: for ``contains`` and ``like``.
+
+    Args:
+        columns: names or dotted paths.
+        n: bytes of a gram, at most 8.
+        max_ngrams: of a file with more of them nothing is known.
+    """
+
+    name: ClassVar[str] = "ngram"
+    columns: tuple[str, ...]
+    n: int
+    max_ngrams: int
+
+    def __init__(self, *columns: str, n: int = 3, max_ngrams: int = 200_000) -> None:
+        object.__setattr__(self, "columns", _names(columns, at_least=1))
+        object.__setattr__(self, "n", whole_number("n", n, 1))
+        if n > MAX_GRAM_BYTES:
+            raise InvalidOptionError(f"n={n}: n-grams have at most {MAX_GRAM_BYTES} bytes")
+        object.__setattr__(self, "max_ngrams", whole_number("max_ngrams", max_ngrams, 1))
+
+    def parts(self, schema: pa.Schema) -> list[Part]:
+        options = (("max_ngrams", self.max_ngrams), ("n", self.n))
+        return [Part("ngram", (name,), options) for name in self.columns if _text(schema, name, "n-grams")]
+
+
+@dataclass(frozen=True, init=False)
+class Keys:
+    """A secondary index: from a value to the files and rows that have it, for columns in any order.
+
+    Args:
+        columns: names or dotted paths; several make one key, usable by its first columns alone.
+        max_postings: a value with more rows than that in one file is kept as ranges of rows.
+    """
+
+    name: ClassVar[str] = "keys"
+    columns: tuple[str, ...]
+    max_postings: int
+
+    def __init__(self, *columns: str, max_postings: int = 10_000) -> None:
+        object.__setattr__(self, "columns", _names(columns, at_least=1))
+        object.__setattr__(self, "max_postings", whole_number("max_postings", max_postings, 1))
+
+    def parts(self, schema: pa.Schema) -> list[Part]:
+        for name in self.columns:
+            _checked(schema, name, lists=len(self.columns) == 1)
+        return [Part("keys", self.columns, (("max_postings", self.max_postings),))]
+
+
+@dataclass(frozen=True, init=False)
+class Text:
+    """From a token of a string column to the files and rows that have it: for ``has_tokens`` and ``has_phrase``.
+
+    Tokens are lower-cased Unicode words (docs/filter.md); an index of another tokenizer is not used.
+
+    Args:
+        columns: names or dotted paths, each with tokens of its own.
+    """
+
+    name: ClassVar[str] = "text"
+    columns: tuple[str, ...]
+
+    def __init__(self, *columns: str) -> None:
+        object.__setattr__(self, "columns", _names(columns, at_least=1))
+
+    def parts(self, schema: pa.Schema) -> list[Part]:
+        options = (("tokenizer", TOKENIZER), ("version", TOKENIZER_VERSION))
+        return [Part("text", (name,), options) for name in self.columns if _text(schema, name, "tokens")]
+
+
+@dataclass(frozen=True)
+class Footers:
+    """What a read needs of a file before its data: footer and page locations, by column."""
+
+    name: ClassVar[str] = "footers"
+
+    def parts(self, schema: pa.Schema) -> list[Part]:
+        return [Part("footers")]
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Page indexes, for files that were written without: they are then read page by page, as they are."""
+
+    name: ClassVar[str] = "pages"
+
+    def parts(self, schema: pa.Schema) -> list[Part]:
+        return [Part("pages")]
+
+
+def _names(columns: tuple[Any, ...], *, at_least: int = 0) -> tuple[str, ...]:
+    if not all(isinstance(name, str) for name in columns):
+        raise InvalidOptionError(f"columns are named by strings, not {columns!r}")
+    if len(columns) < at_least:
+        raise InvalidOptionError("an index of this kind needs the name of a column")
+    if len(set(columns)) < len(columns):
+        raise InvalidOptionError(f"a column is named twice: {', '.join(columns)}")
+    return columns
+
+
+def _checked(schema: pa.Schema, name: str, *, lists: bool = True) -> bool:
+    """
+    Raises:
+        ColumnNotFoundError: there is no such column.
+        InvalidOptionError: its values cannot be keys.
+    """
+    found = type_of(schema, name)
+    if found is None:
+        raise ColumnNotFoundError(f"the dataset has no column {name!r}", column=name)
+    inner = found
+    if lists and _is_list(found):
+        inner = found.value_type
+    if not is_indexable(inner):
+        raise InvalidOptionError(f"values of type {found} have no order that an index could keep", column=name)
+    return True
+
+
+def _text(schema: pa.Schema, name: str, what: str) -> bool:
+    _checked(schema, name, lists=False)
+    found = type_of(schema, name)
+    if found is not None and pa.types.is_dictionary(found):
+        found = found.value_type
+    if found is None or not (
+        pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found)
+    ):
+        raise InvalidOptionError(f"{what} are made of strings, not of {found}", column=name)
+    return True
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return any(
+        test(type_)
+        for test in (
+            pa.types.is_list,
+            pa.types.is_large_list,
+            pa.types.is_fixed_size_list,
+            pa.types.is_list_view,
+            pa.types.is_large_list_view,
+        )
+    )
+
+
+def _ordered_leaves(schema: pa.Schema) -> Sequence[str]:
+    """Columns, and leaves of structs, whose values have an order."""
+    found: list[str] = []
+
+    def visit(name: str, type_: pa.DataType) -> None:
+        if isinstance(type_, pa.StructType):
+            for field in type_:
+                visit(f"{name}.{field.name}", field.type)
+        elif is_indexable(type_):
+            found.append(name)
+
+    for field in schema:
+        visit(field.name, field.type)
+    return found

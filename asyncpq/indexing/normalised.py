@@ -1,0 +1,267 @@
+"""Keys of values: bytes whose unsigned order is the order of the values (see :mod:`asyncpq.indexing.model`).
+
+A key is a tag and, for a value, a body. Bodies of one column are all of one width, but for strings and binary:
+
+- integers, dates, times, timestamps, durations: 64 bits, big-endian, the sign flipped; ``uint64`` as it is;
+- decimals: the unscaled value in 128 or 256 bits, likewise;
+- floats: 64 bits of the double, all flipped where negative, else the sign alone; -0.0 is 0.0;
+- bool: one byte, 0 or 1;
+- strings and binary: their bytes; of those longer than ``PREFIX_BYTES`` the first ``PREFIX_BYTES`` and a hash of the
+  whole in ``HASH_BYTES``. So long values of one prefix are told apart, but are in no order among themselves.
+
+The types are those of the dataset, to which the values of each file were conformed. Widening integers or floats
+changes no key, but for ``uint64``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.decoding.conform import is_list
+from asyncpq.indexing.model import NAN_KEY, NULL_KEY, VALUE_TAG
+
+PREFIX_BYTES: Final = 64
+HASH_BYTES: Final = 8
+END: Final = b"\x00\x01"  # after a string in a composite key, in which 0x00 is ESCAPED
+ESCAPED: Final = b"\x00\xff"
+
+_FLIP: Final = bytes(byte ^ 0x80 for byte in range(256))
+_SIGN: Final = 1 << 63
+_BIT_SIGN: Final = pa.scalar(-_SIGN, pa.int64())
+_DOUBLE: Final = struct.Struct(">d")
+_NULL: Final = pa.scalar(NULL_KEY, pa.binary())
+_NAN: Final = pa.scalar(NAN_KEY, pa.binary())
+_TAG: Final = pa.scalar(VALUE_TAG, pa.binary())
+_END: Final = pa.scalar(END, pa.binary())
+_EMPTY: Final = pa.scalar(b"", pa.binary())
+_HIGHEST: Final = pa.scalar(b"\xff" * HASH_BYTES, pa.binary())
+_types = pa.types
+_TEXT: Final = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
+
+
+def stored_type(type_: pa.DataType) -> pa.DataType:
+    """What values are stored as: of dictionaries and extension types."""
+    if isinstance(type_, pa.DictionaryType):
+        return stored_type(type_.value_type)
+    return type_.storage_type if isinstance(type_, (pa.UuidType, pa.JsonType)) else type_
+
+
+def element_type(type_: pa.DataType) -> pa.DataType | None:
+    """Of a list, what it is a list of; None for all else."""
+    return type_.value_type if is_list(type_) else None
+
+
+def is_indexable(type_: pa.DataType) -> bool:
+    """Whether values of this type have keys; a list has if its elements have: a key for each of them."""
+    kind = stored_type(element_type(type_) or type_)
+    return is_variable(kind) or _types.is_null(kind) or width_of(kind) is not None
+
+
+def is_variable(type_: pa.DataType) -> bool:
+    """Whether keys of this type differ in length: strings and binary, of one length too."""
+    kind = stored_type(type_)
+    return kind in _TEXT or bool(_types.is_fixed_size_binary(kind))
+
+
+def width_of(type_: pa.DataType) -> int | None:
+    """Bytes of a key's body; None where they differ, and for types without keys."""
+    kind = stored_type(type_)
+    if _types.is_boolean(kind):
+        return 1
+    if _types.is_decimal(kind):
+        return 32 if kind.bit_width == 256 else 16
+    if _types.is_integer(kind) or _types.is_float32(kind) or _types.is_float64(kind):
+        return 8
+    return 8 if _types.is_temporal(kind) and not _types.is_interval(kind) else None
+
+
+# -- many values ----------------------------------------------------------------------------------
+
+
+def normalised(array: pa.Array, type_: pa.DataType) -> pa.BinaryArray:
+    """The key of each value: null's where it is null.
+
+    Args:
+        array: values of ``type_``, perhaps as a dictionary; at most 2**24.
+        type_: of the dataset's column; no list (see :func:`elements`).
+    """
+    if isinstance(array.type, pa.DictionaryType):
+        return _with_nulls(normalised(array.dictionary, type_).take(array.indices), array)
+    kind = stored_type(type_)
+    values = _stored(array, kind)
+    if _types.is_null(kind):
+        return _repeated(_NULL, len(values))
+    if is_variable(kind):
+        return _with_nulls(_text_keys(values), values)
+    return _with_nulls(_fixed_keys(values, kind), values)
+
+
+def bound_keys(array: pa.Array, type_: pa.DataType, *, upper: bool) -> pa.BinaryArray:
+    """Keys at or below those of all values from the given one on; ``upper``: at or above those up to it.
+
+    They are the values' own, but for strings longer than ``PREFIX_BYTES``, whose hashes have no order.
+    """
+    if isinstance(array.type, pa.DictionaryType):
+        array = array.dictionary_decode()
+    if not is_variable(type_):
+        return normalised(array, type_)
+    values = _binary(_stored(array, stored_type(type_)))
+    heads = pc.binary_slice(values, 0, PREFIX_BYTES).cast(pa.binary())
+    rest = pc.if_else(_is_long(values), _HIGHEST, _EMPTY) if upper else _EMPTY
+    return _with_nulls(pc.binary_join_element_wise(_TAG, heads, rest, _EMPTY), values)
+
+
+def elements(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The elements of lists, and for each the position of its list (int64).
+
+    A null list counts as one null element; an empty one has none.
+    """
+    inside = pc.list_flatten(array)
+    parents = pc.list_parent_indices(array).cast(pa.int64())
+    if not array.null_count:
+        return inside, parents
+    # the two are what is in valid lists alone
+    nulls = pc.indices_nonzero(array.is_null()).cast(pa.int64())
+    if len(inside) != len(parents):  # of lists of fixed size the nulls' slots are among the parents
+        parents = parents.filter(array.is_valid().take(parents))
+    return pa.concat_arrays([inside, pa.nulls(len(nulls), inside.type)]), pa.concat_arrays([parents, nulls])
+
+
+def composite(arrays: Sequence[pa.BinaryArray], types: Sequence[pa.DataType]) -> pa.BinaryArray:
+    """Keys of several columns as one, ordered by the first, then the second, ...
+
+    A key begins with that of its first columns alone, which delimits itself: bodies of a fixed width by their tag,
+    others by ``END``, 0x00 in them being ``ESCAPED``.
+    """
+    components = [_component(keys, type_) for keys, type_ in zip(arrays, types, strict=True)]
+    return components[0] if len(components) == 1 else pc.binary_join_element_wise(*components, _EMPTY)
+
+
+def part_keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> pa.BinaryArray:
+    """Keys of a part over these columns: normalised if it is one, composite if they are several."""
+    keys = [normalised(array, type_) for array, type_ in zip(arrays, types, strict=True)]
+    return keys[0] if len(keys) == 1 else composite(keys, types)
+
+
+def _component(keys: pa.BinaryArray, type_: pa.DataType) -> pa.BinaryArray:
+    if not is_variable(type_):
+        return keys
+    held = pc.not_equal(keys, _NULL)
+    # The tag of a value is none of the bytes that are escaped.
+    bodies = pc.replace_substring(keys, b"\x00", ESCAPED) if pc.any(pc.match_substring(keys, b"\x00")).as_py() else keys
+    ended = pc.binary_join_element_wise(bodies, _END, _EMPTY)
+    return pc.if_else(held, ended, _NULL)
+
+
+def _stored(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    values = array.storage if isinstance(array.type, pa.BaseExtensionType) else array
+    return values if values.type == kind else values.cast(kind)
+
+
+def _with_nulls(keys: pa.BinaryArray, values: pa.Array) -> pa.BinaryArray:
+    if isinstance(values, pa.DictionaryArray):
+        return keys.fill_null(_NULL) if keys.null_count else keys
+    return pc.if_else(values.is_valid(), keys, _NULL) if values.null_count else keys
+
+
+def _repeated(value: pa.Scalar, length: int) -> pa.BinaryArray:
+    return pa.repeat(value, length) if length else pa.array([], pa.binary())
+
+
+# -- of a fixed width -----------------------------------------------------------------------------
+
+
+def _fixed_keys(values: pa.Array, kind: pa.DataType) -> pa.BinaryArray:
+    if _types.is_floating(kind):
+        doubles = pc.add(values.cast(pa.float64()), 0.0)  # -0.0 + 0.0 is 0.0
+        bits = doubles.view(pa.int64())
+        ordered = pc.if_else(pc.less(bits, 0), pc.bit_wise_not(bits), pc.bit_wise_xor(bits, _BIT_SIGN))
+        keys = _big_endian(ordered, 8, 8, signed=False)
+        return pc.if_else(pc.is_nan(doubles).fill_null(False), _NAN, keys)
+    if _types.is_boolean(kind):
+        return _big_endian(values.cast(pa.uint8()), 1, 1, signed=False)
+    if _types.is_decimal(kind):
+        if kind.bit_width < 128:
+            values = values.cast(pa.decimal128(kind.precision, kind.scale))
+        width = values.type.bit_width // 8
+        return _big_endian(values, width, width, signed=True)
+    if kind == pa.uint64():
+        return _big_endian(values, 8, 8, signed=False)
+    if kind == pa.date64():
+        values = values.cast(pa.date32(), safe=False)
+    if _types.is_temporal(values.type):
+        values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
+    return _big_endian(values.cast(pa.int64()), 8, 8, signed=True)
+
+
+def _big_endian(values: pa.Array, stride: int, width: int, *, signed: bool) -> pa.BinaryArray:
+    """A tag and the ``width`` low bytes of each value, of which every one takes ``stride`` bytes, little-endian."""
+    number = len(values)
+    if not number:
+        return pa.array([], pa.binary())
+    data = values.buffers()[1].slice(values.offset * stride, number * stride).to_pybytes()
+    step = width + 1
+    keys = bytearray(step * number)
+    keys[::step] = VALUE_TAG * number
+    for at in range(width):
+        column = data[width - 1 - at :: stride]
+        keys[at + 1 :: step] = column.translate(_FLIP) if signed and at == 0 else column
+    return pa.Array.from_buffers(pa.binary(step), number, [None, pa.py_buffer(keys)]).cast(pa.binary())
+
+
+# -- strings --------------------------------------------------------------------------------------
+
+
+def _binary(values: pa.Array) -> pa.Array:
+    """As binary, large where they are."""
+    return values.cast(pa.large_binary() if values.type in (pa.large_string(), pa.large_binary()) else pa.binary())
+
+
+def _is_long(values: pa.Array) -> pa.BooleanArray:
+    return pc.greater(pc.binary_length(values), PREFIX_BYTES).fill_null(False)
+
+
+def _text_keys(array: pa.Array) -> pa.BinaryArray:
+    values = _binary(array)
+    is_long = _is_long(values)
+    if not is_long.true_count:
+        return pc.binary_join_element_wise(_TAG, values.cast(pa.binary()), _EMPTY)
+    encoded = values.filter(is_long).dictionary_encode()
+    hashes = pa.array([value_hash(value.as_buffer()) for value in encoded.dictionary], pa.binary()).take(
+        encoded.indices
+    )
+    tails = pc.replace_with_mask(_repeated(_EMPTY, len(values)), is_long, hashes)
+    heads = pc.binary_slice(values, 0, PREFIX_BYTES).cast(pa.binary())
+    return pc.binary_join_element_wise(_TAG, heads, tails, _EMPTY)
+
+
+# -- one value ------------------------------------------------------------------------------------
+
+
+def value_hash(value: bytes | memoryview) -> bytes:
+    """What tells long strings of one prefix apart."""
+    return hashlib.blake2b(value, digest_size=HASH_BYTES).digest()
+
+
+def text_key(value: bytes) -> bytes:
+    """The key of a string or binary value."""
+    if len(value) <= PREFIX_BYTES:
+        return VALUE_TAG + value
+    return VALUE_TAG + value[:PREFIX_BYTES] + value_hash(value)
+
+
+def integer_key(value: int, width: int, *, signed: bool) -> bytes:
+    """The key of what is stored as an integer of ``width`` bytes, which must hold it."""
+    return VALUE_TAG + (value + (1 << 8 * width - 1) if signed else value).to_bytes(width, "big")
+
+
+def float_key(value: float) -> bytes:
+    """The key of a float that is not NaN."""
+    bits = int.from_bytes(_DOUBLE.pack(value + 0.0), "big")
+    return VALUE_TAG + (bits ^ (_SIGN if bits < _SIGN else 2 * _SIGN - 1)).to_bytes(8, "big")

@@ -1,0 +1,165 @@
+"""An index that is open for the reads of a dataset, and what it answers with others of the caller's own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from asyncpq.datasets.model import DataFile, IndexEntry
+from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.reader import counted_in
+from asyncpq.events import Operation
+from asyncpq.expressions import Expression, simplify
+from asyncpq.indexing.answers import Inquiry
+from asyncpq.indexing.commits import Head
+from asyncpq.indexing.entries import Entry, first_reads
+from asyncpq.indexing.file_index import FileIndex, FileSlices
+from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.model import Place
+from asyncpq.indexing.part_reads import Steps
+from asyncpq.indexing.slices import Slices
+from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.resources import Resources
+
+
+@dataclass(slots=True)
+class OpenIndex:
+    """An index, opened for the reads of a dataset.
+
+    Attributes:
+        place: where it is kept.
+        head: its newest snapshot, as far as is known.
+        max_age_s: reads may do with a snapshot that was the newest so long ago; 0: each read asks.
+        checked: whether it was ever asked for a newer one.
+        begun: the snapshot whose parts by file were asked for what of them is kept in memory.
+        catalog: the entries of all files by url, of one snapshot; made when first needed.
+    """
+
+    place: Place
+    head: Head
+    max_age_s: float = 0.0
+    checked: bool = False
+    begun: int = 0
+    catalog: tuple[int, Mapping[str, Entry]] | None = field(default=None, repr=False)
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the newest snapshot that is known."""
+        return self.head.manifest
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether reads may do with that one."""
+        return self.checked and time.monotonic() - self.head.checked_at < self.max_age_s
+
+    async def advance(self, operation: Operation) -> None:
+        """Look for a newer one, beside what else a read asks for."""
+        part = operation.part(self.place.description, 0)
+        try:
+            with counted_in(part):
+                await self.head.advance()
+        finally:
+            operation.metrics.add_part(part.metrics)
+        self.checked = True
+
+    async def renew(self, used: Manifest, steps: Steps) -> None:
+        """A segment of ``used`` was gone: vacuumed, for there is a newer snapshot.
+
+        Raises:
+            StaleSnapshotError: there is none.
+        """
+        if self.manifest is used:
+            await steps.together([self.head.reload])
+
+    @property
+    def description(self) -> str:
+        """Which snapshot of which index."""
+        manifest = self.manifest
+        as_of = manifest.as_of or manifest.created
+        return f"index at {self.place.description}, snapshot {manifest.snapshot} of {as_of:%Y-%m-%d %H:%M:%S %Z}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What index and own indexes say of one predicate.
+
+    Attributes:
+        slices: by id; None without an index.
+        own: what the caller's own say.
+    """
+
+    slices: Slices | None
+    inquiry: Inquiry | None
+    own: Sequence[FileSlices]
+
+    @property
+    def report(self) -> tuple[str, ...]:
+        lines = () if self.inquiry is None else self.inquiry.report()
+        own = [
+            f"of your own: {len(one.files)} files named{', exactly' if one.exact else ''}, others {one.others}"
+            for one in self.own
+        ]
+        return (*lines, *own)
+
+
+def _predicate(ask: Ask) -> Expression | None:
+    """What may prune; nothing where rows are named."""
+    where = ask.where if ask.prune is None else ask.prune
+    return None if where is None or ask.access is not None else simplify(where)
+
+
+async def answer(
+    resources: Resources,
+    index: OpenIndex | None,
+    manifest: Manifest | None,
+    own: Sequence[FileIndex],
+    ask: Ask,
+    steps: Steps,
+) -> Answer:
+    """What an index by one of its snapshots, and others, say."""
+    where = _predicate(ask)
+    if where is None:
+        return Answer(None if manifest is None else Slices(manifest.live), None, ())
+    theirs = asyncio.gather(*(one.prune(where) for one in own))
+    try:
+        if index is None or manifest is None:
+            return Answer(None, None, await theirs)
+        inquiry = Inquiry(manifest, where, max_postings=resources.options.limits.max_postings)
+        beside = first_reads(manifest, index.place) if index.begun != manifest.snapshot else None
+        index.begun = manifest.snapshot
+        slices = await inquiry.ask(index.place, steps, beside)
+        return Answer(slices, inquiry, await theirs)
+    finally:
+        theirs.cancel()
+
+
+def with_own(file: DataFile, own: Sequence[FileSlices], folder: str) -> DataFile | None:
+    """The file with what the caller's own indexes say; None where they rule it out."""
+    if not own:
+        return file
+    access = _own_access(own, file, folder)
+    if access.is_all:
+        return file
+    if access.is_none:
+        return None
+    entry = file.entry or IndexEntry(validator=file.validator)
+    return replace(file, entry=replace(entry, access=entry.access & access))
+
+
+def _own_access(own: Iterable[FileSlices], file: DataFile, folder: str) -> AccessPlan:
+    """Rows of ``file`` that may match by the caller's own indexes."""
+    access = AccessPlan.all()
+    path = file.url[len(folder) :] if folder and file.url.startswith(folder) else file.url
+    validator = file.validator
+    for slices in own:
+        found = slices.files.get(file.url) or slices.files.get(path)
+        if found is None:
+            access &= AccessPlan.none() if slices.others == "none" else AccessPlan.all()
+            continue
+        size = file.size if validator is None else validator.size
+        etag = None if validator is None else validator.etag
+        if found.size in (None, size) and found.etag in (None, etag):
+            access &= found.access
+    return access

@@ -1,0 +1,196 @@
+"""One question to one part of an index: which of its rows have keys in some ranges."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.datasets.reader import counted_in, counting
+from asyncpq.errors import CorruptIndexError
+from asyncpq.events import Operation
+from asyncpq.indexing.model import UNKNOWN_KEY, KeyRange, Part, Place, Segment
+from asyncpq.pruning.row_ranges import RowRanges
+
+T = TypeVar("T")
+Read: TypeAlias = Callable[[], Coroutine[Any, Any, pa.Table | None]]
+Reads: TypeAlias = list[Read]
+
+
+class Listed(Protocol):
+    """What of a manifest it takes to ask its parts (:class:`asyncpq.indexing.manifest.Manifest`)."""
+
+    @property
+    def live(self) -> RowRanges: ...
+
+    def of_part(self, part: Part) -> tuple[Segment, ...]: ...
+
+    def covered(self, part: Part) -> RowRanges: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartRows:
+    """
+    Attributes:
+        table: rows with keys that were asked for, of files in use; by key within each segment.
+        unknown: ids of files of which the part knows nothing.
+    """
+
+    table: pa.Table
+    unknown: RowRanges
+
+
+class Steps:
+    """The requests of one read to an index, in steps: those of one step wait for those of the one before.
+
+    Args:
+        operation: that they are counted in.
+        url: of the place, safe to be shown.
+
+    Attributes:
+        rounds: requests so far, one after another.
+    """
+
+    def __init__(self, operation: Operation, url: str, rounds: int = 0) -> None:
+        self.operation = operation
+        self.rounds = rounds
+        self._url = url
+
+    def beside(self) -> Steps:
+        """Other steps that run beside these; nothing waits for both."""
+        return Steps(self.operation, self._url, self.rounds)
+
+    async def together(self, work: Iterable[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
+        """What each of ``work`` gives; all run at once, and none is left behind."""
+        loop = asyncio.get_running_loop()
+        parts: list[Operation] = []
+        tasks: list[asyncio.Task[T]] = []
+        try:
+            for make in work:
+                part = self.operation.part(self._url, self.rounds)
+                parts.append(part)
+                with counted_in(part):
+                    tasks.append(loop.create_task(make()))
+            return await all_of(tasks)
+        finally:
+            for part in parts:
+                self.operation.metrics.add_part(part.metrics)
+                self.rounds = max(self.rounds, part.metrics.rounds)
+
+
+async def all_of(tasks: Sequence[asyncio.Task[T]]) -> list[T]:
+    """What the tasks give; the first error ends them all. None is left behind."""
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def segment_reads(
+    manifest: Listed,
+    place: Place,
+    part: Part,
+    ranges: Sequence[KeyRange] | None,
+    columns: Sequence[str] | None = None,
+    *,
+    at_least: tuple[str, bytes] | None = None,
+    limit: int | None = None,
+) -> Reads:
+    """The reads of the segments that may hold such keys (see :meth:`Place.read_segment`)."""
+    reads: Reads = []
+    for segment in manifest.of_part(part):
+        asked = None if ranges is None else _ranges_of(segment, ranges)
+        if asked is None or asked:
+            reads.append(_reader(place, segment, asked, columns, at_least, limit))
+    return reads
+
+
+def _reader(
+    place: Place,
+    segment: Segment,
+    ranges: Sequence[KeyRange] | None,
+    columns: Sequence[str] | None,
+    at_least: tuple[str, bytes] | None,
+    limit: int | None,
+) -> Read:
+    async def read() -> pa.Table | None:
+        if ranges is None and limit is not None and segment.num_rows > limit:
+            return None
+        return await place.read_segment(segment, ranges, columns, at_least=at_least, limit=limit)
+
+    return read
+
+
+def _ranges_of(segment: Segment, ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """Those that reach into the segment, and the key of files of which nothing is known, if it has some."""
+    found: list[KeyRange] = []
+    if segment.low <= segment.high and segment.high:
+        found = [one for one in ranges if one.low <= segment.high and (one.high is None or one.high > segment.low)]
+    if segment.has_unknown and not (found and UNKNOWN_KEY in found[0]):
+        found.insert(0, KeyRange.point(UNKNOWN_KEY))
+    return found
+
+
+def tolerant(part: Part, reads: Reads) -> Reads:
+    """The same reads, which give None where a segment is damaged: what is not known does no harm."""
+
+    def make(read: Read) -> Read:
+        async def attempt() -> pa.Table | None:
+            try:
+                return await read()
+            except CorruptIndexError as error:
+                operation = counting()
+                if operation is not None:
+                    operation.metrics.fall_back(f"{part} of the index is damaged, and not used: {error.message}")
+                return None
+
+        return attempt
+
+    return [make(read) for read in reads]
+
+
+def part_rows(manifest: Listed, part: Part, tables: Sequence[pa.Table | None]) -> PartRows | None:
+    """What the segments gave, put together; None where one of them has more than was to be read.
+
+    Raises:
+        CorruptIndexError: a row is of no file.
+    """
+    live = manifest.live
+    if any(table is None for table in tables):
+        return None
+    some = [table for table in tables if table is not None and table.num_rows]
+    unknown = live - manifest.covered(part)
+    if not some:
+        return PartRows(part.schema.empty_table(), unknown)
+    table = some[0] if len(some) == 1 else pa.concat_tables(some)
+    files = table.column("file")
+    if table.num_rows and (pc.min(files).as_py() or 0) < 0:
+        raise CorruptIndexError(f"a row of {part} is of no file")
+    if live.num_ranges != 1 or live.start or (pc.max(files).as_py() or 0) >= live.stop:
+        table = table.filter(_among(files, live))
+    blank = pc.equal(table.column("key"), pa.scalar(UNKNOWN_KEY, pa.binary()))
+    if pc.any(blank).as_py():
+        unknown |= _ids(table.filter(blank).column("file"))
+        table = table.filter(pc.invert(blank))
+    if unknown and table.num_rows:
+        table = table.filter(pc.invert(_among(table.column("file"), unknown)))
+    return PartRows(table, unknown)
+
+
+def _among(files: pa.ChunkedArray, ids: RowRanges) -> pa.ChunkedArray:
+    """Which of ``files`` are among ``ids``."""
+    if ids.num_ranges == 1:
+        return pc.and_(pc.greater_equal(files, ids.start), pc.less(files, ids.stop))
+    kept = [one for one in pc.unique(files).to_pylist() if one in ids]
+    return pc.is_in(files, pa.array(kept, pa.int64()))
+
+
+def _ids(files: pa.ChunkedArray) -> RowRanges:
+    return RowRanges.from_rows(sorted(pc.unique(files).to_pylist()))

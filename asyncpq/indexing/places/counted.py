@@ -1,0 +1,48 @@
+"""Requests to servers that are no object stores, counted in the operation of whoever asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from asyncpq.datasets.reader import counting
+from asyncpq.metrics import Purpose, RequestRecord
+
+
+class Sent:
+    """A request under way.
+
+    Attributes:
+        bytes: of the answer.
+    """
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+@contextmanager
+def counted_request(method: str, purpose: Purpose = "table") -> Iterator[Sent]:
+    """One round trip; nothing is counted outside of :func:`asyncpq.datasets.reader.counted_in`.
+
+    Args:
+        method: what was sent, e.g. "SELECT".
+    """
+    operation = counting()
+    sent = Sent()
+    if operation is None:
+        yield sent
+        return
+    metrics = operation.metrics
+    round_, began = metrics.rounds + 1, time.perf_counter()
+    status = 0
+    metrics.wait_begins()
+    try:
+        yield sent
+        status = 200
+    finally:
+        metrics.wait_ends()
+        seconds = time.perf_counter() - began
+        metrics.record(RequestRecord(method, purpose, 0, sent.bytes, status, sent.bytes, 1, round_, seconds))

@@ -1,0 +1,167 @@
+"""Indexes as Parquet files in a folder of an object store or disk, read by this project's own reader."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from asyncpq.errors import (
+    BucketNotFoundError,
+    FormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    ResourceLimitError,
+    StoreError,
+)
+from asyncpq.events import Operation
+from asyncpq.fetching.opening import held_source, open_source
+from asyncpq.indexing.model import KeyRange, Part, Segment
+from asyncpq.indexing.places.objects import ObjectPlace
+from asyncpq.indexing.places.segment_file import Spool, digest_of
+from asyncpq.indexing.places.segment_reader import SegmentFile
+from asyncpq.indexing.places.sorted_rows import InOrder, SortedRows
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import immutable
+from asyncpq.storage.base import RequestContext
+from asyncpq.storage.urls import safe_url
+
+_RUN_ROWS = 1 << 18  # that are read at once where all are wanted
+
+
+class FolderPlace(ObjectPlace):
+    """An :class:`asyncpq.indexing.model.Place`; see :class:`asyncpq.indexing.places.objects.ObjectPlace`.
+
+    Segments of at most ``RequestOptions.whole_segment_bytes`` are fetched whole when they are first asked for, in one
+    request, and kept decoded in the session's memory. Of larger ones the footer is; a question takes one round, and a
+    request for each run of row groups that it touches. An empty list of ranges brings what is kept, and nothing else.
+    """
+
+    _suffix = ".parquet"
+
+    def check(self, kinds: Sequence[str]) -> None:
+        """Every kind may be kept in a folder."""
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def write_segment(
+        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch]
+    ) -> tuple[int, Mapping[str, Any]]:
+        """See :class:`asyncpq.indexing.model.Place`. Goes through files in the system's folder for such."""
+        url, in_thread = self._segment_url(name), self._resources.in_thread
+        store, order = await self._writable(), InOrder(part, safe_url(url))
+        with tempfile.TemporaryDirectory(prefix="asyncpq-segment-", ignore_cleanup_errors=True) as folder:
+            spool = Spool(Path(folder, "rows.arrow"), part.schema)
+            try:
+                async for batch in rows:
+                    await in_thread(partial(_add, spool, order, batch))
+                path = Path(folder, name.replace("/", "_") + self._suffix)
+                whole_bytes = self._resources.options.requests.whole_segment_bytes
+                written = await in_thread(partial(spool.write, path, whole_bytes))
+            except (pa.ArrowException, OSError) as error:
+                if isinstance(error, StoreError):
+                    raise error.locate(url=safe_url(url)) from None
+                raise StoreError(f"a segment cannot be written: {error}", url=safe_url(url)) from error
+            finally:
+                spool.close()
+            await store.put_file(url, path, context=self._context("write"))
+        return written.size, written.extra
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def read_segment(
+        self,
+        segment: Segment,
+        ranges: Sequence[KeyRange] | None,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: tuple[str, bytes] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table | None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        if self._is_kept_whole(segment):
+            rows = await self._whole(segment)
+            return rows.select(ranges, columns, at_least=at_least, limit=limit)
+        async with self._opened(segment) as segment_file:
+            ordinals = segment_file.groups.touched(ranges, at_least)
+            if limit is not None and at_least is None and segment_file.groups.least_rows(ranges, ordinals) > limit:
+                return None
+            schema = segment.part.schema
+            wanted = schema.names if columns is None else [name for name in schema.names if name in columns]
+            asked = dict.fromkeys(["key", *wanted, *([at_least[0]] if at_least is not None else [])])
+            table = await segment_file.read(ordinals, [name for name in schema.names if name in asked])
+        rows = SortedRows(table)
+        return rows.select(ranges, schema.names if columns is None else columns, at_least=at_least, limit=limit)
+
+    async def iterate_segment(self, segment: Segment) -> AsyncIterator[pa.RecordBatch]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        num_rows = 0
+        async with self._opened(segment) as segment_file:
+            for ordinals in segment_file.groups.runs(_RUN_ROWS):
+                table = await segment_file.read(ordinals, segment.part.schema.names, scan=True)
+                for batch in table.to_batches():
+                    num_rows += batch.num_rows
+                    yield batch
+        if num_rows != segment.num_rows:
+            raise self._corrupt(segment, f"it has {num_rows} rows, where {segment.num_rows} were written")
+
+    def _is_kept_whole(self, segment: Segment) -> bool:
+        return "whole" in segment.extra and segment.size <= self._resources.options.requests.whole_segment_bytes
+
+    async def _whole(self, segment: Segment) -> SortedRows:
+        """A small segment, decoded; in one request, once."""
+        return await self._kept(segment, segment.extra["whole"], partial(self._load_whole, segment))
+
+    async def _load_whole(self, segment: Segment) -> SortedRows:
+        url = self._segment_url(segment.name)
+        with self._reading(url) as operation, self._typed(segment):
+            metrics = operation.metrics
+            context = RequestContext(metrics, round=metrics.rounds + 1, purpose="table")
+            data = await self._fetch(url, context=context, at_most=segment.size)
+            if data is None:
+                raise self._gone(segment)
+            if len(data) != segment.size or digest_of(data) != segment.extra["whole"]:
+                raise self._corrupt(segment, "it is not what was written")
+            # nothing of what follows is a request
+            source = held_source(self._resources, url, data)
+            inner = Operation("read", safe_url(url), ReadMetrics(), None)
+            segment_file = await SegmentFile.load(source, segment, inner)
+            table = await segment_file.read(range(len(segment_file.groups)), segment.part.schema.names, scan=True)
+        return SortedRows(table.combine_chunks())
+
+    @asynccontextmanager
+    async def _opened(self, segment: Segment) -> AsyncIterator[SegmentFile]:
+        url, resources = self._segment_url(segment.name), self._resources
+        neighbours = safe_url(url)  # of its own: how long its tail is, is known
+        with self._reading(url) as operation, self._typed(segment):
+            source = await open_source(resources, url, neighbours=neighbours, policy=immutable())
+            try:
+                resources.tail_sizes.learn(neighbours, segment.extra["tail"] * 4 // 5)  # a quarter is added
+                yield await SegmentFile.load(source, segment, operation)
+            finally:
+                await source.handle.close()
+
+    # -- errors -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _typed(self, segment: Segment) -> Iterator[None]:
+        """What went wrong with a file says what is wrong with the index."""
+        try:
+            yield
+        except (BucketNotFoundError, ResourceLimitError):
+            raise
+        except (ObjectNotFoundError, ObjectChangedError) as error:  # no name is used twice
+            raise self._gone(segment) from error
+        except FormatError as error:
+            raise self._corrupt(segment, error.message) from error
+        except KeyError as error:
+            raise self._corrupt(segment, f"the manifest does not say its {error}") from None
+
+
+def _add(spool: Spool, order: InOrder, batch: pa.RecordBatch) -> None:
+    spool.add(order.take(batch))

@@ -1,0 +1,128 @@
+"""Rows sorted by their first column, ``key``: whether they are, and what lies in ranges of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.errors import StoreError
+from asyncpq.indexing.model import KeyRange, Part
+
+
+class SortedRows:
+    """A table in memory, sorted by ``key``.
+
+    Args:
+        table: its first column is ``key``.
+
+    Attributes:
+        table: as given.
+    """
+
+    __slots__ = ("_pieces", "table")
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self._pieces = [(_Keys(batch.column(0)), batch) for batch in table.to_batches() if batch.num_rows]
+
+    @property
+    def weight(self) -> int:
+        """Bytes, roughly."""
+        return int(self.table.nbytes) + 1000
+
+    def select(
+        self,
+        ranges: Sequence[KeyRange] | None,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: tuple[str, bytes] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table | None:
+        """As :meth:`asyncpq.indexing.model.Place.read_segment`."""
+        found = self.table
+        if ranges is not None:
+            found = pa.Table.from_batches(list(self._within(ranges)), schema=found.schema)
+        if at_least is not None and found.num_rows:
+            name, least = at_least
+            found = found.filter(pc.greater_equal(found.column(name), pa.scalar(least, pa.binary())))
+        if limit is not None and found.num_rows > limit:
+            return None
+        return found if columns is None else found.select(list(columns))
+
+    def _within(self, ranges: Sequence[KeyRange]) -> Iterator[pa.RecordBatch]:
+        first = 0
+        for keys, batch in self._pieces:
+            low, last = keys[0], keys[-1]
+            while first < len(ranges) and (high := ranges[first].high) is not None and high <= low:
+                first += 1
+            for wanted in islice(ranges, first, None):
+                if wanted.low > last:
+                    break
+                start = bisect_left(keys, wanted.low)
+                stop = len(keys) if wanted.high is None else bisect_left(keys, wanted.high, lo=start)
+                if stop > start:
+                    yield batch.slice(start, stop - start)
+
+
+class InOrder:
+    """Looks at rows as they come: whether they are the part's, and ascend.
+
+    Args:
+        part: whose they are.
+        place: for messages.
+
+    Attributes:
+        num_rows: that came.
+    """
+
+    def __init__(self, part: Part, place: str) -> None:
+        self._part = part
+        self._place = place
+        self._last = b""
+        self.num_rows = 0
+
+    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """``batch`` with the part's own schema.
+
+        Raises:
+            StoreError: it has other columns, or keys that do not ascend.
+        """
+        try:
+            batch = batch.cast(self._part.schema)
+            batch.validate()
+        except (pa.ArrowException, ValueError) as error:
+            raise StoreError(f"rows that are none of {self._part}: {error}", url=self._place) from error
+        if batch.num_rows:
+            keys = batch.column(0)
+            ascend = keys[0].as_py() >= self._last
+            if ascend and batch.num_rows > 1:
+                ascend = pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py()
+            if not ascend:
+                raise StoreError(f"rows of {self._part} that are not sorted by key", url=self._place)
+            self._last = keys[-1].as_py()
+            self.num_rows += batch.num_rows
+        return batch
+
+
+class _Keys(Sequence[bytes]):
+    """The values of a binary array, each made only when it is looked at."""
+
+    __slots__ = ("_data", "_offsets", "_size")
+
+    def __init__(self, array: pa.BinaryArray) -> None:
+        _, offsets, data = array.buffers()
+        self._size = len(array)
+        self._offsets = memoryview(offsets).cast("i")[array.offset : array.offset + self._size + 1]
+        self._data = memoryview(b"" if data is None else data)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> bytes:  # type: ignore[override]  # no slices
+        if index < 0:
+            index += self._size
+        return bytes(self._data[self._offsets[index] : self._offsets[index + 1]])

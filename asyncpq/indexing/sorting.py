@@ -1,0 +1,221 @@
+"""Rows of parts in order: sorted with the help of a folder, merged, and without those of retired files.
+
+The order is by key, then by file, group and row, where a part has them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.pruning.row_ranges import RowRanges
+
+_ORDER: Final = ("key", "file", "group", "row")
+_FAN_IN: Final = 32  # runs that are merged at once
+_LEAST_BATCH_BYTES: Final = 64 << 10
+_FILE_KEY_BYTES: Final = 8
+_WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def sorted_rows(table: pa.Table) -> pa.Table:
+    """The rows of a part in order."""
+    names = [name for name in _ORDER if name in table.column_names]
+    table = table.combine_chunks()
+    return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]))
+
+
+class ExternalSort:
+    """Sorts more rows than memory holds: sorted runs go to a folder, and are merged as they are read back.
+
+    It blocks on the disk. :meth:`close` it, or use it in a ``with`` statement.
+
+    Args:
+        schema: of a part.
+        memory_bytes: what it takes at most, roughly.
+        folder: in which it makes one of its own.
+    """
+
+    def __init__(self, schema: pa.Schema, memory_bytes: int, folder: Path) -> None:
+        self._schema = schema
+        self._run_bytes = max(1, memory_bytes // 3)  # while a run is sorted there are two of it
+        self._batch_bytes = max(_LEAST_BATCH_BYTES, memory_bytes // (4 * _FAN_IN))
+        self._parent = folder
+        self._folder: Path | None = None
+        self._runs: list[Path] = []
+        self._num_runs = 0
+        self._pending: list[pa.Table] = []
+        self._pending_bytes = 0
+        self.num_rows = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows in any order."""
+        if not rows.num_rows:
+            return
+        self.num_rows += rows.num_rows
+        self._pending.append(rows)
+        self._pending_bytes += rows.nbytes
+        if self._pending_bytes >= self._run_bytes:
+            self._spill()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows that were added, in order; once, and nothing can be added after."""
+        while len(self._runs) >= _FAN_IN:
+            merged_runs, self._runs = self._runs[:_FAN_IN], self._runs[_FAN_IN:]
+            self._write_run(merged([_read(path) for path in merged_runs]))
+            for path in merged_runs:
+                path.unlink()
+        streams = [_read(path) for path in self._runs]
+        if self._pending:
+            streams.append(self._sliced(self._take_pending()))
+        return merged(streams)
+
+    def close(self) -> None:
+        """Remove what is in the folder."""
+        self._pending.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+            self._runs.clear()
+
+    def __enter__(self) -> ExternalSort:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take_pending(self) -> pa.Table:
+        table = sorted_rows(pa.concat_tables(self._pending))
+        self._pending = []
+        self._pending_bytes = 0
+        return table
+
+    def _sliced(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        rows = max(1, self._batch_bytes * table.num_rows // max(1, table.nbytes))
+        return iter(table.to_batches(max_chunksize=rows))
+
+    def _spill(self) -> None:
+        self._write_run(self._sliced(self._take_pending()))
+
+    def _write_run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="sort-", dir=self._parent))
+        path = self._folder / f"{self._num_runs}.arrow"
+        self._num_runs += 1
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, self._schema, options=_WRITE) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        self._runs.append(path)
+
+
+def _read(path: Path) -> Iterator[pa.RecordBatch]:
+    with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
+        yield from reader
+
+
+# -- merging --------------------------------------------------------------------------------------
+
+
+class Merge:
+    """Merges sorted streams, a batch of each at a time, without reading any itself.
+
+    Feed the streams that are :meth:`wanted`, then :meth:`take`; until nothing is left.
+    """
+
+    def __init__(self, num_streams: int) -> None:
+        self._buffers: list[pa.RecordBatch | None] = [None] * num_streams
+        self._ended = [False] * num_streams
+
+    def wanted(self) -> list[int]:
+        """Streams of which the next batch is needed."""
+        return [
+            at for at, buffer in enumerate(self._buffers) if not self._ended[at] and (buffer is None or not len(buffer))
+        ]
+
+    def feed(self, stream: int, batch: pa.RecordBatch | None) -> None:
+        """The next batch of a stream; None: it has ended."""
+        self._buffers[stream] = batch
+        self._ended[stream] = batch is None
+
+    def take(self) -> pa.RecordBatch | None:
+        """The next rows, which no stream has anything below; None: there are no more."""
+        held = [(at, buffer) for at, buffer in enumerate(self._buffers) if buffer is not None and len(buffer)]
+        if not held:
+            return None
+        columns = [_order_columns(buffer) for _, buffer in held]
+        # More rows may come from each stream, but none below the last that is here.
+        last = min(tuple(column[-1].as_py() for column in order) for order in columns)
+        pieces: list[pa.RecordBatch] = []
+        for (at, buffer), order in zip(held, columns, strict=True):
+            cut = _count_up_to(order, last)
+            if cut:
+                pieces.append(buffer.slice(0, cut))
+                self._buffers[at] = buffer.slice(cut)
+        if len(pieces) == 1:
+            return pieces[0]
+        (batch,) = sorted_rows(pa.Table.from_batches(pieces)).combine_chunks().to_batches()
+        return batch
+
+
+def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Rows of sorted streams in order, with a batch of each in memory."""
+    merge = Merge(len(streams))
+    while True:
+        while wanted := merge.wanted():
+            for at in wanted:
+                merge.feed(at, next(streams[at], None))
+        batch = merge.take()
+        if batch is None:
+            return
+        yield batch
+
+
+async def merged_async(streams: Sequence[AsyncIterator[pa.RecordBatch]]) -> AsyncIterator[pa.RecordBatch]:
+    """As :func:`merged`."""
+    merge = Merge(len(streams))
+    while True:
+        while wanted := merge.wanted():
+            for at in wanted:
+                merge.feed(at, await anext(streams[at], None))
+        batch = merge.take()
+        if batch is None:
+            return
+        yield batch
+
+
+def _order_columns(batch: pa.RecordBatch) -> list[pa.Array]:
+    return [batch.column(name) for name in _ORDER if name in batch.schema.names]
+
+
+def _count_up_to(order: Sequence[pa.Array], last: tuple[Any, ...]) -> int:
+    """How many rows are not above ``last``."""
+    return bisect_right(range(len(order[0])), last, key=lambda row: tuple(column[row].as_py() for column in order))
+
+
+# -- retired files --------------------------------------------------------------------------------
+
+
+def without_files(batch: pa.RecordBatch, retired: RowRanges) -> pa.RecordBatch:
+    """The rows of files that are not retired.
+
+    Args:
+        batch: rows of a part of any kind.
+        retired: ids of files.
+    """
+    if not retired or not len(batch):
+        return batch
+    if "file" in batch.schema.names:
+        files = batch.column("file")
+        gone = [file for file in pc.unique(files).to_pylist() if file in retired]
+    else:
+        files = pc.binary_slice(batch.column("key"), 0, _FILE_KEY_BYTES)
+        gone = [file for file in pc.unique(files).to_pylist() if int.from_bytes(file, "big") in retired]
+    if not gone:
+        return batch
+    return batch.filter(pc.invert(pc.is_in(files, value_set=pa.array(gone, files.type))))

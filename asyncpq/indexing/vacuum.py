@@ -1,0 +1,82 @@
+"""What no snapshot that is kept needs is removed from an index's place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from asyncpq.errors import CorruptIndexError
+from asyncpq.indexing.commits import load, numbered
+from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.model import Place
+
+_AT_ONCE = 16  # manifests that are loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """What was removed.
+
+    Attributes:
+        snapshots: their numbers.
+        segments: names of those that only these snapshots named, or that no snapshot ever did.
+    """
+
+    snapshots: tuple[int, ...]
+    segments: tuple[str, ...]
+
+
+async def vacuum(place: Place, *, keep: int, older_than_s: float, orphans_s: float, grace_s: float) -> Vacuumed:
+    """Remove snapshots that nobody should read any more, and what only they name.
+
+    A snapshot is kept while it is one of the last ``keep``, or was the newest at any time in the last ``older_than_s``
+    seconds. Segments that no snapshot names are kept while they are younger than ``orphans_s`` or their build is alive.
+    Ages are by the place's clock.
+
+    Args:
+        grace_s: a build that gave no sign of life for so long is dead.
+    """
+    # in this order: what a build that was alive then commits from now on is not taken for an orphan
+    builds = {build for build, age in (await place.builds()).items() if age <= grace_s}
+    segments = await place.list_segments()
+    newest = await load(place)
+    if newest is None:
+        return Vacuumed((), ())
+    ages = await place.list_manifests()
+    shown = await place.latest()
+    first = min(newest.snapshot, newest.snapshot if shown is None else shown[0])
+    numbers = sorted(number for number in ages if number < first)
+    kept = {number for number in ages if number >= first}
+    kept.update(numbers[max(0, len(numbers) - (keep - len(kept))) :] if keep > len(kept) else ())
+    for number, following in pairwise([*numbers, first]):
+        if ages.get(following, 0.0) <= older_than_s:
+            kept.add(number)
+    old = [number for number in numbers if number not in kept]
+    needed = {name for manifest in await _load_all(place, kept) for name in manifest.names} | newest.names
+    outdated = {name for manifest in await _load_all(place, old, damaged=True) for name in manifest.names}
+    unneeded = [
+        name
+        for name, age in segments.items()
+        if name not in needed and (name in outdated or (age > orphans_s and name.partition("-")[0] not in builds))
+    ]
+    await place.delete_segments(unneeded)
+    await place.delete_manifests(old)  # last: they name what was to be removed, should this be broken off
+    return Vacuumed(tuple(old), tuple(sorted(unneeded)))
+
+
+async def _load_all(place: Place, numbers: Iterable[int], *, damaged: bool = False) -> list[Manifest]:
+    """Those that are there; without ``damaged`` ones where these do not matter."""
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(number: int) -> Manifest | None:
+        async with slots:
+            try:
+                return await numbered(place, number)
+            except CorruptIndexError:
+                if not damaged:
+                    raise
+                return None
+
+    return [found for found in await asyncio.gather(*map(one, numbers)) if found is not None]

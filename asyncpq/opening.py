@@ -1,0 +1,281 @@
+"""From what users name to datasets and indexes: files, tables, places, views."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+from asyncpq.arguments import one_of
+from asyncpq.datasets.dataset import Dataset
+from asyncpq.datasets.listing import INDEX_FOLDER, Target, parse_target
+from asyncpq.datasets.model import Catalog, View
+from asyncpq.datasets.opening import open_files, open_table
+from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
+from asyncpq.datasets.reader import counted_in
+from asyncpq.datasets.schemas import SchemaPolicy
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
+from asyncpq.events import Operation
+from asyncpq.indexing.building import Lake
+from asyncpq.indexing.commits import Head, latest
+from asyncpq.indexing.file_index import FileIndex
+from asyncpq.indexing.index import Index, build_index, open_index
+from asyncpq.indexing.kinds import Kind
+from asyncpq.indexing.lakes import dataset_lake, described_files, listed_lake, only, root_of
+from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.model import Place
+from asyncpq.indexing.open_index import OpenIndex
+from asyncpq.indexing.opening import open_indexed, open_snapshot
+from asyncpq.indexing.places import open_place
+from asyncpq.options import BuildOptions
+from asyncpq.resources import Resources
+from asyncpq.storage.urls import safe_url
+from asyncpq.tables.opening import Format, Version, catalog_of
+
+_LISTING_AGE_S: Final = 60.0  # of one that a build made itself when it looked at the columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetOptions:
+    """What :meth:`asyncpq.Session.open_dataset` takes."""
+
+    format: Format | None = None
+    version: Version | None = None
+    schema: pa.Schema | None = None
+    schema_policy: SchemaPolicy = "strict"
+    partitioning: Literal["hive"] | Sequence[str] | None = "hive"
+    partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None
+    on_bad_file: Literal["raise", "skip"] = "raise"
+    listing_max_age_s: float = 0.0
+
+    def check(self) -> None:
+        """
+        Raises:
+            InvalidOptionError: an option that cannot work.
+        """
+        one_of("schema_policy", self.schema_policy, ("strict", "permissive"))
+        one_of("on_bad_file", self.on_bad_file, ("raise", "skip"))
+        columns: Any = self.schema
+        if columns is not None and not isinstance(columns, pa.Schema):
+            raise InvalidOptionError(f"schema: must be a pyarrow.Schema, not a {type(columns).__name__}")
+        age: Any = self.listing_max_age_s
+        if not isinstance(age, (int, float)) or not age >= 0:
+            raise InvalidOptionError(f"listing_max_age_s={age!r}: must be a number of at least 0")
+
+    @property
+    def skips(self) -> bool:
+        return self.on_bad_file == "skip"
+
+    def refuse(self, why: str, *names: str) -> None:
+        """
+        Raises:
+            InvalidOptionError: one of these options was given, which is said to be wrong.
+        """
+        given = [name for name in names if getattr(self, name) != getattr(_DEFAULTS, name)]
+        if given:
+            raise InvalidOptionError(why, hint=f"Leave out {', '.join(given)}.")
+
+    def described(self) -> Partitioning | None:
+        return parse_partitioning(self.partitioning, self.partition_types)
+
+
+_DEFAULTS: Final = DatasetOptions()
+_OF_FILES: Final = ("schema", "schema_policy", "partitioning", "partition_types")
+
+
+# -- datasets -------------------------------------------------------------------------------------
+
+
+async def open_target(
+    resources: Resources, target: object, options: DatasetOptions, index: object, view: View | None
+) -> Dataset:
+    """See :meth:`asyncpq.Session.open_dataset`."""
+    resources.check()
+    options.check()
+    place, own = _indexes(index)
+    catalog = catalog_of(target, options.format, options.version)
+    files = parse_target(target) if catalog is None else None
+    operation = resources.operation("open", _shown(target, files))
+    with operation:
+        if catalog is not None:
+            if view not in (None, View.TABLE):
+                raise InvalidOptionError(f"view={str(view)!r}: the files of a table are those of its snapshot")
+            options.refuse(
+                "a table has a schema, partitions and a list of files of its own", *_OF_FILES, "listing_max_age_s"
+            )
+            shown = safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else None
+            dataset = await open_table(resources, catalog, shown, operation, skips=options.skips)
+        elif files is not None and view is View.TABLE:
+            raise InvalidOptionError("view='table': this is no table")
+        elif files is not None and place is not None and view in (None, View.SNAPSHOT):
+            dataset = await _open_snapshot(resources, files, place, own, options, operation)
+            dataset.metrics = operation.metrics
+            return dataset
+        else:
+            assert files is not None
+            dataset = await _open_files(resources, files, options, operation)
+            if index is None and view is not View.LISTED and dataset._state.has_index:
+                dataset = await _open_snapshot(
+                    resources, files, f"{files.folder}{INDEX_FOLDER}", own, options, operation
+                )
+                dataset.metrics = operation.metrics
+                return dataset
+        if view is View.SNAPSHOT:
+            raise InvalidOptionError("view='snapshot' is that of an index", hint="Name the index: index=...")
+        if place is not None or own:
+            opened = None if place is None else await _open(resources, place, operation, options.listing_max_age_s)
+            dataset = open_indexed(resources, dataset, opened, own, folder="" if files is None else files.folder)
+    dataset.metrics = operation.metrics
+    return dataset
+
+
+def _shown(target: object, files: Target | None) -> str:
+    if files is not None:
+        return safe_url(files.url)
+    return safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else type(target).__name__
+
+
+async def _open_files(resources: Resources, files: Target, options: DatasetOptions, operation: Operation) -> Dataset:
+    return await open_files(
+        resources,
+        files,
+        operation,
+        schema=options.schema,
+        policy=options.schema_policy,
+        partitioning=options.described(),
+        skips=options.skips,
+        plain=options.format == "parquet",
+        listing_max_age_s=options.listing_max_age_s,
+    )
+
+
+async def _open_snapshot(
+    resources: Resources,
+    files: Target,
+    place: object,
+    own: Sequence[FileIndex],
+    options: DatasetOptions,
+    operation: Operation,
+) -> Dataset:
+    options.refuse("the files of an index's snapshot have the columns that they had when it was built", *_OF_FILES)
+    root = root_of(files) if files.pattern is None else None
+    opened = await _open(resources, place, operation, options.listing_max_age_s, root or None)
+    return open_snapshot(resources, opened, own, skips=options.skips)
+
+
+def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
+    """The place, url or handle of an index, and indexes of the caller's own."""
+    some = list(index) if isinstance(index, (list, tuple)) else [] if index is None or index is False else [index]
+    own = [one for one in some if not isinstance(one, Index) and isinstance(one, FileIndex)]
+    places = [one for one in some if one not in own]
+    if len(places) > 1:
+        raise InvalidOptionError("index: one index of asyncpq's, and any number of your own")
+    return (places[0] if places else None), own
+
+
+async def _open(
+    resources: Resources, index: object, operation: Operation, max_age_s: float, root: str | None = None
+) -> OpenIndex:
+    """
+    Raises:
+        ObjectNotFoundError: there is no index.
+    """
+    if isinstance(index, Index):
+        return OpenIndex(index.place, Head(index.place, index.manifest, root=root, pinned=index.head.pinned), max_age_s)
+    with counted_in(operation):
+        place = await open_place(resources, _place(index), create=False)
+        manifest = await latest(place)
+    if manifest is None:
+        raise ObjectNotFoundError("there is no index", url=place.description, hint="Build it: session.build_index().")
+    return OpenIndex(place, Head(place, manifest, root=root), max_age_s)
+
+
+def _place(at: object) -> str | Place:
+    if isinstance(at, (str, os.PathLike)):
+        return os.fspath(at) if isinstance(at, os.PathLike) else at
+    if hasattr(at, "read_segment"):
+        return at  # type: ignore[return-value]  # it is one by what it can do
+    raise InvalidOptionError(f"index: must be a url, a place, an Index or a FileIndex, not a {type(at).__name__}")
+
+
+# -- indexes --------------------------------------------------------------------------------------
+
+
+async def build(
+    resources: Resources,
+    target: object,
+    kinds: Sequence[Kind],
+    at: object,
+    options: DatasetOptions,
+    building: BuildOptions,
+) -> Index:
+    """See :meth:`asyncpq.Session.build_index`."""
+    resources.check()
+    options.check()
+    some: Any = kinds
+    if not isinstance(some, (list, tuple)) or not all(hasattr(kind, "parts") for kind in some):
+        raise InvalidOptionError("kinds: must be a list of what is to be known, such as Bounds() or Keys('id')")
+    catalog = catalog_of(target, options.format, options.version)
+    files = parse_target(target) if catalog is None else None
+    if at is None:
+        if files is None or files.urls is not None or files.pattern is not None:
+            raise InvalidOptionError("at: only the index of a prefix has a place of its own, below it")
+        at = f"{files.folder}{INDEX_FOLDER}"
+    operation = resources.operation("build", _shown(target, files))
+    with operation, counted_in(operation):
+        place = await open_place(resources, _place(at), create=True)
+        look = _look_of(resources, files, catalog, options)
+        return await build_index(resources, place, kinds, look, operation, building)
+
+
+async def open_existing(
+    resources: Resources,
+    at: object,
+    target: object,
+    options: DatasetOptions,
+    building: BuildOptions,
+    snapshot: int | None,
+) -> Index:
+    """See :meth:`asyncpq.Session.open_index`."""
+    resources.check()
+    options.check()
+    catalog = None if target is None else catalog_of(target, options.format, options.version)
+    files = None if target is None or catalog is not None else parse_target(target)
+    operation = resources.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
+    with operation, counted_in(operation):
+        place = await open_place(resources, _place(at), create=False)
+        look = _look_of(resources, files, catalog, options)
+        return await open_index(resources, place, look, operation, building, snapshot)
+
+
+def _look_of(resources: Resources, target: Target | None, catalog: Catalog | None, options: DatasetOptions) -> Any:
+    """Looks for the files of an index: those of a table in its newest version, others by what the manifest says."""
+
+    async def look(operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None) -> Lake:
+        if catalog is not None:
+            dataset = await open_table(resources, catalog, None, operation, skips=False)
+            described = {"kind": "table", "table": dataset.url}
+            lake = await dataset_lake(dataset._state, "", described, operation)
+            return lake if urls is None else only(lake, urls)
+        if manifest is not None or target is None:
+            if manifest is None:
+                raise ObjectNotFoundError("there is no index", hint="Build it: session.build_index().")
+            return await listed_lake(resources, manifest, operation, urls)
+        partitioning = options.described()
+        dataset = await open_files(
+            resources,
+            target,
+            operation,
+            schema=options.schema,
+            policy=options.schema_policy,
+            partitioning=partitioning,
+            skips=False,
+            plain=options.format == "parquet",
+            listing_max_age_s=_LISTING_AGE_S,
+        )
+        return await dataset_lake(dataset._state, root_of(target), described_files(target, partitioning), operation)
+
+    return look

@@ -1,0 +1,117 @@
+"""Files that are seen whole or not at all: written beside their place, then moved or linked into it. Blocks.
+
+A process that dies leaves at most a file ``.<hex>.tmp`` in the folder, which listings show and nothing reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from asyncpq.errors import AccessDeniedError, ObjectNotFoundError, StoreError
+from asyncpq.storage.creating import cannot_create
+from asyncpq.storage.urls import safe_url
+
+_COPY_BYTES = 1024 * 1024
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+def write_file(path: str, source: bytes | Path, *, create: bool) -> bool:
+    """Create or replace the file at ``path``, and its folders; it is on disk when this returns.
+
+    Args:
+        source: the content, or another file with it.
+        create: leave a file that is there; then False is returned.
+
+    Raises:
+        ConcurrentCommitUnsupported: the file system has no links, which ``create`` needs.
+        StoreError: it cannot be written.
+    """
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, f".{secrets.token_hex(8)}.tmp")
+    try:
+        _make_folder(folder)
+        try:
+            _write(temporary, source)
+            if create:
+                try:
+                    os.link(temporary, path)
+                except FileExistsError:
+                    return False
+                except OSError as error:
+                    if error.errno in _NO_LINKS:
+                        raise cannot_create("the file system", safe_url(path)) from error
+                    raise
+            else:
+                os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+        _sync_folder(folder)
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise _write_error(error, path) from error
+    except ValueError as error:  # a name with NUL
+        raise StoreError("no file can have this name", url=safe_url(path)) from error
+    return True
+
+
+def delete_file(path: str) -> None:
+    """Delete a file, if it is there.
+
+    Raises:
+        StoreError: it cannot be deleted.
+    """
+    try:
+        os.unlink(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return
+    except OSError as error:
+        raise _write_error(error, path) from error
+
+
+def _write(path: str, source: bytes | Path) -> None:
+    with open(path, "xb") as file:
+        if isinstance(source, bytes):
+            file.write(source)
+        else:
+            with source.open("rb") as content:
+                shutil.copyfileobj(content, file, _COPY_BYTES)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _make_folder(folder: str) -> None:
+    if os.path.isdir(folder):
+        return
+    above = os.path.dirname(folder)
+    if above != folder:
+        _make_folder(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
+    _sync_folder(above)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems sync no folders
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _write_error(error: OSError, path: str) -> StoreError:
+    url = safe_url(path)
+    if isinstance(error, PermissionError):
+        return AccessDeniedError("the file may not be written", url=url, hint="Check its folder's permissions.")
+    if isinstance(error, FileNotFoundError):
+        return ObjectNotFoundError("the file to be stored is not there, or the folder has gone", url=url)
+    return StoreError(f"the file cannot be written: {error.strerror}", url=url)

@@ -1,0 +1,281 @@
+"""Writes of one S3 object: signed with SigV4 and sent over the wire of its reads, or by s3fs's client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from asyncpq.errors import AsyncpqError, StoreError, TransportError
+from asyncpq.storage.base import RequestContext, StoredObject, Validator
+from asyncpq.storage.creating import ObjectExistsError, is_gone
+from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.responses import ExpectedBody, RangeRequest
+from asyncpq.storage.retry import RetryableError
+from asyncpq.storage.s3_errors import error_in_200, parse_error
+from asyncpq.storage.s3_request import S3Resource, SignedExchange
+from asyncpq.storage.s3_route import Route, Signers
+from asyncpq.storage.s3_write import (
+    ANSWER_BYTES,
+    WriteAnswer,
+    WriteCall,
+    abort_upload,
+    begin_upload,
+    complete_upload,
+    delete,
+    etag_of_parts,
+    explained,
+    parse_upload_id,
+    put,
+    upload_part,
+    write_error,
+)
+from asyncpq.storage.s3fs_object import S3fsConnection, S3fsExchange
+from asyncpq.storage.sigv4 import canonical_path, canonical_query
+from asyncpq.storage.transport import Transport
+from asyncpq.storage.wire import DirectWire
+
+_PART_BYTES = 16 * 1024 * 1024  # 10,000 parts are allowed: larger ones for files beyond 160 GB
+_MAX_PARTS = 10_000
+_AT_ONCE = 4  # parts that are in memory
+_ABORT_S = 5.0  # parts that are left behind cost money, but nobody waits for long
+
+Send = Callable[[WriteCall, RequestContext], Awaitable[WriteAnswer]]
+
+
+class S3Writer:
+    """Writes one object.
+
+    Args:
+        send: one request, sent again as reads are.
+        url: for messages.
+    """
+
+    def __init__(self, send: Send, url: str) -> None:
+        self._send = send
+        self._url = url
+
+    async def put(self, data: bytes, context: RequestContext) -> None:
+        """Create or replace it."""
+        await self._send(put(data, create=False), context)
+
+    async def create(self, data: bytes, context: RequestContext) -> bool:
+        """Create it; False if there is one."""
+        try:
+            await self._send(put(data, create=True), context)
+        except ObjectExistsError:
+            return False
+        return True
+
+    async def delete(self, context: RequestContext) -> None:
+        """Delete it, if it is there."""
+        try:
+            await self._send(delete(), context)
+        except StoreError as error:
+            if not is_gone(error):
+                raise
+
+    async def put_file(self, path: Path, stored: StoredObject, context: RequestContext) -> None:
+        """Create or replace it by a file: in one request, or in parts if it is large.
+
+        Args:
+            stored: the object, to be read.
+        """
+        try:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size <= _PART_BYTES:
+                    await self.put(await asyncio.to_thread(file.read), context)
+                else:
+                    await self._upload(file, size, stored, context)
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"the file to be stored cannot be read: {error.strerror}", url=self._url) from error
+
+    async def _upload(self, file: BinaryIO, size: int, stored: StoredObject, context: RequestContext) -> None:
+        upload_id = (await self._send(begin_upload(), context)).upload_id
+        assert upload_id is not None  # the exchange refuses an answer without
+        step = context.step(context.purpose, context.round + 1)
+        try:
+            etags = await self._upload_parts(file, size, upload_id, step)
+            step = context.step(context.purpose, context.round + 2)
+            try:
+                await self._send(complete_upload(upload_id, etags), step)
+            except StoreError as error:
+                if not is_gone(error):
+                    raise
+                # The first answer was lost, and the upload is not there any more, since it is an object.
+                await self._check_completed(stored, size, etags, step)
+        except BaseException:
+            last = context.step(context.purpose, context.round + 3)
+            last.deadline = asyncio.get_running_loop().time() + _ABORT_S
+            with contextlib.suppress(AsyncpqError, asyncio.CancelledError):
+                await self._send(abort_upload(upload_id), last)
+            raise
+
+    async def _upload_parts(self, file: BinaryIO, size: int, upload_id: str, context: RequestContext) -> list[str]:
+        part_bytes = max(_PART_BYTES, -(-size // _MAX_PARTS))
+        running: deque[asyncio.Future[WriteAnswer]] = deque()
+        etags: list[str] = []
+        left, number = size, 0
+        try:
+            while left > 0 or running:
+                if left > 0 and len(running) < _AT_ONCE:
+                    data = await asyncio.to_thread(file.read, min(part_bytes, left))
+                    if not data:
+                        raise StoreError("the file to be stored became shorter meanwhile", url=self._url)
+                    left, number = left - len(data), number + 1
+                    running.append(asyncio.ensure_future(self._send(upload_part(upload_id, number, data), context)))
+                else:
+                    etags.append((await running[0]).etag or "")
+                    running.popleft()
+        finally:
+            for part in running:
+                part.cancel()
+            if running:
+                await asyncio.wait(running)
+        return etags
+
+    async def _check_completed(
+        self, stored: StoredObject, size: int, etags: list[str], context: RequestContext
+    ) -> None:
+        found = (await stored.fetch_tail(1, context=context)).validator
+        if found.size != size or found.etag != etag_of_parts(etags):
+            raise TransportError("it is not known whether the upload was completed", url=self._url)
+
+
+# -- carriers -------------------------------------------------------------------------------------
+
+
+class DirectWriter(S3Resource):
+    """Sends what is written to one object over asyncpq's own wire."""
+
+    def __init__(
+        self, *, transport: Transport, wire: DirectWire, signers: Signers, route: Route, key: str, url: str
+    ) -> None:
+        super().__init__(wire=wire, signers=signers, route=route, path=canonical_path(route.prefix + key))
+        self._transport = transport
+        self._url = url
+
+    async def send(self, call: WriteCall, context: RequestContext) -> WriteAnswer:
+        """See :class:`S3Writer`."""
+        exchange = _Signed(self, RangeRequest(0, len(call.content), self._url), call)
+        await self._transport.send(exchange, context)
+        return exchange.answer
+
+    def exchange(self, exchange: _Signed, receiver: Receiver) -> Coroutine[Any, Any, Body]:
+        """One attempt, signed now."""
+        route, call = self._route, exchange.call
+        query = canonical_query(**call.query)
+        if_none_match = "*" if call.create else None
+        exchange.signer = signer = self.signers.signer(route.region)
+        lines = f"Content-Length: {len(call.content)}\r\n" if call.method != "DELETE" else ""
+        if signer is not None:
+            now = time.time() + self.signers.clock_offset_s
+            lines += signer.sign(
+                call.method,
+                route.host,
+                self._path,
+                query,
+                now=now,
+                if_none_match=if_none_match,
+                payload_sha256=exchange.digest,
+            )
+        elif if_none_match is not None:
+            lines += f"If-None-Match: {if_none_match}\r\n"
+        return self._wire.exchange(
+            call.method, self._target(route, query), lines, exchange.request, receiver, call.content
+        )
+
+
+class _Signed(SignedExchange):
+    def __init__(self, writer: DirectWriter, request: RangeRequest, call: WriteCall) -> None:
+        super().__init__(writer, request)
+        self._writer = writer
+        self.call = call
+        self.method = call.method
+        self.digest = hashlib.sha256(call.content).hexdigest()
+        self.answer = WriteAnswer()
+        self._etag: str | None = None
+
+    def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
+        return self._writer.exchange(self, receiver)
+
+    def again(self) -> _Signed:
+        return _Signed(self._writer, self.request, self.call)
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
+        self._etag = headers.get("etag")
+        if self.call.etag and self._etag is None:
+            return None  # S3 always sends one: this may be an error document
+        return ExpectedBody(0, ANSWER_BYTES, Validator(0), check=self._check)
+
+    def _check(self, body: bytes) -> None:
+        if parse_error(body)[0]:  # an upload may fail while it is completed, after the head was sent
+            error = error_in_200(self.request, body)
+            raise explained(error) if isinstance(error, AsyncpqError) else error
+        self.answer = WriteAnswer(self._etag, parse_upload_id(body) if self.call.upload_id else None)
+        if self.call.upload_id and self.answer.upload_id is None:
+            raise RetryableError(TransportError("the store names no upload", url=self.request.url))
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        found = write_error(self.call, self.request, status, parse_error(body)[0])
+        error = found or super().refuse(status, headers, body)
+        return explained(error) if isinstance(error, AsyncpqError) else error
+
+
+class S3fsWriter:
+    """Sends what is written to one object by s3fs's client."""
+
+    def __init__(self, *, transport: Transport, connection: S3fsConnection, bucket: str, key: str, url: str) -> None:
+        self._transport = transport
+        self.connection = connection
+        self.bucket = bucket
+        self.key = key
+        self._url = url
+
+    async def send(self, call: WriteCall, context: RequestContext) -> WriteAnswer:
+        """See :class:`S3Writer`."""
+        exchange = _ByS3fs(self, RangeRequest(0, len(call.content), self._url), call)
+        await self._transport.send(exchange, context)
+        return exchange.answer
+
+
+class _ByS3fs(S3fsExchange):
+    def __init__(self, writer: S3fsWriter, request: RangeRequest, call: WriteCall) -> None:
+        super().__init__(writer.connection, request)
+        self._writer = writer
+        self._call = call
+        self.method = call.method
+        self.answer = WriteAnswer()
+
+    def again(self) -> _ByS3fs:
+        return _ByS3fs(self._writer, self.request, self._call)
+
+    async def call(self, filesystem: Any, receiver: Receiver) -> Body:
+        call, writer = self._call, self._writer
+        try:
+            response = await filesystem._call_s3(call.operation, Bucket=writer.bucket, Key=writer.key, **call.arguments)
+        except Exception as error:
+            refused = write_error(call, self.request, 0, self.connection.error_code(error))
+            if refused is None:
+                raise
+            raise refused from None
+        receiver.head(int(response["ResponseMetadata"]["HTTPStatusCode"]), {})
+        self.answer = answer = WriteAnswer(response.get("ETag"), response.get("UploadId"))
+        if (call.etag and answer.etag is None) or (call.upload_id and answer.upload_id is None):
+            raise error_in_200(self.request, b"")
+        return Body(b"", True)
+
+    def explained(self, error: AsyncpqError) -> AsyncpqError:
+        return explained(error)
+
+    def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody:
+        return ExpectedBody(0, 0, Validator(0))

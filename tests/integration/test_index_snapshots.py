@@ -1,0 +1,171 @@
+"""Reads of a dataset with an index while that changes: newer snapshots, segments that are gone or damaged, files that
+are gone; what is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col
+from asyncpq.datasets.dataset import Dataset
+from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotError
+from asyncpq.indexing.commits import Head
+from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.model import KeyRange, Part, Segment
+from asyncpq.indexing.open_index import OpenIndex
+from asyncpq.indexing.opening import open_indexed, open_snapshot
+from asyncpq.indexing.places.memory import MemoryPlace
+from tests.indexed_lakes import FOOTERS, indexed
+
+KEYS, BOUNDS = Part("keys", ("a",)), Part("bounds", ("a",))
+
+
+class Place(MemoryPlace):
+    """Of which segments can be damaged.
+
+    Attributes:
+        damaged: kinds whose segments cannot be read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.damaged: set[str] = set()
+
+    async def read_segment(
+        self, segment: Segment, ranges: Sequence[KeyRange] | None, *args: Any, **named: Any
+    ) -> pa.Table | None:
+        if segment.part.kind in self.damaged:
+            raise CorruptIndexError("a bit was lost")
+        return await super().read_segment(segment, ranges, *args, **named)
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[asyncpq.Session]:
+    async with asyncpq.Session(cache_policy=asyncpq.etag(0)) as running:
+        yield running
+
+
+def write(root: Path, files: Mapping[str, Sequence[int]]) -> list[str]:
+    for path, values in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"a": pa.array(values, pa.int64())}), root / path, row_group_size=2)
+    return sorted(files)
+
+
+async def make(
+    session: asyncpq.Session, place: MemoryPlace, root: Path, paths: Sequence[str], **options: Any
+) -> Manifest:
+    schema = pa.schema([("a", pa.int64())])
+    return await indexed(session, place, f"{root}/", paths, [KEYS, BOUNDS, FOOTERS], schema, **options)
+
+
+def snapshot(session: asyncpq.Session, place: MemoryPlace, manifest: Manifest, **options: Any) -> Dataset:
+    return open_snapshot(session._resources, OpenIndex(place, Head(place, manifest), **options), skips=False)
+
+
+async def values(dataset: Dataset, where: object = None) -> list[int]:
+    return sorted((await dataset.read(where=where))["a"].to_pylist())
+
+
+async def test_a_newer_snapshot_is_seen_by_the_next_read(session: asyncpq.Session, tmp_path: Path) -> None:
+    place = MemoryPlace()
+    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]}))
+    dataset, young = snapshot(session, place, manifest), snapshot(session, place, manifest, max_age_s=60)
+    assert await values(dataset, col("a") >= 3) == [3, 4, 5]
+    assert await values(young, col("a") >= 3) == [3, 4, 5]
+    paths = write(tmp_path, {"2.parquet": [3, 9]})
+    assert await values(dataset, col("a") >= 3) == [3, 4, 5]  # the index does not know it
+    await make(session, place, tmp_path, ["0.parquet", "1.parquet", *paths], snapshot=2, retired=["1.parquet"])
+    assert await values(dataset, col("a") >= 3) == [3, 3, 9]
+    assert (await dataset.plan(where=col("a") >= 3)).explain().count("snapshot 2 of") == 1
+    async with dataset.scan(where=col("a") >= 3) as scan:
+        assert sum([batch.num_rows async for batch in scan]) == 3
+    assert await values(young, col("a") >= 3) == [3, 4, 5]  # as it was asked to
+
+
+async def test_segments_that_were_vacuumed(session: asyncpq.Session, tmp_path: Path) -> None:
+    place = MemoryPlace()
+    paths = write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]})
+    manifest = await make(session, place, tmp_path, paths)
+    dataset, young = snapshot(session, place, manifest), snapshot(session, place, manifest, max_age_s=60)
+    listed = open_indexed(
+        session._resources, await session.open_dataset(tmp_path), OpenIndex(place, Head(place, manifest))
+    )
+    await values(young, col("a") == 4)
+    newer = await make(session, place, tmp_path, paths, snapshot=2)
+    await place.delete_segments([segment.name for segment in manifest.segments])
+    for one in (dataset, young, listed):
+        assert await values(one, col("a") > 3) == [4, 5]
+    assert young.metrics.restarts == 1
+    await place.delete_segments([segment.name for segment in newer.segments])
+    for one in (dataset, young):
+        with pytest.raises(StaleSnapshotError):
+            await values(one, col("a") > 4)
+
+
+@pytest.mark.parametrize("kind", ["keys", "bounds", "footers"])
+async def test_a_damaged_part_is_not_used(session: asyncpq.Session, tmp_path: Path, kind: str) -> None:
+    place = Place()
+    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]}))
+    place.damaged.add(kind)
+    base = await session.open_dataset(tmp_path)
+    listed = open_indexed(session._resources, base, OpenIndex(place, Head(place, manifest)))
+    for dataset in (snapshot(session, place, manifest), listed):
+        assert await values(dataset, col("a") == 5) == [5]
+        assert any(f"{kind}" in line and "damaged" in line for line in dataset.metrics.fallbacks)
+
+
+async def test_a_damaged_list_of_files_is_an_error(session: asyncpq.Session, tmp_path: Path) -> None:
+    place = Place()
+    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3]}))
+    place.damaged.add("files")
+    with pytest.raises(CorruptIndexError):
+        await values(snapshot(session, place, manifest))
+
+
+async def test_rows_by_number_and_without_a_predicate(session: asyncpq.Session, tmp_path: Path) -> None:
+    place = MemoryPlace()
+    paths = write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5], "2.parquet": []})
+    manifest = await make(session, place, tmp_path, paths)
+    dataset = snapshot(session, place, manifest)
+    assert await values(dataset) == [1, 2, 3, 4, 5]
+    assert dataset.metrics.files_total == 3
+    assert await dataset.count() == 5
+    files = await dataset.files()
+    assert files == [f"{tmp_path}/{path}" for path in paths]
+    assert await dataset.files(col("a") == 4) == [files[1]]
+    found = await dataset.take([(files[1], 1), (files[0], 0), (files[1], 1)])
+    assert found["a"].to_pylist() == [5, 1, 5]
+    with pytest.raises(asyncpq.RowIndexError):
+        await dataset.take([(f"{tmp_path}/none.parquet", 0)])
+    assert (await dataset.read(limit=4)).num_rows == 4
+
+
+async def test_partitions_of_paths(session: asyncpq.Session, tmp_path: Path) -> None:
+    place = MemoryPlace()
+    paths = write(tmp_path, {"day=1/0.parquet": [1, 2], "day=2/0.parquet": [1, 3], "day=10/0.parquet": [1]})
+    manifest = await make(session, place, tmp_path, paths)
+    manifest = replace(
+        manifest,
+        schema=manifest.schema.append(pa.field("day", pa.int32())),
+        partitions=("day",),
+        dataset={"kind": "files", "target": f"{tmp_path}/", "partitioning": "hive"},
+    )
+    dataset = snapshot(session, place, manifest)
+    found = await dataset.read(where=(col("a") == 1) & (col("day") >= 2))
+    assert found.to_pydict() == {"a": [1, 1], "day": [10, 2]}
+    assert (await dataset.lookup({"day": 2, "a": 3})).num_rows == 1
+
+
+async def test_an_index_without_a_build(session: asyncpq.Session, tmp_path: Path) -> None:
+    place = MemoryPlace()
+    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1]}))
+    with pytest.raises(InvalidOptionError, match="no files yet"):
+        snapshot(session, place, replace(manifest, as_of=None))

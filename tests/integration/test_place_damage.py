@@ -1,0 +1,189 @@
+"""What a place makes of segments that were damaged: the rows that were written, or CorruptIndexError, never others."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncpq
+from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError
+from asyncpq.indexing.model import KeyRange
+from asyncpq.indexing.places import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace, open_place
+from asyncpq.testing.place_contract import random_rows, write
+from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
+
+IN_PARTS = asyncpq.RequestOptions(whole_segment_bytes=0)
+
+
+@pytest.mark.parametrize("kind", ["keys", "bounds", "footers", "files"])
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_flipped_bit_in_a_folder(tmp_path: Path, kind: str, whole: bool) -> None:
+    numbers = random.Random(f"{kind} {whole}")
+    rows = random_rows(kind, 300, numbers)
+    requests = asyncpq.RequestOptions() if whole else IN_PARTS
+    path = tmp_path / "segments" / "a.parquet"
+    async with asyncpq.Session(memory_cache_bytes=0, requests=requests) as session:
+        place = FolderPlace(session._resources, str(tmp_path))
+        segment = await write(place, "a", kind, rows)
+        good = path.read_bytes()
+    refused = 0
+    places = [numbers.randrange(len(good)) for _ in range(60)] + list(range(4, 40)) + list(range(-12, 0))
+    for at in places:
+        path.write_bytes(flipped(good, at, numbers))
+        async with asyncpq.Session(memory_cache_bytes=0, requests=requests) as session:
+            place = FolderPlace(session._resources, str(tmp_path))
+            try:
+                found = await place.read_segment(segment, None)
+            except CorruptIndexError:
+                refused += 1
+            else:
+                assert found is not None
+                assert found.equals(rows), f"other rows after a flip at {at}"
+    assert refused == len(places) if whole else refused > len(places) // 2
+
+
+async def test_a_file_cut_short(tmp_path: Path) -> None:
+    rows = random_rows("set", 500, random.Random(1))
+    for place_of, url, path in (
+        (FolderPlace, tmp_path / "folder", tmp_path / "folder" / "segments" / "a.parquet"),
+        (JsonPlace, tmp_path / "small.json", tmp_path / "small" / "segments" / "a.json"),
+    ):
+        async with asyncpq.Session(memory_cache_bytes=0) as session:
+            place: Any = place_of(session._resources, str(url))
+            segment = await write(place, "a", "set", rows)
+            good = path.read_bytes()
+            for size in (1, 20, len(good) - 1):
+                path.write_bytes(good[:size])
+                with pytest.raises(CorruptIndexError):
+                    await place.read_segment(segment, None)
+            path.write_bytes(good + b"more")
+            with pytest.raises(CorruptIndexError):
+                await place.read_segment(segment, None)
+
+
+async def test_another_segment_in_its_place(tmp_path: Path) -> None:
+    """Of as many rows and bytes: only the digest tells them apart."""
+    async with asyncpq.Session(memory_cache_bytes=0, requests=IN_PARTS) as session:
+        place = FolderPlace(session._resources, str(tmp_path))
+        rows = random_rows("set", 500, random.Random(2))
+        segment = await write(place, "a", "set", rows)
+        data = (tmp_path / "segments" / "a.parquet").read_bytes()
+        changed = data.replace(b"parquet-cpp", b"parquet-CPP")
+        assert changed != data
+        (tmp_path / "segments" / "a.parquet").write_bytes(changed)
+        with pytest.raises(CorruptIndexError, match="footer"):
+            await place.read_segment(segment, [KeyRange(b"\x01", b"\x02")])
+
+
+async def test_sqlite_rows_that_are_missing(tmp_path: Path) -> None:
+    import sqlite3
+
+    rows = random_rows("set", 500, random.Random(3))
+    place = SqlPlace(f"sqlite:///{tmp_path}/index.sqlite")
+    try:
+        segment = await write(place, "a", "set", rows)
+        with sqlite3.connect(tmp_path / "index.sqlite") as connection:
+            connection.execute("DELETE FROM asyncpq_set_rows WHERE ordinal = 17")
+        connection.close()
+        with pytest.raises(CorruptIndexError, match="499 rows"):
+            await place.read_segment(segment, None)
+        with pytest.raises(CorruptIndexError, match="499 rows"):
+            _ = [batch async for batch in place.iterate_segment(segment)]
+    finally:
+        await place.close()
+
+
+async def test_valkey_chunks_that_are_missing_or_damaged(tmp_path: Path) -> None:
+    rows = random_rows("files", 3000, random.Random(4))
+    with ValkeyServer(tmp_path, "--maxmemory-policy", "noeviction") as server:
+        url = f"valkey://admin:{ADMIN_PASSWORD.replace(' ', '%20')}@127.0.0.1:{server.port}"
+
+        async def read() -> None:
+            place = ValkeyPlace(url)
+            try:
+                await place.read_segment(segment, None)
+            finally:
+                await place.close()
+
+        place = ValkeyPlace(url)
+        segment = await write(place, "a", "files", rows)
+        await place.close()
+        await read()
+        name = "asyncpq-index:segment:a"
+        assert server.admin.hlen(name) > 3
+        for field in (b"1", b"directory"):
+            good = server.admin.hget(name, field)
+            server.admin.hset(name, field, flipped(good, len(good) // 2, random.Random(5)))
+            with pytest.raises(CorruptIndexError):
+                await read()
+            server.admin.hset(name, field, good)
+        server.admin.hdel(name, "1")
+        with pytest.raises(CorruptIndexError, match="chunk 1 is missing"):
+            await read()
+        server.admin.delete(name)
+        with pytest.raises(StaleSnapshotError):
+            await read()
+
+
+async def test_valkey_must_not_evict(tmp_path: Path) -> None:
+    with ValkeyServer(tmp_path) as server:  # configured as a cache
+        place = ValkeyPlace(f"valkey://admin:{ADMIN_PASSWORD.replace(' ', '%20')}@127.0.0.1:{server.port}")
+        with pytest.raises(asyncpq.InvalidOptionError, match="allkeys-lfu"):
+            await place.latest()
+        await place.close()
+        cache_user = ValkeyPlace(server.url)  # may ask for next to nothing
+        with pytest.raises(StoreError, match="refused"):
+            await cache_user.commit(1, b"")
+        await cache_user.close()
+
+
+@pytest.mark.parametrize(
+    ("at", "kind"),
+    [
+        ("s3://bucket/index/", FolderPlace),
+        ("/some/folder", FolderPlace),
+        ("s3://bucket/index.json", JsonPlace),
+        ("sqlite:////tmp/index.sqlite", SqlPlace),
+        ("postgresql+psycopg://user@host/database", SqlPlace),
+        ("valkey://host:1", ValkeyPlace),
+        ("rediss://host:1", ValkeyPlace),
+    ],
+)
+async def test_urls(at: str, kind: type) -> None:
+    async with asyncpq.Session() as session:
+        place = await open_place(session._resources, at, create=False)
+        assert type(place) is kind
+        assert "secret" not in place.description
+
+
+async def test_a_place_is_itself_and_others_are_refused() -> None:
+    async with asyncpq.Session() as session:
+        place = MemoryPlace()
+        assert await open_place(session._resources, place, create=True) is place
+        for wrong in (3, "", None):
+            with pytest.raises(asyncpq.InvalidOptionError):
+                await open_place(session._resources, wrong, create=False)  # type: ignore[arg-type]
+        with pytest.raises(asyncpq.UnsupportedStoreError):
+            await open_place(session._resources, "https://host/index/", create=True)
+
+
+async def test_no_secret_is_shown() -> None:
+    for place in (
+        SqlPlace("postgresql+psycopg://user:secret@host/database?password=secret"),
+        ValkeyPlace("valkey://user:secret@host:1"),
+    ):
+        assert "secret" not in repr(place) + place.description
+        await place.close()
+    for wrong in ("mysql://a:secret@b/c", "sqlite://", "postgresql+nothing://a:secret@b"):
+        with pytest.raises(asyncpq.AsyncpqError) as caught:
+            SqlPlace(wrong)
+        assert "secret" not in str(caught.value)
+
+
+def flipped(data: bytes, at: int, numbers: random.Random) -> bytes:
+    changed = bytearray(data)
+    changed[at] ^= 1 << numbers.randrange(8)
+    return bytes(changed)

@@ -1,0 +1,101 @@
+"""Where indexes are kept: every place keeps to the contract that asyncpq ships, on each storage it is meant for."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+import asyncpq
+from asyncpq.indexing.places import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace
+from asyncpq.testing import ObjectServer
+from asyncpq.testing.place_contract import PLACE_CHECKS, PlaceMaker
+from tests.postgres_server import PostgresServer
+from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
+
+Check = Callable[[PlaceMaker], Awaitable[None]]
+
+each_check = pytest.mark.parametrize("check", PLACE_CHECKS, ids=lambda check: check.__name__)
+
+
+@contextlib.asynccontextmanager
+async def object_places(
+    kind: Any, url: str, storage_options: dict[str, Any] | None = None
+) -> AsyncIterator[PlaceMaker]:
+    """Each is of another session than the one before; every other one reads no segment whole."""
+    in_parts = asyncpq.RequestOptions(whole_segment_bytes=0)
+    async with (
+        asyncpq.Session(storage_options=storage_options) as first,
+        asyncpq.Session(storage_options=storage_options, requests=in_parts) as second,
+    ):
+        sessions = itertools.cycle((first, second))
+        yield lambda: kind(next(sessions)._resources, url)
+
+
+@each_check
+async def test_memory(check: Check) -> None:
+    place = MemoryPlace()
+    await check(lambda: place)
+
+
+@each_check
+async def test_folder(check: Check, tmp_path: Path) -> None:
+    async with object_places(FolderPlace, str(tmp_path / "index")) as make:
+        await check(make)
+
+
+@each_check
+async def test_json(check: Check, tmp_path: Path) -> None:
+    async with object_places(JsonPlace, str(tmp_path / "index.json")) as make:
+        await check(make)
+
+
+@each_check
+@pytest.mark.parametrize("kind", [FolderPlace, JsonPlace])
+async def test_object_server(check: Check, kind: Any) -> None:
+    async with ObjectServer() as server:
+        server.put("bucket/another", b"")
+        async with object_places(kind, "s3://bucket/an index/x.json", server.storage_options) as make:
+            await check(make)
+
+
+@each_check
+async def test_localstack(check: Check, localstack: str, bucket: str) -> None:
+    options = {"endpoint_url": localstack, "key": "test", "secret": "test"}
+    async with object_places(FolderPlace, f"s3://{bucket}/index", options) as make:
+        await check(make)
+
+
+@each_check
+async def test_sqlite(check: Check, tmp_path: Path) -> None:
+    await check(lambda: SqlPlace(f"sqlite:///{tmp_path}/index.sqlite"))
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@each_check
+async def test_postgresql(check: Check, postgres: PostgresServer) -> None:
+    name = f"index_{uuid.uuid4().hex[:8]}"
+    await check(lambda: SqlPlace(postgres.url("postgres"), name))
+
+
+@pytest.fixture(scope="module")
+def valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with ValkeyServer(tmp_path_factory.mktemp("valkey"), "--maxmemory-policy", "noeviction") as server:
+        yield f"valkey://admin:{quote(ADMIN_PASSWORD)}@127.0.0.1:{server.port}"
+
+
+@each_check
+async def test_valkey(check: Check, valkey_url: str) -> None:
+    prefix = f"index-{uuid.uuid4().hex}:"
+    await check(lambda: ValkeyPlace(valkey_url, prefix))

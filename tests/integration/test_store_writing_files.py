@@ -1,0 +1,231 @@
+"""Writes of local files and of fsspec's filesystems: what their own systems promise, and what is made of it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import errno
+import multiprocessing
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.asyn import AsyncFileSystem
+from fsspec.registry import _registry
+
+from asyncpq.errors import AccessDeniedError, ConcurrentCommitUnsupported, StoreError, UnsupportedStoreError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.storage import local_writing
+from asyncpq.storage.base import RequestContext, WritableStore, writable
+from tests.store_backends import FAST_RETRIES, new_context, open_test_store
+
+# -- local files ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def local() -> AsyncIterator[WritableStore]:
+    made = writable(open_test_store("file", {}), "")
+    yield made
+    await made.close()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("create", [False, True], ids=["put", "create"])
+def test_it_is_on_disk_before_it_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create: bool) -> None:
+    target = tmp_path / "folder" / "file"
+    steps: list[str] = []
+    sync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        sync(descriptor)
+        name = Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
+        steps.append(f"{'content' if name.endswith('.tmp') else name} {'seen' if target.exists() else 'not seen'}")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert local_writing.write_file(str(target), b"data", create=create)
+    assert steps == [f"{tmp_path.name} not seen", "content not seen", "folder seen"]
+    assert [path.name for path in target.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace", "link"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EIO])
+async def test_what_fails_leaves_what_was(
+    local: WritableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
+) -> None:
+    target = tmp_path / "file"
+    if step == "replace":
+        target.write_bytes(b"before")
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, step, fail)
+    write = local.create_object if step == "link" else local.put_object
+    with pytest.raises(AccessDeniedError if number == errno.EACCES else StoreError) as caught:
+        await write(str(target), b"after", context=new_context())
+    assert caught.value.url == str(target)
+    assert contents(tmp_path) == ({"file": b"before"} if step == "replace" else {})
+
+
+async def test_a_file_system_without_links(
+    local: WritableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    assert await local.probe_create(f"{tmp_path}/", context=new_context()) is False
+    with pytest.raises(ConcurrentCommitUnsupported, match="single_writer"):
+        await local.create_object(f"{tmp_path}/file", b"1", context=new_context())
+    await local.put_object(f"{tmp_path}/file", b"1", context=new_context())
+    assert contents(tmp_path) == {"file": b"1"}
+
+
+_FILES = 40
+
+
+def _create_all(folder: str, name: str) -> None:
+    """Of files that others create, too; those that this process created are told in a file of its own."""
+    won = [turn for turn in range(_FILES) if local_writing.write_file(f"{folder}/{turn}", name.encode(), create=True)]
+    Path(folder, f"won-{name}").write_text(" ".join(map(str, won)))
+
+
+def test_processes_that_create_at_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    names = ["a", "b"]
+    workers = [context.Process(target=_create_all, args=(str(tmp_path), name)) for name in names]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    won = {name: (tmp_path / f"won-{name}").read_text().split() for name in names}
+    assert sorted(map(int, (turn for turns in won.values() for turn in turns))) == list(range(_FILES))
+    assert all((tmp_path / turn).read_text() == name for name, turns in won.items() for turn in turns)
+    assert not list(tmp_path.glob(".*"))
+
+
+# -- fsspec's filesystems -------------------------------------------------------------------------
+
+
+class HttpError(Exception):
+    """As older versions of gcsfs raise it: no OSError, with a code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{code} from SECRET")
+        self.code = code
+
+
+class FakeObjects(AsyncFileSystem):  # type: ignore[misc]  # fsspec is not typed
+    """The interface of gcsfs that matters here: a generation that must match is the mode "create"."""
+
+    protocol = ("gs", "gcs")
+    objects: dict[str, bytes]
+    fail: list[Exception]
+    clock = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+
+    def _answer(self) -> None:
+        if self.fail:
+            raise self.fail.pop(0)
+
+    async def _pipe_file(self, path: str, data: bytes, mode: str = "overwrite") -> None:
+        await asyncio.sleep(0)
+        self._answer()
+        if mode == "create" and path in self.objects:
+            raise FileExistsError(path)
+        self.objects[path] = data
+
+    async def _put_file(self, lpath: str, rpath: str, mode: str = "overwrite") -> None:
+        self._answer()
+        self.objects[rpath] = await asyncio.to_thread(Path(lpath).read_bytes)
+
+    async def _rm_file(self, path: str) -> None:
+        self._answer()
+        try:
+            del self.objects[path]
+        except KeyError as error:
+            raise FileNotFoundError(path) from error
+
+    async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+        size = len(self.objects[path])
+        return {"name": path, "size": size, "type": "file", "generation": "1", "updated": self.clock.isoformat()}
+
+
+class WithoutMode(FakeObjects):
+    """As versions were that knew no modes."""
+
+    async def _pipe_file(self, path: str, data: bytes) -> None:  # type: ignore[override]
+        self.objects[path] = data
+
+
+@pytest.fixture
+async def fake(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> AsyncIterator[WritableStore]:
+    kind = getattr(request, "param", FakeObjects)
+    monkeypatch.setitem(_registry, "gs", kind)
+    monkeypatch.setattr(FakeObjects, "objects", {}, raising=False)
+    monkeypatch.setattr(FakeObjects, "fail", [], raising=False)
+    made = writable(open_test_store("gs", {}), "")
+    yield made
+    await made.close()
+
+
+async def test_creating_by_generation(fake: WritableStore) -> None:
+    creates = [fake.create_object("gs://b/1", content, context=new_context()) for content in (b"one", b"two")]
+    outcomes = await asyncio.gather(*creates)
+    assert sorted(outcomes) == [False, True]
+    assert FakeObjects.objects == {"b/1": b"one" if outcomes[0] else b"two"}
+    assert await fake.probe_create("gs://b/", context=new_context()) is True
+    assert list(FakeObjects.objects) == ["b/1"]
+
+
+@pytest.mark.parametrize("fake", [WithoutMode], indirect=True)
+async def test_a_version_that_knows_no_modes(fake: WritableStore) -> None:
+    assert await fake.probe_create("gs://b/", context=new_context()) is False
+    with pytest.raises(ConcurrentCommitUnsupported, match="single_writer"):
+        await fake.create_object("gs://b/1", b"1", context=new_context())
+    await fake.put_object("gs://b/1", b"1", context=new_context())
+    assert FakeObjects.objects == {"b/1": b"1"}
+
+
+async def test_what_a_filesystem_raises(fake: WritableStore) -> None:
+    FakeObjects.fail = [HttpError(503), HttpError(429), OSError("SECRET")]
+    context = new_context()
+    assert await fake.create_object("gs://b/1", b"1", context=context) is True
+    assert (context.metrics.retries, context.metrics.throttles) == (3, 2)
+    assert {record.purpose for record in context.metrics.log} == {"write"}
+    FakeObjects.fail = [HttpError(412)]
+    assert await fake.create_object("gs://b/2", b"1", context=new_context()) is False
+    FakeObjects.fail = [HttpError(400)]
+    with pytest.raises(StoreError) as caught:
+        await fake.delete_objects(["gs://b/1"], context=new_context())
+    assert "SECRET" not in str(caught.value)
+    FakeObjects.fail = [OSError("SECRET")] * FAST_RETRIES.max_attempts
+    with pytest.raises(StoreError):
+        await fake.put_object("gs://b/1", b"2", context=new_context())
+    assert FakeObjects.objects == {"b/1": b"1"}
+
+
+async def test_files_and_time(fake: WritableStore, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    context = RequestContext(ReadMetrics())
+    await fake.put_file("gs://b/folder/1", path, context=context)
+    assert FakeObjects.objects == {"b/folder/1": b"content"}
+    assert [(record.method, record.stop) for record in context.metrics.log] == [("PUT", 7)]
+    assert await fake.clock("gs://b/folder/", context=new_context()) == FakeObjects.clock.timestamp()
+    assert list(FakeObjects.objects) == ["b/folder/1"]
+
+
+@pytest.mark.parametrize("protocol", ["ftp", "http"])
+async def test_stores_that_only_read(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filesystem that writes in place, or looks before it writes, is none that an index can be kept in."""
+    monkeypatch.setitem(_registry, "ftp", FakeObjects)
+    store = open_test_store(protocol, {})
+    with pytest.raises(UnsupportedStoreError, match="cannot be written to") as caught:
+        writable(store, f"{protocol}://host/index/")
+    assert caught.value.url == f"{protocol}://host/index/"
+    await store.close()

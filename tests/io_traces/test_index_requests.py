@@ -1,0 +1,171 @@
+"""Which objects a dataset with an index asks for, cold and warm, by bounds and by keys: exact requests and rounds."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.datasets.dataset import Dataset
+from asyncpq.indexing.commits import Head, latest
+from asyncpq.indexing.model import Part
+from asyncpq.indexing.open_index import OpenIndex
+from asyncpq.indexing.opening import open_indexed, open_snapshot
+from asyncpq.indexing.places.folder import FolderPlace
+from asyncpq.testing import ObjectServer
+from tests.indexed_lakes import FOOTERS, indexed
+
+FILES, ROWS = 20, 1000
+LAKE, INDEX = "s3://bucket/lake/", "s3://bucket/index/"
+BOUNDS, KEYS = Part("bounds", ("id",)), Part("keys", ("user",))
+USERS = random.Random(7).sample(range(FILES * ROWS), FILES * ROWS)
+
+
+def file_bytes(number: int) -> bytes:
+    """Ids ascend over all files, users are in random order; four pages of each column, page index."""
+    rows = range(number * ROWS, (number + 1) * ROWS)
+    columns = {"id": list(rows), "user": [USERS[row] for row in rows], "text": [f"text {row}" * 20 for row in rows]}
+    sink = io.BytesIO()
+    options: dict[str, Any] = {"max_rows_per_page": 250, "write_batch_size": 250, "use_dictionary": False}
+    pq.write_table(pa.table(columns), sink, compression="none", write_page_index=True, **options)
+    return sink.getvalue()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ObjectServer]:
+    """A lake with an index beside it."""
+    async with ObjectServer() as running:
+        for number in range(FILES):
+            running.put(f"bucket/lake/{number:02d}.parquet", file_bytes(number))
+        async with session(running) as s:
+            schema = (await s.open_file(f"{LAKE}00.parquet")).schema
+            paths = [f"{number:02d}.parquet" for number in range(FILES)]
+            await indexed(s, FolderPlace(s._resources, INDEX), LAKE, paths, [BOUNDS, KEYS, FOOTERS], schema)
+        running.log.clear()
+        yield running
+
+
+def session(server: ObjectServer, **requested: Any) -> asyncpq.Session:
+    requests = asyncpq.RequestOptions(tail_bytes=4096, gap_bytes=0, **requested)
+    return asyncpq.Session(server.storage_options, requests=requests)
+
+
+async def opened(session: asyncpq.Session, max_age_s: float = 0.0) -> OpenIndex:
+    place = FolderPlace(session._resources, INDEX)
+    manifest = await latest(place)
+    assert manifest is not None
+    return OpenIndex(place, Head(place, manifest), max_age_s)
+
+
+def taken(server: ObjectServer) -> list[str]:
+    """What was asked for since the last call: what it was, and how; sorted."""
+    lines = []
+    for request in server.log:
+        folder, _, path = request.path.partition("bucket/")[2].partition("/")
+        kind = path if folder == "lake" else path.partition("/")[0]
+        how = " tail" if (request.range or "").startswith("bytes=-") else " range"
+        lines.append("LIST" if request.range is None else f"{kind}{how}")
+    server.log.clear()
+    return sorted(lines)
+
+
+def rounds(dataset: Dataset) -> tuple[int, int, int]:
+    """What the last read took: rounds, requests, and files that were opened."""
+    metrics = dataset.metrics
+    return metrics.rounds, metrics.requests, metrics.files_opened
+
+
+async def test_small_segments_come_whole_beside_the_probe(server: ObjectServer) -> None:
+    async with session(server) as s:
+        dataset = open_snapshot(s._resources, await opened(s), skips=False)
+        assert taken(server) == ["latest tail"]
+        assert (await dataset.lookup({"id": 7_300}, ["text"])).num_rows == 1
+        # the probe of the next manifest, beside bounds, files and footers; then pages of one file
+        assert taken(server) == ["07.parquet range"] * 2 + ["manifests tail"] + ["segments tail"] * 3
+        assert rounds(dataset) == (2, 6, 1)
+        assert (await dataset.lookup({"id": 9_900}, ["text"])).num_rows == 1
+        assert taken(server) == ["09.parquet range", "09.parquet range", "manifests tail"]
+        assert rounds(dataset) == (1, 3, 1)
+        assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 1
+        assert taken(server) == ["05.parquet range", "05.parquet range", "manifests tail", "segments tail"]
+        assert rounds(dataset) == (2, 4, 1)
+        assert (await dataset.lookup({"user": USERS[3_200]}, ["text"])).num_rows == 1
+        assert taken(server) == ["03.parquet range", "03.parquet range", "manifests tail"]
+        assert rounds(dataset) == (1, 3, 1)
+        assert dataset.metrics.rows_scanned == 1  # the posting names the row
+        assert (dataset.metrics.files_total, dataset.metrics.files_ruled_out) == (FILES, FILES - 1)
+
+
+async def test_large_segments_take_a_round_for_keys_and_one_for_files(server: ObjectServer) -> None:
+    async with session(server, whole_segment_bytes=0) as s:
+        dataset = open_snapshot(s._resources, await opened(s), skips=False)
+        taken(server)
+        assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 1
+        # beside the footer of the keys come those of files and footers; then keys; file and footer; data
+        asked = taken(server)
+        assert rounds(dataset) == (4, len(asked), 1)
+        assert len(asked) <= 11
+        assert {line for line in asked if "parquet" in line} == {"05.parquet range"}
+        found = (await dataset.lookup({"user": USERS[8_700]}, ["text"])).num_rows
+        assert found == 1
+        assert dataset.metrics.rounds <= 3
+        taken(server)
+        assert (await dataset.lookup({"user": USERS[8_710]}, ["id"])).num_rows == 1
+        assert dataset.metrics.rounds <= 2  # the file is known
+        assert "08.parquet tail" not in taken(server)
+
+
+async def test_a_young_snapshot_is_not_probed(server: ObjectServer) -> None:
+    async with session(server) as s:
+        dataset = open_snapshot(s._resources, await opened(s, max_age_s=60), skips=False)
+        await dataset.lookup({"id": 7_300}, ["text"])
+        taken(server)
+        await dataset.lookup({"id": 7_700}, ["id"])
+        assert taken(server) == ["07.parquet range"]
+
+
+async def test_listed_files_are_pruned_by_the_index(server: ObjectServer) -> None:
+    """Also those of which nothing else is known; one that was replaced is read without it."""
+    async with session(server) as s:
+        base = await s.open_dataset(LAKE)
+        taken(server)
+        dataset = open_indexed(s._resources, base, await opened(s))
+        taken(server)
+        assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 1
+        asked = taken(server)
+        assert [line for line in asked if "parquet" in line] == ["05.parquet range", "05.parquet range"]
+        server.put("bucket/lake/19.parquet", file_bytes(5))
+        assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 2
+        assert "19.parquet tail" in taken(server)
+
+
+async def test_a_replaced_file_of_a_snapshot_is_read_anew(server: ObjectServer) -> None:
+    async with session(server) as s:
+        dataset = open_snapshot(s._resources, await opened(s), skips=False)
+        server.put("bucket/lake/05.parquet", file_bytes(4))
+        taken(server)
+        assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 0
+        assert "05.parquet tail" in taken(server)
+        assert dataset.metrics.restarts == 1
+        server.put("bucket/lake/06.parquet", file_bytes(5))
+        assert (await dataset.lookup({"id": 6_100}, ["id"])).num_rows == 0
+        assert (await dataset.lookup({"id": 5_100}, ["id"])).num_rows == 0  # of 05, which has others now
+        explained = (await dataset.plan(lookup={"id": 7_000})).explain()
+        assert "snapshot 1 of 2026-01-02" in explained
+        assert "index bounds(id): 1 of 20 files" in explained
+        assert "of files written since" in explained
+
+
+async def test_what_no_file_can_match_costs_the_probe_alone(server: ObjectServer) -> None:
+    async with session(server) as s:
+        dataset = open_snapshot(s._resources, await opened(s), skips=False)
+        await dataset.lookup({"id": 1}, ["id"])
+        taken(server)
+        assert await dataset.count(asyncpq.col("id") < 0) == 0
+        assert taken(server) == ["manifests tail"]

@@ -1,0 +1,278 @@
+"""What is collected of a file's values: equal to what plain Python makes of them, for each kind."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.expressions import Comparison, Contains, Expression, In, KeyIn, Like, StartsWith
+from asyncpq.expressions.tokens import tokens
+from asyncpq.format.bloom_filter import block_mask, block_of, xxh64
+from asyncpq.indexing import blooms, grams
+from asyncpq.indexing.blooms import key_hashes, make_bitset, may_hold
+from asyncpq.indexing.collecting import ValueCollector
+from asyncpq.indexing.grams import needed_ngrams, ngrams
+from asyncpq.indexing.model import NULL_KEY, UNKNOWN_KEY, Part, file_key
+from asyncpq.indexing.normalised import normalised, text_key
+from asyncpq.pruning.bounds import Truth
+from tests.predicates import COLUMNS, KINDS, array, arrays
+
+FILE = 7
+_FULL = st.text(st.sampled_from("abc é\0%_\\"), max_size=8)
+
+
+def _part(kind: str, columns: int = 1, **options: Any) -> Part:
+    return Part(kind, tuple(f"c{at}" for at in range(columns)), tuple(sorted(options.items())))
+
+
+def _collected(part: Part, columns: list[pa.Array], types: list[pa.DataType], cuts: list[int]) -> pa.Table:
+    """Of a file whose rows come in batches that end at ``cuts``, each a row group."""
+    collector = ValueCollector(part, types)
+    ends = sorted({0, *(min(cut, len(columns[0])) for cut in cuts), len(columns[0])})
+    for group, (start, stop) in enumerate(pairwise(ends)):
+        collector.add([column.slice(start, stop - start) for column in columns], start, group)
+    table = collector.finish(FILE)
+    table.validate(full=True)
+    assert table.schema.equals(part.schema)
+    keys = table["key"].to_pylist()
+    assert keys == sorted(keys)
+    return table
+
+
+def _postings(table: pa.Table) -> list[tuple[bytes, int]]:
+    """Key and row of each row that is posted."""
+    assert set(table["file"].to_pylist()) <= {FILE}
+    columns = zip(*(table[name].to_pylist() for name in ("key", "row", "rows")), strict=True)
+    return [(key, at) for key, row, rows in columns for at in range(row, row + rows)]
+
+
+_CUTS = st.lists(st.integers(0, 12), max_size=3)
+
+
+@given(st.data(), KINDS, _CUTS)
+def test_keys_of_rows(data: st.DataObject, kind: str, cuts: list[int]) -> None:
+    type_ = COLUMNS[kind][0]
+    column = array(kind, data.draw(arrays(kind)))
+    table = _collected(_part("keys", max_postings=100), [column], [type_], cuts)
+    expected = sorted((key, row) for row, key in enumerate(normalised(column, type_).to_pylist()))
+    assert _postings(table) == expected
+    postings = list(zip(table["key"].to_pylist(), table["row"].to_pylist(), table["rows"].to_pylist(), strict=True))
+    # Consecutive rows of one key are one posting.
+    assert all(left[0] != right[0] or left[1] + left[2] < right[1] for left, right in pairwise(postings))
+
+
+@given(st.data(), st.integers(1, 5), _CUTS)
+def test_of_many_postings_the_widest_gaps_stay(data: st.DataObject, limit: int, cuts: list[int]) -> None:
+    values = data.draw(st.lists(st.sampled_from([1, 2, None]), max_size=60))
+    column = pa.array(values, pa.int8())
+    table = _collected(_part("keys", max_postings=limit), [column], [pa.int8()], cuts)
+    exact = _collected(_part("keys", max_postings=1000), [column], [pa.int8()], cuts)
+    for key in set(exact["key"].to_pylist()):
+        rows = table.filter(pc.equal(table["key"], pa.scalar(key, pa.binary())))
+        whole = exact.filter(pc.equal(exact["key"], pa.scalar(key, pa.binary())))
+        assert rows.num_rows == min(limit, whole.num_rows)
+        assert {row for _, row in _postings(rows)} >= {row for _, row in _postings(whole)}
+        # As few rows too many as that number of ranges allows: those of the narrowest gaps.
+        spans = list(zip(whole["row"].to_pylist(), whole["rows"].to_pylist(), strict=True))
+        gaps = sorted(after - (row + length) for (row, length), (after, _) in pairwise(spans))
+        closed = gaps[: max(0, whole.num_rows - limit)]
+        assert pc.sum(rows["rows"]).as_py() == pc.sum(whole["rows"]).as_py() + sum(closed)
+
+
+@given(st.data(), _CUTS)
+def test_keys_of_list_elements(data: st.DataObject, cuts: list[int]) -> None:
+    lists = data.draw(st.lists(st.none() | st.lists(st.none() | st.integers(0, 2), max_size=4), max_size=8))
+    type_ = pa.list_(pa.int32())
+    expected: set[tuple[int | None, int]] = {(None, row) for row, value in enumerate(lists) if value is None}
+    expected |= {(element, row) for row, value in enumerate(lists) for element in value or ()}
+    known = dict(zip([None, 0, 1, 2], normalised(pa.array([None, 0, 1, 2]), pa.int32()).to_pylist(), strict=True))
+    keyed = sorted((known[element], row) for element, row in expected)
+    column = pa.array(lists, type_)
+    assert _postings(_collected(_part("keys", max_postings=100), [column], [type_], cuts)) == keyed
+    found = _collected(_part("set", max_values=100), [column], [type_], cuts)["key"].to_pylist()
+    assert found == sorted({key for key, _ in keyed})
+
+
+@given(st.data(), KINDS, _CUTS, st.integers(1, 6))
+def test_distinct_values(data: st.DataObject, kind: str, cuts: list[int], limit: int) -> None:
+    type_ = COLUMNS[kind][0]
+    column = array(kind, data.draw(arrays(kind)))
+    found = _collected(_part("set", max_values=limit), [column], [type_], cuts)["key"].to_pylist()
+    expected = sorted(set(normalised(column, type_).to_pylist()))
+    assert found == (expected if len(expected) <= limit else [UNKNOWN_KEY])
+
+
+@given(
+    st.lists(st.none() | st.sampled_from(["a b", "B a, a", "", "É-é", "don't", "x" * 70]) | _FULL, max_size=8), _CUTS
+)
+def test_tokens_of_rows(values: list[str | None], cuts: list[int]) -> None:
+    expected = {(NULL_KEY, row) for row, value in enumerate(values) if value is None}
+    expected |= {(text_key(token.encode()), row) for row, value in enumerate(values) for token in tokens(value or "")}
+    for type_ in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        column = pa.array(values, type_)
+        assert _postings(_collected(_part("text"), [column], [type_], cuts)) == sorted(expected)
+
+
+@given(st.data(), st.lists(KINDS, min_size=1, max_size=2), _CUTS)
+def test_blooms_hold_all_keys(data: st.DataObject, kinds: list[str], cuts: list[int]) -> None:
+    kind = kinds[0]
+    type_ = COLUMNS[kind][0]
+    values = data.draw(arrays(kind))
+    column = array(kind, values)
+    table = _collected(_part("bloom", fpp=0.01), [column], [type_], cuts)
+    bitsets = dict(zip(table["key"].to_pylist(), table["payload"].to_pylist(), strict=True))
+    ends = sorted({0, *(min(cut, len(values)) for cut in cuts), len(values)})
+    assert list(bitsets) == [file_key(FILE, group) for group in range(-1, len(ends) - 1)]
+    keys = normalised(column, type_).to_pylist()
+    assert all(may_hold(bitsets[file_key(FILE, -1)], key) for key in keys)
+    for group, (start, stop) in enumerate(pairwise(ends)):
+        assert all(may_hold(bitsets[file_key(FILE, group)], key) for key in keys[start:stop])
+
+
+def test_bits_of_a_bloom_filter_are_those_of_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the specification has them, for keys of many lengths, in several windows."""
+    monkeypatch.setattr(blooms, "_WINDOW_BLOCKS", 32)
+    monkeypatch.setattr(blooms, "_CHUNK_ROWS", 100)
+    values = [f"{at}" * (at % 9) for at in range(3000)]
+    keys = pc.unique(normalised(pa.array(values), pa.string()))
+    hashes = sorted(map(xxh64, keys.to_pylist()))
+    assert sorted(key_hashes(keys).to_pylist()) == hashes
+    bitset = make_bitset(key_hashes(keys), 1e-6)
+    blocks = [0] * (len(bitset) // 32)
+    for hash_ in hashes:
+        blocks[block_of(hash_, len(blocks))] |= block_mask(hash_)
+    assert bitset == b"".join(block.to_bytes(32, "little") for block in blocks)
+
+
+@pytest.mark.parametrize("fpp", [0.5, 0.1, 0.01])
+def test_bloom_filters_take_about_as_many_others_for_their_own_as_they_may(fpp: float) -> None:
+    held = normalised(pa.array(range(4000)), pa.int64())
+    bitset = make_bitset(key_hashes(held), fpp)
+    others = normalised(pa.array(range(4000, 8000)), pa.int64()).to_pylist()
+    assert all(may_hold(bitset, key) for key in held.to_pylist())
+    assert sum(may_hold(bitset, key) for key in others) < 2 * fpp * len(others)
+
+
+# -- n-grams --------------------------------------------------------------------------------------
+
+
+def _brute_grams(values: list[Any], n: int) -> set[bytes]:
+    raw = [value.encode() if isinstance(value, str) else value for value in values if value is not None]
+    return {value[at : at + n] for value in raw for at in range(len(value) - n + 1)}
+
+
+@given(st.lists(st.none() | _FULL | st.text(max_size=12), max_size=6), st.integers(1, 8))
+def test_ngrams_of_strings(values: list[str | None], n: int) -> None:
+    expected = _brute_grams(values, n)
+    for type_ in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        found = ngrams(pa.array(values, type_), n).to_pylist()
+        assert len(found) == len(set(found))
+        assert set(found) == expected
+
+
+@given(st.lists(st.none() | st.binary(max_size=12), max_size=6), st.integers(1, 8))
+def test_ngrams_of_binary_are_a_superset(values: list[bytes | None], n: int) -> None:
+    assert set(ngrams(pa.array(values, pa.binary()), n).to_pylist()) >= _brute_grams(values, n)
+
+
+def test_ngrams_of_more_text_than_is_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grams, "_CHUNK_BYTES", 100)
+    values = [f"{at:07d}" for at in range(400)] + ["x" * 500 + "end"]
+    assert set(ngrams(pa.array(values), 3).to_pylist()) == _brute_grams(values, 3)
+
+
+_ATOMS: dict[str, st.SearchStrategy[Expression]] = {
+    "contains": st.builds(Contains, st.just("x"), _FULL),
+    "starts with": st.builds(StartsWith, st.just("x"), _FULL),
+    "like": st.builds(Like, st.just("x"), _FULL),
+    "==": st.builds(Comparison, st.just("x"), st.just("=="), _FULL),
+    "in": st.builds(In, st.just("x"), _FULL.map(lambda text: (text,))),
+    "key in": st.builds(KeyIn, st.just("x"), _FULL.map(lambda text: (text,))),
+}
+
+
+def _matches(atom: Any, value: str) -> bool:
+    column = pa.array([value])
+    match atom:
+        case Contains(_, str(text)):
+            return text in value
+        case StartsWith(_, str(prefix)):
+            return value.startswith(prefix)
+        case Like(_, pattern):
+            return bool(pc.match_like(column, pattern)[0].as_py())
+        case Comparison(_, _, literal):
+            return bool(value == literal)
+    return value in atom.values
+
+
+@pytest.mark.parametrize("form", list(_ATOMS))
+@given(data=st.data())
+def test_a_value_that_matches_has_all_ngrams_that_are_needed(form: str, data: st.DataObject) -> None:
+    atom = data.draw(_ATOMS[form])
+    literal = next(
+        getattr(atom, name) for name in ("text", "prefix", "pattern", "value", "values") if hasattr(atom, name)
+    )
+    plain = literal[0] if isinstance(literal, tuple) else literal
+    value = data.draw(_FULL | st.just(plain) | st.builds(lambda a, b: a + plain.replace("%", a) + b, _FULL, _FULL))
+    n = data.draw(st.integers(1, 4))
+    needed = needed_ngrams(atom, Truth.TRUE, n)  # type: ignore[arg-type]  # an atom
+    assert needed_ngrams(atom, Truth.FALSE, n) is None  # type: ignore[arg-type]  # an atom
+    if needed is not None and _matches(atom, value):
+        assert set(needed) <= _brute_grams([value], n), (atom, value)
+
+
+@pytest.mark.parametrize(
+    ("atom", "needed"),
+    [
+        (Contains("x", "abcd"), (b"abc", b"bcd")),
+        (Contains("x", "ab"), None),
+        (Contains("x", "é1"), (b"\xc3\xa91",)),
+        (Like("x", "%abc_def%g"), (b"abc", b"def")),
+        (Like("x", r"a\%bc"), (b"a%b", b"%bc")),
+        (Like("x", r"abc\ndef"), (b"abc",)),
+        (Comparison("x", "==", "abc"), (b"abc",)),
+        (Comparison("x", "!=", "abc"), None),
+        (In("x", ("abc", "abd")), None),
+        (In("x", (None,)), None),
+    ],
+    ids=str,
+)
+def test_needed_ngrams(atom: Any, needed: tuple[bytes, ...] | None) -> None:
+    assert needed_ngrams(atom, Truth.TRUE, 3) == needed
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def test_postings_can_be_taken_before_the_end() -> None:
+    collector = ValueCollector(_part("keys", max_postings=100), [pa.int8()])
+    found: list[tuple[bytes, int]] = []
+    for start in (0, 3):
+        collector.add([pa.array([1, 2, 1], pa.int8())], start, 0)
+        assert collector.pending_bytes > 0
+        found += _postings(collector.finish(FILE))
+        assert collector.pending_bytes == 0
+    one, two = normalised(pa.array([1, 2]), pa.int8()).to_pylist()
+    assert sorted(found) == [(one, 0), (one, 2), (one, 3), (one, 5), (two, 1), (two, 4)]
+    assert collector.finish(FILE).num_rows == 0
+
+
+def test_a_file_without_rows() -> None:
+    for kind, options in [("keys", {"max_postings": 9}), ("set", {"max_values": 9}), ("text", {})]:
+        assert _collected(_part(kind, **options), [pa.array([], pa.string())], [pa.string()], []).num_rows == 0
+    assert _collected(_part("ngram", n=3, max_ngrams=9), [pa.array([], pa.string())], [pa.string()], []).num_rows == 0
+    table = _collected(_part("bloom", fpp=0.01), [pa.array([], pa.string())], [pa.string()], [])
+    assert not may_hold(table["payload"][0].as_py(), text_key(b"a"))
+
+
+def test_too_many_ngrams_say_nothing() -> None:
+    part = _part("ngram", n=2, max_ngrams=3)
+    few = _collected(part, [pa.array(["abcd", None])], [pa.string()], [])
+    assert few["key"].to_pylist() == [b"\x01ab", b"\x01bc", b"\x01cd"]
+    assert _collected(part, [pa.array(["abcd", "xy"])], [pa.string()], [1])["key"].to_pylist() == [UNKNOWN_KEY]

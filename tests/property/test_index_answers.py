@@ -1,0 +1,169 @@
+"""What the parts of an index answer holds every row for which pyarrow's filter is true: random columns, predicates,
+parts, row groups, files that are retired or unknown, and segments; and exactly those rows, where keys can say."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.events import Operation
+from asyncpq.expressions import Expression, col, simplify
+from asyncpq.indexing.answers import Inquiry
+from asyncpq.indexing.entries import bloom_reads
+from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.model import Part
+from asyncpq.indexing.normalised import is_indexable
+from asyncpq.indexing.part_reads import Steps
+from asyncpq.indexing.places.memory import MemoryPlace
+from asyncpq.indexing.slices import Slices
+from asyncpq.metrics import ReadMetrics
+from tests.brute_indexes import NGRAM, TEXT, BruteFile, write_index
+from tests.predicates import KINDS, LIST, array, arrays, expressions, oracle
+
+_REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_TEXTS = ("string", "large_string")
+
+
+class Lake(NamedTuple):
+    """Files, what an index knows of them, and what its columns are."""
+
+    files: list[BruteFile]
+    parts: list[Part]
+    kinds: dict[str, str]
+    cuts: list[int]
+    schema: pa.Schema
+
+
+@st.composite
+def lakes(draw: st.DrawFn) -> Lake:
+    """Up to five files of two or three columns."""
+    kinds = {"a": draw(KINDS), "b": draw(KINDS)}
+    if draw(st.booleans()):
+        kinds["l"] = LIST
+    parts = draw(st.lists(st.sampled_from(_parts(kinds)), unique=True, min_size=1))
+    files: list[BruteFile] = []
+    for _ in range(draw(st.integers(1, 5))):
+        groups = tuple(draw(st.lists(st.integers(0, 4), max_size=3)))
+        table = pa.table({name: _column(draw, kind, sum(groups)) for name, kind in kinds.items()})
+        unknown = draw(st.dictionaries(st.sampled_from(parts), st.sampled_from(["row", "absent"]), max_size=1))
+        unknown = {part: how if part.kind != "bloom" else "absent" for part, how in unknown.items()}
+        files.append(BruteFile(table, groups, live=draw(st.integers(0, 4)) > 0, unknown=unknown))
+    cuts = sorted(draw(st.sets(st.integers(1, len(files)), max_size=2)))
+    return Lake(files, parts, kinds, cuts, files[0].table.schema)
+
+
+def _column(draw: st.DrawFn, kind: str, num_rows: int) -> pa.Array:
+    if kind == LIST:
+        lists = st.none() | st.lists(st.none() | st.integers(0, 9), max_size=3)
+        return pa.array(draw(st.lists(lists, min_size=num_rows, max_size=num_rows)), pa.list_(pa.int64()))
+    return array(kind, draw(arrays(kind, min_size=num_rows, max_size=num_rows)))
+
+
+def _parts(kinds: dict[str, str]) -> list[Part]:
+    found: list[Part] = []
+    for name, kind in kinds.items():
+        if kind == LIST:
+            found += [Part("keys", (name,)), Part("set", (name,)), Part("bloom", (name,))]
+        elif is_indexable(array(kind, []).type):
+            found += [Part(what, (name,)) for what in ("bounds", "set", "keys", "bloom")]
+        if kind in _TEXTS:
+            found += [Part("ngram", (name,), NGRAM), Part("text", (name,), TEXT)]
+    found.append(Part("keys", ("a", "b")))
+    return found
+
+
+async def answered(lake: Lake, where: Expression, max_postings: int = 1000) -> tuple[Slices, Manifest]:
+    """With and without bloom filters, one of which is a superset of the other."""
+    place = MemoryPlace()
+    manifest = await write_index(place, lake.parts, lake.files, lake.schema, cuts=lake.cuts)
+    inquiry = Inquiry(manifest, simplify(where), max_postings=max_postings)
+    steps = Steps(Operation("plan", "index", ReadMetrics(), None), "index")
+    found = await inquiry.ask(place, steps)
+    for part in inquiry.bloom_parts:
+        for read in bloom_reads(manifest, place, part, found.files):
+            table = await read()
+            assert table is not None
+            inquiry.take_blooms(part, table)
+    assert (inquiry.slices() & found) == inquiry.slices() or inquiry.bloom_parts
+    return inquiry.slices(), manifest
+
+
+def missing_rows(lake: Lake, found: Slices, wanted: dict[int, list[int]]) -> list[tuple[int, int]]:
+    """Rows that match, and are not in what was found."""
+    missing: list[tuple[int, int]] = []
+    for number, rows in wanted.items():
+        file = lake.files[number]
+        resolved = found.plan(number).resolve(file.groups)
+        firsts = [sum(file.groups[:group]) for group in range(len(file.groups))]
+        held = {firsts[group] + row for group, some in resolved.items() for row in some.rows()}
+        missing += [(number, row) for row in rows if row not in held]
+    return missing
+
+
+def matching(lake: Lake, where: Expression) -> dict[int, list[int]]:
+    """By pyarrow, of files in use."""
+    compile_filter(where, lake.schema)  # what is refused is not asked
+    found: dict[int, list[int]] = {}
+    for number, file in enumerate(lake.files):
+        table = file.table.append_column("row", pa.array(range(file.table.num_rows), pa.int64()))
+        if file.live:
+            found[number] = table.filter(oracle(where)).column("row").to_pylist()
+    return found
+
+
+@settings(max_examples=settings().max_examples * 2)
+@given(lakes(), st.data())
+def test_answers_hold_all_rows_that_match(lake: Lake, data: st.DataObject) -> None:
+    where = data.draw(expressions(lake.kinds))
+    try:
+        wanted = matching(lake, where)
+    except _REFUSALS:
+        assume(False)
+        return
+    found, manifest = asyncio.run(answered(lake, where, data.draw(st.sampled_from([1, 5, 1000]))))
+    assert missing_rows(lake, found, wanted) == []
+    assert found.only(manifest.live) == found
+
+
+@given(lakes(), st.data())
+def test_keys_answer_equality_exactly(lake: Lake, data: st.DataObject) -> None:
+    """Of files that the index knows, in columns whose keys stand for one value."""
+    name = data.draw(st.sampled_from([name for name in "ab" if Part("keys", (name,)) in _parts(lake.kinds)] or [""]))
+    assume(name)
+    both = data.draw(st.booleans())
+    parts = [Part("keys", ("a", "b"))] if both and name == "a" else [Part("keys", (name,))]
+    files = [replace(file, unknown=None) for file in lake.files]
+    lake = lake._replace(parts=parts, files=files)
+    values = [value for file in files for value in file.table.column(name).to_pylist() if value is not None]
+    assume(values)
+    where = col(name) == data.draw(st.sampled_from(values))
+    try:
+        wanted = matching(lake, where)
+    except _REFUSALS:
+        assume(False)
+        return
+    found, _ = asyncio.run(answered(lake, where))
+    assert missing_rows(lake, found, wanted) == []
+    for number, rows in wanted.items():
+        assert found.plan(number).resolve(files[number].groups).num_rows == len(rows)
+
+
+@pytest.mark.parametrize("kind", ["bounds", "set", "keys", "bloom", "ngram", "text"])
+def test_each_kind_rules_files_out(kind: str) -> None:
+    options: Any = {"ngram": NGRAM, "text": TEXT}.get(kind, ())
+    part = Part(kind, ("s",), options)
+    tables = [pa.table({"s": [f"{number} red", f"{number} green"]}) for number in range(10)]
+    files = [BruteFile(table, (1, 1)) for table in tables]
+    lake = Lake(files, [part], {"s": "string"}, [4], files[0].table.schema)
+    where = col("s").has_tokens("green 7") if kind == "text" else col("s") == "7 green"
+    found, _ = asyncio.run(answered(lake, where))
+    assert 7 in found.files
+    assert found.files.num_rows <= (5 if kind == "bloom" else 1)  # a tenth of the filters say yes for nothing
+    assert list(found.plan(7).resolve((1, 1))) == ([0, 1] if kind in ("set", "ngram") else [1])

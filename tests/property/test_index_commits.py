@@ -1,0 +1,199 @@
+"""Builders, compactions and vacuums of one index at once, in any order of their steps, which die and lose answers: no
+file is lost, no id is used twice, every snapshot that is kept is whole."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import asyncpq
+from asyncpq.errors import StaleSnapshotError, TransportError
+from asyncpq.indexing import building, commits, heartbeats
+from asyncpq.indexing.building import Lake, build
+from asyncpq.indexing.commits import load
+from asyncpq.indexing.compaction import compact
+from asyncpq.indexing.manifest import decode
+from asyncpq.indexing.vacuum import vacuum
+from asyncpq.options import BuildOptions, LimitOptions
+from tests.index_turns import SCHEMA, SET, Kept, KilledError, TurnPlace, Turns, check, collector, data_file
+
+_KEEP, _OLD_S, _ORPHANS_S, _GRACE_S = 2, 100.0, 1000.0, 50.0
+_OPTIONS = BuildOptions(checkpoint_files=2, files_at_once=2, max_segments=2, segment_rows=3, grace_s=_GRACE_S)
+_PATHS = "abcdef"
+_who: ContextVar[str] = ContextVar("who")
+
+
+class _World:
+    """The files, the place, and those who are at work."""
+
+    def __init__(self, data: st.DataObject, monkeypatch: pytest.MonkeyPatch, resources: Any) -> None:
+        self.data = data
+        self.resources = resources
+        self.turns = Turns()
+        self.kept = Kept()
+        self.files: dict[str, str] = {}
+        self.ever: dict[str, set[str | None]] = {path: {None} for path in _PATHS}
+        self.tasks: dict[str, asyncio.Task[Any]] = {}
+        self.places: dict[str, TurnPlace] = {}
+        self.number = 0
+        self.losing = False
+        self.snapshots: dict[int, dict[str, str | None]] = {}
+        monkeypatch.setattr(heartbeats, "time", SimpleNamespace(time=lambda: self.turns.now))
+        monkeypatch.setattr(commits, "_WAIT_S", 0.0)
+        monkeypatch.setattr(building, "collect_file", lambda *args: collector(self.turns, _who.get())(*args))
+
+    def lake(self) -> Lake:
+        self.number += 1
+        return Lake(
+            url="lake",
+            root="lake/",
+            dataset={},
+            schema=SCHEMA,
+            fields=None,
+            partitions=(),
+            files=[data_file(path, version) for path, version in sorted(self.files.items())],
+            as_of=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.number),
+        )
+
+    def place(self, who: str) -> TurnPlace:
+        return TurnPlace(self.kept, self.turns, who, self.loses)
+
+    def loses(self) -> bool:
+        lost, self.losing = self.losing, False
+        return lost
+
+    def start(self, kind: str) -> None:
+        self.number += 1
+        who = f"{kind} {self.number}"
+        place = self.places[who] = self.place(who)
+
+        async def run() -> None:
+            _who.set(who)
+            if kind == "build":
+                await build(
+                    self.resources, place, self.lake(), [SET], self.resources.operation("build", "lake"), _OPTIONS
+                )
+            elif kind == "compact":
+                await compact(place, _OPTIONS)
+            else:
+                await vacuum(place, keep=_KEEP, older_than_s=_OLD_S, orphans_s=_ORPHANS_S, grace_s=_GRACE_S)
+
+        self.tasks[who] = asyncio.create_task(run())
+
+    def kill(self, who: str) -> None:
+        self.places[who].killed = True
+        for number in reversed(range(len(self.turns.waiting))):
+            if self.turns.waiting[number][0] == who:
+                self.turns.go(number)
+
+    async def reap(self) -> None:
+        for who, task in list(self.tasks.items()):
+            if not task.done():
+                continue
+            del self.tasks[who]
+            place = self.places.pop(who)
+            error = task.exception()
+            if isinstance(error, KilledError):
+                assert place.killed
+            elif isinstance(error, (StaleSnapshotError, TransportError)):
+                pass  # taken for dead, or its answer was lost; or what it read was vacuumed meanwhile
+            elif error is not None and not (error.args and "there is no index" in str(error)):
+                raise error
+
+    async def check(self) -> None:
+        """What is seen now, and what is kept, is whole; what was seen once stays as it was."""
+        manifests = self.kept.manifests
+        newest = max(manifests, default=0)
+        for number in sorted(manifests):
+            if number > newest - _KEEP:
+                content = await self.kept.place.manifest(number)
+                assert content is not None
+                paths = check(self.kept, decode(content))
+                assert all(version in self.ever[path] for path, version in paths.items())
+                assert self.snapshots.setdefault(number, paths) == paths
+
+    async def run(self) -> None:
+        for _ in range(self.data.draw(st.integers(5, 60), label="steps")):
+            await self.step()
+            await self.turns.settle()
+            await self.reap()
+            await self.check()
+        while self.tasks:  # whoever lives comes to an end
+            if self.turns.waiting:
+                self.turns.go(0)
+            await self.turns.settle()
+            await self.reap()
+            await self.check()
+        self.turns.now += 10_000
+        for kind in ("build", "compact", "vacuum", "build"):
+            self.start(kind)
+            while self.tasks:
+                await self.turns.settle()
+                if self.turns.waiting:
+                    self.turns.go(0)
+                await self.reap()
+        loading = asyncio.create_task(load(self.place("end")))
+        while not loading.done():
+            await self.turns.settle()
+            if self.turns.waiting:
+                self.turns.go(0)
+        manifest = loading.result()
+        assert manifest is not None
+        assert check(self.kept, manifest) == self.files
+        assert not manifest.builds  # those that were broken off are forgotten
+
+    async def step(self) -> None:
+        draw = self.data.draw
+        kinds = ["turn"] * 6 * bool(self.turns.waiting) + ["write", "write", "remove", "time"]
+        kinds += ["build", "build", "compact", "vacuum"] * (len(self.tasks) < 4)
+        kinds += ["kill", "lose"] * bool(self.tasks)
+        kind = draw(st.sampled_from(kinds))
+        if kind == "turn":
+            for _ in range(draw(st.integers(1, 4))):
+                if self.turns.waiting:
+                    self.turns.go(draw(st.integers(0, len(self.turns.waiting) - 1)))
+                    await self.turns.settle()
+        elif kind == "write":
+            path = draw(st.sampled_from(_PATHS))
+            self.number += 1
+            self.files[path] = f'"{self.number}"'
+            self.ever[path].add(self.files[path])
+        elif kind == "remove":
+            self.files.pop(draw(st.sampled_from(_PATHS)), None)
+        elif kind == "time":
+            # who is about to commit has made sure just now that it is alive
+            if all(what != "commit" for _, what, _ in self.turns.waiting):
+                self.turns.now += draw(st.sampled_from([1.0, 20.0, 60.0, 150.0, 2000.0]))
+        elif kind == "kill":
+            self.kill(draw(st.sampled_from(sorted(self.tasks))))
+        elif kind == "lose":
+            self.losing = True
+        else:
+            self.start(kind)
+
+
+@settings(max_examples=max(10, settings().max_examples // 3))
+@given(st.data())
+def test_whoever_writes_at_once(data: st.DataObject) -> None:
+    async def run() -> None:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            async with asyncpq.Session(limits=LimitOptions(decode_threads=0)) as session:
+                world = _World(data, monkeypatch, session._resources)
+                try:
+                    await world.run()
+                finally:
+                    for who in list(world.tasks):
+                        world.kill(who)
+                    await world.turns.settle()
+                    for task in world.tasks.values():
+                        task.cancel()
+                    await asyncio.gather(*world.tasks.values(), return_exceptions=True)
+
+    asyncio.run(run())

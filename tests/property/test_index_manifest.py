@@ -1,0 +1,210 @@
+"""Manifests of indexes: what is written is what is read, whatever it holds; small, and never damaged unnoticed."""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
+from asyncpq.indexing.commits import commit, load
+from asyncpq.indexing.manifest import (
+    FILES,
+    LONG,
+    ROOT_BYTES,
+    Build,
+    Manifest,
+    decode,
+    encode,
+    encode_long,
+    long_members,
+)
+from asyncpq.indexing.model import PART_SCHEMAS, Part, Segment
+from asyncpq.indexing.places import MemoryPlace
+from asyncpq.pruning.row_ranges import RowRanges
+
+_TEXT = st.text(max_size=8)
+_NAMES = st.text("abcdefghij0123456789-", min_size=1, max_size=20)
+_COUNTS = st.integers(0, 1 << 40)
+_JSON: Any = st.recursive(
+    st.none() | st.booleans() | st.integers(-100, 100) | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+_TIMES = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1)).map(lambda time: time.replace(tzinfo=UTC))
+_TYPES = st.sampled_from(
+    [pa.int64(), pa.string(), pa.decimal128(20, 3), pa.timestamp("us", "UTC"), pa.list_(pa.struct([("a", pa.int8())]))]
+)
+_OPTIONS = st.integers(0, 10) | st.floats(0, 1) | _TEXT | st.tuples(st.integers(0, 3), _TEXT)
+
+
+def _ranges(stop: int) -> st.SearchStrategy[RowRanges]:
+    return st.lists(st.tuples(st.integers(0, stop), st.integers(0, stop)), max_size=6).map(RowRanges)
+
+
+_PARTS = st.builds(
+    Part,
+    st.sampled_from(sorted(PART_SCHEMAS)),
+    st.lists(_TEXT, max_size=2).map(tuple),
+    st.lists(st.tuples(_TEXT, _OPTIONS), max_size=2).map(tuple),
+)
+
+
+@st.composite
+def _segments(draw: st.DrawFn, parts: tuple[Part, ...]) -> Segment:
+    return Segment(
+        name=draw(_NAMES),
+        part=draw(st.sampled_from(parts)),
+        num_rows=draw(_COUNTS),
+        size=draw(_COUNTS),
+        low=draw(st.binary(max_size=12)),
+        high=draw(st.binary(max_size=12)),
+        files=tuple(draw(_ranges(1 << 40))),
+        has_unknown=draw(st.booleans()),
+        extra=draw(st.dictionaries(_TEXT, _JSON, max_size=2)),
+    )
+
+
+@st.composite
+def _manifests(draw: st.DrawFn) -> Manifest:
+    parts = (FILES, *draw(st.lists(_PARTS, max_size=3, unique=True)))
+    next_file = draw(st.integers(0, 1 << 40))
+    return Manifest(
+        index=draw(_NAMES),
+        snapshot=draw(st.integers(1, 1 << 40)),
+        commit=draw(_NAMES),
+        created=draw(_TIMES),
+        as_of=draw(st.none() | _TIMES),
+        root=draw(_TEXT),
+        dataset=draw(st.dictionaries(_TEXT, _JSON, max_size=3)),
+        schema=pa.schema([(name, draw(_TYPES)) for name in draw(st.lists(_TEXT, max_size=4, unique=True))]),
+        partitions=tuple(draw(st.lists(_TEXT, max_size=2))),
+        field_ids=tuple(draw(st.lists(st.tuples(_TEXT, st.integers(0, 1 << 30)), max_size=2))),
+        parts=parts,
+        segments=tuple(draw(st.lists(_segments(parts), max_size=3))),
+        next_file=next_file,
+        retired=draw(_ranges(next_file)),
+        num_files=draw(_COUNTS),
+        num_rows=draw(_COUNTS),
+        builds=tuple(draw(st.lists(st.builds(Build, _NAMES, _ranges(1 << 40)), max_size=2))),
+        long=tuple((name, draw(_segments(parts))) for name in draw(st.lists(st.sampled_from(LONG), unique=True))),
+    )
+
+
+@given(_manifests())
+def test_what_is_written_is_what_is_read(manifest: Manifest) -> None:
+    content = encode(manifest)
+    long = {name: encode_long(manifest, name) for name in long_members(content)}
+    assert long.keys() == dict(manifest.long).keys()
+    assert decode(content, long) == manifest
+    assert encode(decode(content, long)) == content
+
+
+@given(_manifests(), st.data())
+def test_a_damaged_one_is_noticed(manifest: Manifest, data: st.DataObject) -> None:
+    content = encode(manifest)
+    long = {name: encode_long(manifest, name) for name in long_members(content)}
+    at = data.draw(st.integers(0, len(content) - 1))
+    kind = data.draw(st.sampled_from(["flip", "cut", "insert"]))
+    if kind == "flip":
+        damaged = content[:at] + bytes([content[at] ^ data.draw(st.integers(1, 255))]) + content[at + 1 :]
+    elif kind == "cut":
+        damaged = content[:at]
+    else:
+        damaged = content[:at] + b"7" + content[at:]
+    try:
+        read = decode(damaged, long)
+    except (CorruptIndexError, UnsupportedFeatureError):
+        return
+    assert read == manifest  # e.g. a space where JSON allows one
+
+
+def test_members_of_later_versions_are_ignored() -> None:
+    manifest = _small()
+    record = json.loads(encode(manifest))
+    del record["crc32"]
+    record["something_new"] = {"a": [1, 2]}
+    body = json.dumps(record).encode()[:-1]
+    assert decode(body + b',"crc32":%d}' % zlib.crc32(body)) == manifest
+
+
+def test_later_formats_are_refused() -> None:
+    content = encode(_small()).replace(b'"asyncpq_index":1', b'"asyncpq_index":2')
+    with pytest.raises(UnsupportedFeatureError, match="format 2"):
+        decode(content, url="s3://b/i/")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'"x"', b"\xff", b"[" * 100_000], ids=range(6))
+def test_what_is_no_manifest_is_refused(content: bytes) -> None:
+    with pytest.raises(CorruptIndexError, match="s3://b/i/"):
+        decode(content, url="s3://b/i/")
+
+
+async def test_roots_stay_small() -> None:
+    """100,000 files, of which many were replaced one by one, in parts that were never merged, of a wide dataset."""
+    randomness, place = random.Random(1), MemoryPlace()
+    retired = RowRanges.from_rows(file for file in range(150_000) if randomness.random() < 1 / 3)
+    parts = (FILES, *(Part("bounds", (f"column_{at}",)) for at in range(60)))
+    segments = [
+        Segment(name=f"{at:032x}-{at:016x}", part=part, num_rows=100_000, size=1 << 20, low=b"\x01" + bytes(64),
+                high=b"\x01" + b"\xff" * 64, files=((at * 18_000, at * 18_000 + 18_000),), extra={"size": 1 << 20})
+        for part in parts for at in range(8)
+    ]  # fmt: skip
+    schema = pa.schema([(f"column_{at}", pa.int64()) for at in range(5_000)])
+    manifest = _small(parts=parts, segments=tuple(segments), schema=schema, retired=retired, next_file=150_000)
+
+    async def first(newest: Manifest | None) -> Manifest:
+        return manifest
+
+    written = await commit(place, None, first, "build")
+    content = await place.manifest(1)
+    assert content is not None
+    assert len(content) <= ROOT_BYTES
+    assert written is not None
+    assert written.long
+    found = await load(place)
+    assert found == written
+    assert (found.segments, found.schema, found.retired) == (tuple(segments), schema, retired)
+
+    async def second(newest: Manifest | None) -> Manifest:
+        assert newest is not None
+        return replace(newest, num_rows=5)
+
+    following = await commit(place, found, second, "build")
+    assert following is not None
+    assert following.long == written.long  # what is as it was is not written again
+    assert await load(place) == following
+
+
+def test_usual_roots_hold_everything() -> None:
+    """100,000 files of 20 columns, as compaction leaves them."""
+    parts = (FILES, *(Part("bounds", (f"column_{at}",)) for at in range(20)), Part("keys", ("column_1",)))
+    segments = [
+        Segment(name=f"{at:032x}-{at:016x}", part=part, num_rows=100_000, size=1 << 20, low=bytes(9), high=bytes(9),
+                files=((0, 100_000),))
+        for part in parts for at in range(4)
+    ]  # fmt: skip
+    schema = pa.schema([(f"column_{at}", pa.int64()) for at in range(20)])
+    manifest = _small(parts=parts, segments=tuple(segments), schema=schema, next_file=100_000)
+    assert len(encode(manifest)) <= ROOT_BYTES
+
+
+def _small(**members: Any) -> Manifest:
+    known: dict[str, Any] = {
+        "index": "i",
+        "snapshot": 1,
+        "commit": "c",
+        "created": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=1),
+        "root": "s3://b/lake/",
+        "schema": pa.schema([("a", pa.int64())]),
+        "parts": (FILES,),
+    }
+    return Manifest(**(known | members))

@@ -1,0 +1,119 @@
+"""Rows of parts sorted by way of a folder and merged: equal to what sorted() has; rows of retired files left out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.indexing import sorting
+from asyncpq.indexing.model import PART_SCHEMAS, file_key
+from asyncpq.indexing.sorting import ExternalSort, merged, merged_async, without_files
+from asyncpq.pruning.row_ranges import RowRanges
+
+_KEYS = PART_SCHEMAS["keys"]
+_ROWS = st.lists(st.tuples(st.binary(max_size=2), st.integers(0, 3), st.integers(0, 9), st.integers(1, 3)), max_size=30)
+
+
+def _table(rows: list[tuple[Any, ...]], schema: pa.Schema = _KEYS) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    return pa.table([pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)], schema)
+
+
+def _rows(batches: list[pa.RecordBatch], schema: pa.Schema = _KEYS) -> list[tuple[Any, ...]]:
+    table = pa.Table.from_batches(batches, schema)
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _order(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [row[:3] for row in rows]  # what is behind key, file and row is in no order
+
+
+@given(st.lists(_ROWS, max_size=8), st.sampled_from([1, 600, 1 << 20]), st.sampled_from([2, 3, 32]))
+def test_external_sort(tmp_path_factory: pytest.TempPathFactory, tables: list[Any], memory: int, fan_in: int) -> None:
+    folder = tmp_path_factory.mktemp("sort")
+    with pytest.MonkeyPatch.context() as patch, ExternalSort(_KEYS, memory, folder) as sort:
+        patch.setattr(sorting, "_FAN_IN", fan_in)
+        patch.setattr(sorting, "_LEAST_BATCH_BYTES", 64)
+        for rows in tables:
+            sort.add(_table(rows))
+        found = _rows(list(sort.batches()))
+    expected = sorted(row for rows in tables for row in rows)
+    assert sort.num_rows == len(expected)
+    assert _order(found) == _order(expected)
+    assert sorted(found) == expected
+    assert not list(folder.iterdir())
+
+
+def test_memory_is_bounded_by_runs_in_the_folder(tmp_path: Path) -> None:
+    rows = [(at.to_bytes(4, "big"), 0, at, 1) for at in range(20_000)]
+    with ExternalSort(_KEYS, 1 << 18, tmp_path) as sort:
+        for start in range(19_000, -1, -1000):
+            sort.add(_table(rows[start : start + 1000]))
+        held = pa.total_allocated_bytes()
+        largest = 0
+        found: list[tuple[Any, ...]] = []
+        for batch in sort.batches():
+            largest = max(largest, pa.total_allocated_bytes() - held)
+            found += _rows([batch])
+        assert len(list(tmp_path.glob("*/*.arrow"))) > 1
+    assert found == rows
+    assert largest < _table(rows).nbytes
+    assert not list(tmp_path.iterdir())
+
+
+@given(st.lists(st.tuples(_ROWS, st.integers(1, 5)), max_size=5))
+def test_merged_streams(streams: list[tuple[list[Any], int]]) -> None:
+    batches = [_table(sorted(rows)).to_batches(max_chunksize=size) for rows, size in streams]
+    expected = sorted(row for rows, _ in streams for row in rows)
+
+    async def each(given: list[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        for batch in given:
+            yield batch
+
+    async def read() -> list[pa.RecordBatch]:
+        return [batch async for batch in merged_async([each(stream) for stream in batches])]
+
+    for found in (list(merged([iter(stream) for stream in batches])), asyncio.run(read())):
+        assert _order(_rows(found)) == _order(expected)
+        assert sorted(_rows(found)) == expected
+
+
+def test_streams_are_read_as_their_rows_are_needed() -> None:
+    read = [0, 0]
+
+    def stream(at: int) -> Iterator[pa.RecordBatch]:
+        for first in range(10):
+            read[at] += 1
+            key = bytes([10 * at + first])
+            yield from _table([(key, 0, 0, 1)]).to_batches()
+
+    found = merged([stream(0), stream(1)])
+    for _ in range(5):
+        next(found)
+    assert read[1] == 1  # all of the first stream is below it
+    assert len(list(found)) == 15
+
+
+def test_one_key_in_all_rows_of_all_streams() -> None:
+    streams = [_table([(b"k", file, row, 1) for row in range(50)]).to_batches(max_chunksize=7) for file in (1, 0)]
+    found = _rows(list(merged([iter(stream) for stream in streams])))
+    assert _order(found) == [(b"k", file, row) for file in (0, 1) for row in range(50)]
+
+
+@given(_ROWS, st.sets(st.integers(0, 3)))
+def test_without_retired_files(rows: list[Any], retired: set[int]) -> None:
+    gone = RowRanges.from_rows(sorted(retired))
+    batch = _table(rows).combine_chunks().to_batches()[0] if rows else pa.RecordBatch.from_pylist([], _KEYS)
+    assert _rows([without_files(batch, gone)]) == [row for row in rows if row[1] not in retired]
+    by_file = [(file_key(row[1], 0), row[0]) for row in rows]
+    schema = PART_SCHEMAS["footers"]
+    given = pa.RecordBatch.from_pylist([{"key": key, "payload": payload} for key, payload in by_file], schema)
+    kept = [pair for pair, row in zip(by_file, rows, strict=True) if row[1] not in retired]
+    assert _rows([without_files(given, gone)], schema) == kept

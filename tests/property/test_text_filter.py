@@ -1,0 +1,156 @@
+"""Predicates on texts and lists, alone: on every type that holds them, they equal pyarrow's kernels or plain Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.expressions import Contains, Expression, Has, HasPhrase, HasTokens, Like, Not
+from asyncpq.expressions.tokens import tokens
+from tests import words
+from tests.predicates import COLUMNS, array, arrays, model
+
+_WORDS = st.sampled_from(
+    [
+        "a",
+        "B",
+        "ab",
+        "\u00e9",
+        "e\u0301",
+        "\u00df",
+        "ss",
+        "K",
+        "\u212a",
+        "\u017f",
+        "S",
+        "1",
+        "\u00b2",
+        "\U0001f600",
+        "\u4e2d",
+    ]
+)
+_GAPS = st.sampled_from([" ", "", "-", "_", "\n", "\u2014", "\u0301", "\x00", "'", "\u00a0"])
+_CHARACTERS = st.characters(exclude_categories=["Cs"]).filter(lambda char: char not in words.OTHERS)
+TEXTS = st.lists(_WORDS | _GAPS, max_size=8).map("".join) | st.text(_CHARACTERS, max_size=8)
+_TYPES = [pa.string(), pa.large_string(), pa.string_view()]
+
+
+def columns_of(values: list[Any], type_: pa.DataType) -> list[Any]:
+    """The values as one array, cut out of a longer one, in chunks, and as dictionary arrays."""
+    whole = pa.array(values, type_)
+    longer = pa.array([*values[:1], *values, None], type_)
+    found = [whole, longer[1 : 1 + len(values)], pa.chunked_array([whole[:2], whole[2:]], type_)]
+    if not pa.types.is_string_view(type_):
+        found += [whole.dictionary_encode(), pa.chunked_array([whole, whole[:0]]).dictionary_encode()]
+    return found
+
+
+def results(expr: Expression, column: Any, type_: pa.DataType) -> list[bool | None]:
+    found: list[bool | None] = compile_filter(expr, {"s": type_}).mask({"s": column}, len(column)).to_pylist()
+    return found
+
+
+@settings(max_examples=400)
+@given(st.lists(st.none() | TEXTS, max_size=6), TEXTS, st.booleans(), st.data())
+def test_words_are_found(values: list[str | None], asked: str, phrase: bool, data: st.DataObject) -> None:
+    asked = data.draw(st.sampled_from([asked, *filter(None, values)]))  # so that some are found
+    found = tokens(asked)
+    assume(found)
+    expr = HasPhrase("s", tuple(found)) if phrase else HasTokens("s", tuple(found))
+    test = words.has_phrase if phrase else words.has_tokens
+    expected = [None if value is None else test(value, found) for value in values]
+    for type_ in _TYPES:
+        for column in columns_of(values, type_):
+            assert results(expr, column, type_) == expected
+            assert results(Not(expr), column, type_) == [None if one is None else not one for one in expected]
+
+
+def test_long_phrases_are_found() -> None:
+    text = " ".join(f"w{at}" for at in range(5000))
+    values = [text, text + "x", None, "\u00e9 " + text, "w0"]
+    assert results(HasPhrase("s", tuple(tokens(text))), pa.array(values), pa.string()) == [
+        True,
+        False,
+        None,
+        True,
+        False,
+    ]
+    assert results(HasTokens("s", ("x" * 20_000,)), pa.array(["x" * 20_000, "x"]), pa.string()) == [True, False]
+
+
+def test_strings_that_are_no_utf8_have_words() -> None:
+    raw = pa.array([b"a \xff b", b"a\xffb", b"\xff", "\u00e9".encode()[:1] + b"a"])
+    for type_ in (pa.string(), pa.large_string()):
+        broken = raw.cast(pa.large_binary() if type_ == pa.large_string() else pa.binary()).view(type_)
+        assert results(HasTokens("s", ("a", "b")), broken, type_) == [True, True, False, False]
+        assert results(HasPhrase("s", ("a", "b")), broken, type_) == [True, True, False, False]
+
+
+_PATTERNS = st.text("ab%_\\\u00e9\n.", max_size=6)
+_BODIES = st.text("ab%_\\\u00e9\n.", max_size=6)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.none() | _BODIES, max_size=6), _PATTERNS)
+def test_texts_are_found_as_pyarrow_finds_them(values: list[str | None], pattern: str) -> None:
+    for type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        is_binary = type_ in (pa.binary(), pa.large_binary())
+        held = [None if value is None else value.encode() for value in values] if is_binary else values
+        asked: str | bytes = pattern.encode() if is_binary else pattern
+        plain = pa.array(held, type_)
+        for column in columns_of(held, type_):
+            assert results(Contains("s", asked), column, type_) == pc.match_substring(plain, asked).to_pylist()
+            assert results(Like("s", asked), column, type_) == pc.match_like(plain, asked).to_pylist()
+
+
+# -- lists ----------------------------------------------------------------------------------------
+
+_LISTS = [pa.list_, pa.large_list]
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(["int32", "float64", "string", "timestamp_utc", "decimal", "uuid", "bool"]), st.data())
+def test_lists_have_their_elements(kind: str, data: st.DataObject) -> None:
+    element = COLUMNS[kind][0]
+    values = data.draw(st.lists(st.none() | arrays(kind, max_size=4), max_size=6))
+    asked = data.draw(COLUMNS[kind][1])
+    flat = array(kind, [value for row in values for value in row or ()])
+    ends = [0]
+    for row in values:
+        ends.append(ends[-1] + len(row or ()))
+    plain = pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), flat, pa.list_(element), mask=pa.array([row is None for row in values], pa.bool_())
+    )
+    expected = [None if row is None else any(model(Has("s", asked), {"s": [value]}) for value in row) for row in values]
+    for make in _LISTS:
+        type_ = make(element)
+        column = plain.cast(type_)
+        for given_ in (column, pa.chunked_array([column[:2], column[2:]], type_)):
+            assert results(Has("s", asked), given_, type_) == expected
+        assert results(Has("s", asked), column[1:], type_) == expected[1:]
+
+
+@pytest.mark.parametrize(
+    ("values", "asked", "expected"),
+    [
+        ([[1, None], None, [2, 1]], 1, [True, None, True]),
+        ([[1, None], None, [2, 1]], 1.0, [True, None, True]),
+        ([[1, None], None, [2, 1]], 1.5, [False, None, False]),
+    ],
+)
+def test_lists_of_other_layouts(values: list[Any], asked: Any, expected: list[bool | None]) -> None:
+    for type_ in (pa.list_(pa.int64(), 2), pa.list_view(pa.int64()), pa.large_list_view(pa.int64())):
+        assert results(Has("s", asked), pa.array(values, type_), type_) == expected
+
+
+def test_null_lists_that_hold_elements() -> None:
+    """A null list may have elements beneath it, which are none of any row's."""
+    lists = pa.ListArray.from_arrays([0, 1, 3, 4], pa.array([1, 2, 2, 3]), mask=pa.array([False, True, False]))
+    assert results(Has("s", 2), lists, lists.type) == [False, None, False]
+    assert results(Has("s", 3), lists, lists.type) == [False, None, True]
