@@ -19,12 +19,12 @@ from asyncpq.datasets.reader import counted_in
 from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
-from asyncpq.indexing.building import Lake
 from asyncpq.indexing.commits import Head, latest
+from asyncpq.indexing.differences import Lake
 from asyncpq.indexing.file_index import FileIndex
 from asyncpq.indexing.index import Index, build_index, open_index
 from asyncpq.indexing.kinds import Kind
-from asyncpq.indexing.lakes import dataset_lake, described_files, listed_lake, only, root_of
+from asyncpq.indexing.lakes import check_columns, dataset_lake, described_files, listed_lake, only, root_of
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Place
 from asyncpq.indexing.open_index import OpenIndex
@@ -127,6 +127,8 @@ async def open_target(
             raise InvalidOptionError("view='snapshot' is that of an index", hint="Name the index: index=...")
         if place is not None or own:
             opened = None if place is None else await _open(resources, place, operation, options.listing_max_age_s)
+            if opened is not None:
+                check_columns(opened.manifest, dataset._state)
             dataset = open_indexed(resources, dataset, opened, own, folder="" if files is None else files.folder)
     dataset.metrics = operation.metrics
     return dataset
@@ -163,6 +165,10 @@ async def _open_snapshot(
     options.refuse("the files of an index's snapshot have the columns that they had when it was built", *_OF_FILES)
     root = root_of(files) if files.pattern is None else None
     opened = await _open(resources, place, operation, options.listing_max_age_s, root or None)
+    if opened.manifest.dataset.get("kind") == "table":  # which rows are deleted, the table alone knows
+        raise InvalidOptionError(
+            "the index is of a table, whose files are not all rows", url=operation.url, hint="Open the table with it."
+        )
     return open_snapshot(resources, opened, own, skips=options.skips)
 
 

@@ -74,7 +74,7 @@ class TurnPlace:
     """A place as one writer sees it.
 
     Args:
-        loses: given what is asked, whether the answer to a commit is lost.
+        loses: whether the answer to a commit that was made is lost.
     """
 
     description = "turns"
@@ -149,7 +149,7 @@ class TurnPlace:
         created = await self._kept.place.commit(number, content)
         if created:
             self._kept.manifests[number] = self._turns.now
-        if self._loses():
+        if created and self._loses():
             raise TransportError("the answer was lost")
         return created
 

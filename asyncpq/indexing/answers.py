@@ -61,12 +61,14 @@ class _Question:
 
     Attributes:
         found: the answer; None before, and where the part cannot say.
+        asked: whether it was.
     """
 
     part: Part
     ranges: Ranges
     every: bool = False
     found: Found | None = None
+    asked: bool = False
 
     def slices(self) -> Slices | None:
         return None if self.found is None else self.found.slices
@@ -106,6 +108,24 @@ class _Joined:
 
 
 @dataclass(slots=True, eq=False)
+class _FirstOf:
+    """What the first of ``questions`` finds that can answer: those behind it would say no more."""
+
+    questions: tuple[_Question, ...]
+
+    def slices(self) -> Slices | None:
+        return next((found for one in self.questions if (found := one.slices()) is not None), None)
+
+    @property
+    def next(self) -> tuple[_Question, ...]:
+        """Those that were asked, and the one to be asked if none of them could answer."""
+        asked = [one.asked for one in self.questions]
+        if False not in asked or self.slices() is not None:
+            return tuple(one for one in self.questions if one.asked)
+        return self.questions[: asked.index(False) + 1]
+
+
+@dataclass(slots=True, eq=False)
 class _Nowhere:
     """No row."""
 
@@ -113,7 +133,7 @@ class _Nowhere:
         return Slices.none()
 
 
-_Node = _Question | _Bloom | _Joined | _Nowhere
+_Node = _Question | _Bloom | _Joined | _FirstOf | _Nowhere
 
 
 class Inquiry:
@@ -136,9 +156,6 @@ class Inquiry:
             elif part.columns:
                 self._composites.append(part)
         self._root = self._node(where, Truth.TRUE)
-        asked = dict.fromkeys(_leaves(self._root))
-        self._questions = [one for one in asked if isinstance(one, _Question)]
-        self._blooms = [one for one in asked if isinstance(one, _Bloom)]
 
     @property
     def bloom_parts(self) -> list[Part]:
@@ -146,7 +163,7 @@ class Inquiry:
         return list(dict.fromkeys(bloom.part for bloom in self._blooms))
 
     async def ask(self, place: Place, steps: Steps, beside: Reads | None = None) -> Slices:
-        """One step: all parts are asked at once.
+        """One step, in which all parts are asked at once; another where one has too much to say, and others less.
 
         Args:
             beside: reads that run along, for what they leave in memory.
@@ -154,8 +171,25 @@ class Inquiry:
         Raises:
             StaleSnapshotError: a segment is not there any more.
         """
+        while questions := [one for one in self._questions if not one.asked]:
+            await self._ask(questions, place, steps, beside)
+            beside = None
+        if beside:
+            await steps.together(beside)
+        return self.slices()
+
+    @property
+    def _questions(self) -> list[_Question]:
+        return list(dict.fromkeys(one for one in _leaves(self._root) if isinstance(one, _Question)))
+
+    @property
+    def _blooms(self) -> list[_Bloom]:
+        return [one for one in _leaves(self._root) if isinstance(one, _Bloom)]
+
+    async def _ask(self, asked: Sequence[_Question], place: Place, steps: Steps, beside: Reads | None) -> None:
         groups: dict[tuple[Any, ...], list[_Question]] = {}
-        for question in self._questions:
+        for question in asked:
+            question.asked = True
             # what reads much is not asked together with what reads little: the limit is for each
             alone = () if point_keys(question.ranges) is not None else question.ranges
             groups.setdefault((question.part, alone), []).append(question)
@@ -166,7 +200,6 @@ class Inquiry:
             for question in questions:
                 if rows is not None:
                     question.found = found_rows(part, rows, question.ranges, every=question.every)
-        return self.slices()
 
     def slices(self) -> Slices:
         """What is known so far."""
@@ -254,8 +287,7 @@ class Inquiry:
             elif not isinstance(arg, ColumnComparison):
                 nodes.extend(self._atom(arg, wanted, by_column))  # type: ignore[arg-type]  # all others are atoms
         for column, ranges in by_column.items():
-            for part in self._by_column.get(column, ()):
-                nodes.extend(self._of_ranges(part, ranges))
+            nodes.extend(self._of_ranges(self._by_column.get(column, ()), ranges))
         for part in self._composites:
             types = [type_of(self._manifest.schema, column) for column in part.columns]
             if part.kind == "keys" and None not in types:
@@ -276,8 +308,7 @@ class Inquiry:
         ranges = atom_ranges(atom, truth, type_)
         # two elements of one list may be in two ranges
         if ranges is not None and isinstance(atom, Has):
-            for part in self._by_column.get(column, ()):
-                yield from self._of_ranges(part, ranges)
+            yield from self._of_ranges(self._by_column.get(column, ()), ranges)
         elif ranges is not None:
             known = by_column.get(column)
             by_column[column] = ranges if known is None else intersected(known, ranges)
@@ -291,17 +322,25 @@ class Inquiry:
                 if (options.get("tokenizer"), options.get("version")) == (TOKENIZER, TOKENIZER_VERSION):
                     yield self._question(part, _points(text_key(one.encode()) for one in atom.tokens), every=True)
 
-    def _of_ranges(self, part: Part, ranges: Ranges) -> Iterable[_Node]:
-        """What a part of one column says of keys."""
-        if part.kind == "bloom":
-            keys = point_keys(ranges)
-            if keys and all(key.startswith(VALUE_TAG) for key in keys):
+    def _of_ranges(self, parts: Sequence[Part], ranges: Ranges) -> Iterable[_Node]:
+        """What the parts of one column say of keys.
+
+        Of single keys, postings say all that sets and bounds do: those are read only where there are too many.
+        """
+        if not ranges and parts:
+            yield _Nowhere()
+            return
+        keys, wide = point_keys(ranges), _is_wide(ranges)
+        asked = {part: self._question(part, ranges) for part in parts if part.kind == "keys" and not wide}
+        asked |= {part: self._question(part, ranges) for part in parts if part.kind == "set" and not wide}
+        asked |= {part: self._question(part, ranges) for part in parts if part.kind == "bounds"}
+        if keys is not None and any(part.kind == "keys" for part in asked):
+            yield _FirstOf(tuple(asked.values()))
+            return
+        yield from asked.values()
+        for part in parts:
+            if part.kind == "bloom" and keys and all(key.startswith(VALUE_TAG) for key in keys):
                 yield _Bloom(part, keys)
-        elif part.kind in ("bounds", "set", "keys"):
-            if not ranges:
-                yield _Nowhere()
-            elif part.kind == "bounds" or not _is_wide(ranges):
-                yield self._question(part, ranges)
 
     def _question(self, part: Part, ranges: Ranges, *, every: bool = False) -> _Question:
         return self._made.setdefault((part, ranges, every), _Question(part, ranges, every))
@@ -312,6 +351,8 @@ def _leaves(node: _Node | None) -> Iterator[_Node]:
     if isinstance(node, _Joined):
         for arg in node.args:
             yield from _leaves(arg)
+    elif isinstance(node, _FirstOf):
+        yield from node.next
     elif node is not None:
         yield node
 

@@ -11,17 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.errors import (
     AsyncpqError,
     InvalidOptionError,
@@ -30,10 +25,11 @@ from asyncpq.errors import (
     StaleSnapshotError,
 )
 from asyncpq.events import Operation
-from asyncpq.indexing.commits import commit, gone, load, new_id
+from asyncpq.indexing.commits import commit, gone, new_id
+from asyncpq.indexing.differences import Lake, Todo, differences
 from asyncpq.indexing.file_rows import FileRows, FileWork, Wanted, collect_file, version_of
 from asyncpq.indexing.heartbeats import Heartbeat
-from asyncpq.indexing.listed_files import IndexedFile, files_of, newest_by_path
+from asyncpq.indexing.listed_files import IndexedFile, files_of
 from asyncpq.indexing.manifest import FILES, Build, Manifest
 from asyncpq.indexing.model import Part, Place, Segment
 from asyncpq.indexing.segment_writing import from_thread, write_segments
@@ -44,55 +40,6 @@ from asyncpq.resources import ByteBudget, Resources
 from asyncpq.storage.urls import safe_url
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lake:
-    """The files that an index is to know.
-
-    Attributes:
-        url: of the dataset, safe to be shown.
-        root: url that begins those of its files; "" for none.
-        dataset: what it is, as JSON has it (see ``Manifest.dataset``).
-        schema, fields: its columns, and how a table's files have them.
-        partitions: names of those columns that are no files'.
-        files: by their urls, each once.
-        complete: these are all; else those that are not among them stay as they are.
-        as_of: when they were looked for; with a zone.
-    """
-
-    url: str
-    root: str
-    dataset: Mapping[str, Any]
-    schema: pa.Schema
-    fields: tuple[TableField, ...] | None
-    partitions: tuple[str, ...]
-    files: Sequence[DataFile]
-    complete: bool = True
-    as_of: datetime
-
-    def path(self, url: str) -> str:
-        """What an index calls the file."""
-        return url[len(self.root) :] if self.root and url.startswith(self.root) else url
-
-    def by_path(self) -> dict[str, DataFile]:
-        """
-        Raises:
-            InvalidOptionError: a file is named twice.
-        """
-        found = {self.path(file.url): file for file in self.files}
-        if len(found) < len(self.files):
-            raise InvalidOptionError("a file is named twice, and an index knows each once", url=self.url)
-        return found
-
-    def field_ids(self, parts: Iterable[Part]) -> tuple[tuple[str, int], ...]:
-        """Field ids of top-level columns that are indexed, where the table's files are read by these."""
-        if self.fields is None:
-            return ()
-        tops = {name.partition(".")[0] for part in parts for name in part.columns}
-        tops |= {name for part in parts for name in part.columns}
-        ids = ((field.name, field.field_id) for field in self.fields if field.name in tops)
-        return tuple((name, number) for name, number in ids if number is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,28 +64,6 @@ class Refreshed:
         return replace(self, manifest=manifest)
 
 
-class Todo(NamedTuple):
-    """How a lake differs from a snapshot.
-
-    Attributes:
-        base: the snapshot; None for none.
-        works: files to read, the first of which gets id 0.
-        taken: files that builds which were broken off have read.
-        removed: files that are not there any more.
-        replaced: by path, files that have another version, or may have.
-    """
-
-    base: Manifest | None
-    works: tuple[FileWork, ...] = ()
-    taken: tuple[IndexedFile, ...] = ()
-    removed: tuple[IndexedFile, ...] = ()
-    replaced: Mapping[str, IndexedFile] = {}
-
-    @property
-    def is_nothing(self) -> bool:
-        return not (self.works or self.taken or self.removed)
-
-
 async def build(
     resources: Resources,
     place: Place,
@@ -146,6 +71,7 @@ async def build(
     parts: Sequence[Part] | None,
     operation: Operation,
     options: BuildOptions,
+    base: Manifest | None,
     index: str | None = None,
 ) -> Refreshed:
     """Bring the index at ``place`` up to ``lake``; only files are read that it does not know as they are.
@@ -153,6 +79,7 @@ async def build(
     Args:
         parts: of the index, which must have these if it is there; None: it must be there.
         operation: what it costs is counted there, and each file that is done with is told.
+        base: the newest snapshot from before the lake was looked at: what is in use since then is newer than the lake.
         index: ``Manifest.index`` of the one that is meant; None for whichever is there.
 
     Raises:
@@ -165,41 +92,7 @@ async def build(
     if parts is not None:
         parts = list(dict.fromkeys((FILES, *parts)))
         place.check([part.kind for part in parts])
-    return await _Build(resources, place, lake, parts, operation, options, index).run()
-
-
-async def differences(place: Place, base: Manifest | None, lake: Lake) -> Todo:
-    """How ``lake`` differs from ``base``.
-
-    Raises:
-        InvalidOptionError: a file is named twice.
-    """
-    files = lake.by_path()
-    if base is None:
-        return Todo(None, tuple(FileWork(id=0, path=path, file=file) for path, file in files.items()))
-    live = base.live
-    found = await files_of(place, base, live | base.reserved)
-    listed = newest_by_path(one for one in found if one.id in live)
-    begun: dict[str, list[IndexedFile]] = {}
-    for one in found:
-        if one.id not in live:
-            begun.setdefault(one.path, []).append(one)
-    works: list[FileWork] = []
-    taken: list[IndexedFile] = []
-    replaced: dict[str, IndexedFile] = {}
-    for path, file in files.items():
-        known = listed.get(path)
-        if known is not None and known.is_version_of(file):
-            continue
-        if known is not None:
-            replaced[path] = known
-        left = next((other for other in begun.get(path, ()) if other.is_version_of(file)), None)
-        if left is not None:
-            taken.append(left)
-            continue
-        works.append(FileWork(id=0, path=path, file=file))
-    removed = [known for path, known in listed.items() if path not in files] if lake.complete else []
-    return Todo(base, tuple(works), tuple(taken), tuple(removed), replaced)
+    return await _Build(resources, place, lake, parts, operation, options, base, index).run()
 
 
 class _Build:
@@ -211,9 +104,11 @@ class _Build:
         parts: Sequence[Part] | None,
         operation: Operation,
         options: BuildOptions,
+        base: Manifest | None,
         index: str | None,
     ) -> None:
         self._index = index
+        self._base = base
         self._resources = resources
         self._place = place
         self._lake = lake
@@ -229,7 +124,7 @@ class _Build:
         self._known: RowRanges = RowRanges()
 
     async def run(self) -> Refreshed:
-        base = await load(self._place)
+        base = self._base
         todo = await self._without_unchanged(await self._todo(base))
         if base is not None and base.is_built and todo.is_nothing and not await self._dead(base):
             return Refreshed(base)
@@ -257,7 +152,8 @@ class _Build:
             self._check(base)
         elif self._parts is None:
             raise ObjectNotFoundError("there is no index", url=self._place.description, hint="Build it first.")
-        return await differences(self._place, base, self._lake)
+        before = RowRanges() if self._base is None else self._base.live
+        return await differences(self._place, base, self._lake, before)
 
     async def _without_unchanged(self, todo: Todo) -> Todo:
         """The same without files of which no listing names the version, and whose footers say that it is known."""

@@ -14,9 +14,10 @@ from asyncpq.arguments import whole_number
 from asyncpq.datasets.reader import counted_in
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UsageError
 from asyncpq.events import Operation, OperationName
-from asyncpq.indexing.building import Lake, Refreshed, build, differences
+from asyncpq.indexing.building import Refreshed, build
 from asyncpq.indexing.commits import Head, latest, load, numbered
 from asyncpq.indexing.compaction import Compacted, compact
+from asyncpq.indexing.differences import Lake, differences
 from asyncpq.indexing.file_rows import Wanted
 from asyncpq.indexing.kinds import Kind
 from asyncpq.indexing.listed_files import files_of
@@ -172,9 +173,11 @@ class Index(Unpicklable):
         """
         urls = _urls(files)
         with self._operation("refresh") as operation:
-            lake = await self._look(operation, self.manifest, urls)
-            index = self.manifest.index
-            self.refreshed = await _refresh(self._resources, self._place, lake, None, operation, self._options, index)
+            base, index = await load(self._place), self.manifest.index
+            lake = await self._look(operation, base or self.manifest, urls)
+            self.refreshed = await _refresh(
+                self._resources, self._place, lake, None, operation, self._options, base, index
+            )
             self._advance(self.refreshed.manifest)
         return self.refreshed
 
@@ -254,7 +257,7 @@ class Index(Unpicklable):
             stale = None
             if staleness:
                 lake = await self._look(operation, manifest, None)
-                todo = await differences(self._place, manifest, lake)
+                todo = await differences(self._place, manifest, lake, manifest.live)
                 changed = len(todo.replaced)
                 stale = Staleness(len(todo.works) + len(todo.taken) - changed, changed, len(todo.removed))
         return IndexReport(
@@ -311,9 +314,10 @@ async def build_index(
         StoreError: a store failed. What was committed stays, and is used by the next build.
     """
     with counted_in(operation):
-        lake = await look(operation, await load(place), None)
+        base = await load(place)
+        lake = await look(operation, base, None)
         parts = [part for kind in kinds for part in kind.parts(lake.schema)]
-        refreshed = await _refresh(resources, place, lake, parts, operation, options)
+        refreshed = await _refresh(resources, place, lake, parts, operation, options, base)
     index = Index(resources, place, Head(place, refreshed.manifest), look, options)
     index.metrics, index.refreshed = operation.metrics, refreshed
     return index
@@ -359,9 +363,10 @@ async def _refresh(
     parts: Sequence[Part] | None,
     operation: Operation,
     options: BuildOptions,
+    base: Manifest | None,
     index: str | None = None,
 ) -> Refreshed:
-    done = await build(resources, place, lake, parts, operation, options, index)
+    done = await build(resources, place, lake, parts, operation, options, base, index)
     if all(len(done.manifest.of_part(part)) <= options.max_segments for part in done.manifest.parts):
         return done
     compacted = await compact(place, options, max_segments=options.max_segments)

@@ -369,9 +369,8 @@ def _component(key: bytes, type_: pa.DataType) -> bytes:
 
 def _cut(cut: bytes, type_: pa.DataType) -> bytes:
     """Where composite keys part, one column's keys of which part at ``cut``."""
-    tag = cut[:1]
-    if tag != VALUE_TAG:
-        return cut if len(cut) <= 1 else bytes([tag[0] + 1])  # right after null or NaN
+    if cut[:1] != VALUE_TAG:
+        return cut
     if is_variable(type_):
         return VALUE_TAG + cut[1:].replace(b"\x00", ESCAPED)
     width = width_of(type_)

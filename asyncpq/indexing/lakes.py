@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.known_files import type_of
 from asyncpq.datasets.listing import Target, list_files, parse_target
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
-from asyncpq.errors import UsageError
+from asyncpq.errors import SchemaMismatchError, UsageError
 from asyncpq.events import Operation
-from asyncpq.indexing.building import Lake
+from asyncpq.indexing.differences import Lake
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext
@@ -96,6 +97,31 @@ async def listed_lake(
         complete=urls is None,
         as_of=began,
     )
+
+
+def check_columns(manifest: Manifest, state: DatasetState) -> None:
+    """Whether an index speaks of the columns that a dataset has.
+
+    Raises:
+        SchemaMismatchError: a column that is indexed is another one there, or of another type.
+    """
+    schema, fields, _ = state.columns
+    ids = {field.name: field.field_id for field in fields or ()}
+    known = dict(manifest.field_ids)
+    for name in dict.fromkeys(name for part in manifest.parts for name in part.columns):
+        found, indexed = type_of(schema, name), type_of(manifest.schema, name)
+        top = name.partition(".")[0]
+        other = fields is not None and (known.get(name, ids.get(name)), known.get(top, ids.get(top))) != (
+            ids.get(name),
+            ids.get(top),
+        )
+        if found is not None and (found != indexed or other):
+            raise SchemaMismatchError(
+                f"the column is another one than the one that was indexed: of type {found}, not {indexed}",
+                url=state.url,
+                column=name,
+                hint="Drop the index and build it again, or open the dataset without it.",
+            )
 
 
 def partitioning_of(manifest: Manifest) -> Partitioning | None:

@@ -126,9 +126,8 @@ def elements(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     parents = pc.list_parent_indices(array).cast(pa.int64())
     if not array.null_count:
         return inside, parents
-    # the two are what is in valid lists alone
     nulls = pc.indices_nonzero(array.is_null()).cast(pa.int64())
-    if len(inside) != len(parents):  # of lists of fixed size the nulls' slots are among the parents
+    if len(inside) != len(parents):  # those of what stands under null lists
         parents = parents.filter(array.is_valid().take(parents))
     return pa.concat_arrays([inside, pa.nulls(len(nulls), inside.type)]), pa.concat_arrays([parents, nulls])
 

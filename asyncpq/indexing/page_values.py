@@ -93,10 +93,6 @@ def _bounds(page: PageValues, leaf: Leaf, order: Order) -> _PageBounds:
         low, high = (_comparable(value, leaf, order) for value in least_and_greatest(values))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
         raise _NoOrderError from error
-    if isinstance(low, float) and low == 0:
-        low = -0.0
-    if isinstance(high, float) and high == 0:
-        high = 0.0
     if isinstance(low, bytes):
         low = low[:_TRUNCATED_BYTES]
     if isinstance(high, bytes) and len(high) > _TRUNCATED_BYTES:

@@ -90,11 +90,16 @@ def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
 
 def _zones(table: pa.Table) -> Slices:
     """Row groups. All of them have their intervals, beside those of the file as a whole."""
-    groups: dict[int, set[int]] = {}
+    masks: dict[int, int] = {}
     for file, group in zip(table.column("file").to_pylist(), table.column("group").to_pylist(), strict=True):
         if group >= 0:
-            groups.setdefault(file, set()).add(group)
-    return Slices.of_plans({file: AccessPlan.row_groups(some) for file, some in groups.items()})
+            masks[file] = masks.get(file, 0) | 1 << group
+    plans = {mask: AccessPlan.row_groups(_bits(mask)) for mask in set(masks.values())}  # most files have the same
+    return Slices.of_plans({file: plans[mask] for file, mask in masks.items()})
+
+
+def _bits(mask: int) -> list[int]:
+    return [at for at in range(mask.bit_length()) if mask >> at & 1]
 
 
 def _found(part: Part, table: pa.Table, unknown: RowRanges) -> Found:

@@ -91,7 +91,9 @@ class SnapshotFiles:
         knowledge = FileKnowledge(self._resources, place, manifest, ask)
         entries = await self._entries(manifest, slices.files, knowledge, said.inquiry, steps)
         slices = slices if said.inquiry is None else said.inquiry.slices()
-        left = {file: plan for file in slices.files.rows() if entries[file].may_match(plan := slices.plan(file))}
+        left = {file: slices.plan(file) for file in slices.files.rows()}
+        if len(left) <= self._resources.options.limits.files_ahead:
+            left = {file: plan for file, plan in left.items() if entries[file].may_match(plan)}
         files = _data_files(manifest, entries, left, knowledge, ask)
         if said.own:
             files = [file for file in (with_own(file, said.own, manifest.root) for file in files) if file]

@@ -39,7 +39,8 @@ async def vacuum(place: Place, *, keep: int, older_than_s: float, orphans_s: flo
         grace_s: a build that gave no sign of life for so long is dead.
     """
     # in this order: what a build that was alive then commits from now on is not taken for an orphan
-    builds = {build for build, age in (await place.builds()).items() if age <= grace_s}
+    signs = await place.builds()
+    builds = {build for build, age in signs.items() if age <= grace_s}
     segments = await place.list_segments()
     newest = await load(place)
     if newest is None:
@@ -61,6 +62,9 @@ async def vacuum(place: Place, *, keep: int, older_than_s: float, orphans_s: flo
         for name, age in segments.items()
         if name not in needed and (name in outdated or (age > orphans_s and name.partition("-")[0] not in builds))
     ]
+    for build, age in signs.items():
+        if age > orphans_s:
+            await place.end_build(build)
     await place.delete_segments(unneeded)
     await place.delete_manifests(old)  # last: they name what was to be removed, should this be broken off
     return Vacuumed(tuple(old), tuple(sorted(unneeded)))

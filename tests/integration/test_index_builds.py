@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -306,3 +307,28 @@ async def test_vacuum_keeps_what_readers_may_hold(tmp_path: Path) -> None:
         left = await place.list_segments()
         assert set(left) == index.manifest.names < set(before)
         await _check(index, lake)
+
+
+async def test_of_a_table(tmp_path: Path) -> None:
+    """A refresh reads the files that the table has added, and forgets those that it has removed."""
+    events: list[Event] = []
+    table = str(tmp_path / "table")
+    for number in range(3):
+        write_deltalake(table, rows(number), mode="append")
+    async with asyncpq.Session(on_event=events.append) as session:
+        index = await session.build_index(table, FEW, at=MemoryPlace(), format="delta")
+        assert (index.manifest.num_files, index.manifest.num_rows) == (3, 300)
+        snapshot = index.snapshot
+        await index.refresh()
+        assert index.snapshot == snapshot
+        write_deltalake(table, rows(7), mode="append")
+        DeltaTable(table).delete("id = 500")  # in files of their own: some are written anew
+        events.clear()
+        done = await index.refresh()
+        now = DeltaTable(table).file_uris()
+        read = [event.url for event in events if isinstance(event, FileEnded)]
+        assert len(read) == done.added
+        assert {Path(url).name for url in read} <= {Path(url).name for url in now}
+        listed = await files_of(index.place, index.manifest, index.manifest.live)
+        assert {Path(file.path).name for file in listed} == {Path(url).name for url in now}
+        assert (await index.verify(sample=_ALL, rows=_ALL)).problems == []

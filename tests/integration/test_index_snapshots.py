@@ -118,7 +118,7 @@ async def test_a_damaged_part_is_not_used(session: asyncpq.Session, tmp_path: Pa
     base = await session.open_dataset(tmp_path)
     listed = open_indexed(session._resources, base, OpenIndex(place, Head(place, manifest)))
     for dataset in (snapshot(session, place, manifest), listed):
-        assert await values(dataset, col("a") == 5) == [5]
+        assert await values(dataset, col("a") > 4) == [5]
         assert any(f"{kind}" in line and "damaged" in line for line in dataset.metrics.fallbacks)
 
 

@@ -15,13 +15,19 @@ import pytest
 import asyncpq
 from asyncpq.indexing.places import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace
 from asyncpq.testing import ObjectServer
-from asyncpq.testing.place_contract import PLACE_CHECKS, PlaceMaker
+from asyncpq.testing.place_contract import PLACE_CHECKS, PlaceMaker, check_large
 from tests.postgres_server import PostgresServer
 from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
 
 Check = Callable[[PlaceMaker], Awaitable[None]]
 
 each_check = pytest.mark.parametrize("check", PLACE_CHECKS, ids=lambda check: check.__name__)
+#: Databases have no segments that are read in another way, and take longest for large ones.
+each_check_of_sql = pytest.mark.parametrize(
+    "check",
+    [pytest.param(check, marks=pytest.mark.slow if check is check_large else ()) for check in PLACE_CHECKS],
+    ids=lambda check: check.__name__,
+)
 
 
 @contextlib.asynccontextmanager
@@ -72,7 +78,7 @@ async def test_localstack(check: Check, localstack: str, bucket: str) -> None:
         await check(make)
 
 
-@each_check
+@each_check_of_sql
 async def test_sqlite(check: Check, tmp_path: Path) -> None:
     await check(lambda: SqlPlace(f"sqlite:///{tmp_path}/index.sqlite"))
 
@@ -83,7 +89,7 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@each_check
+@each_check_of_sql
 async def test_postgresql(check: Check, postgres: PostgresServer) -> None:
     name = f"index_{uuid.uuid4().hex[:8]}"
     await check(lambda: SqlPlace(postgres.url("postgres"), name))

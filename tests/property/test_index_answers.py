@@ -167,3 +167,25 @@ def test_each_kind_rules_files_out(kind: str) -> None:
     assert 7 in found.files
     assert found.files.num_rows <= (5 if kind == "bloom" else 1)  # a tenth of the filters say yes for nothing
     assert list(found.plan(7).resolve((1, 1))) == ([0, 1] if kind in ("set", "ngram") else [1])
+
+
+@pytest.mark.parametrize("kind", ["bounds", "set", "keys", "ngram", "text"])
+def test_files_that_a_part_does_not_know_may_match(kind: str) -> None:
+    options: Any = {"ngram": NGRAM, "text": TEXT}.get(kind, ())
+    part = Part(kind, ("s",), options)
+    table = pa.table({"s": ["red", "green"]})
+    files = [BruteFile(table, (2,), unknown={part: how} if how else None) for how in (None, "row", "absent", None)]
+    lake = Lake(files, [part], {"s": "string"}, [2], table.schema)
+    where = col("s").has_tokens("white") if kind == "text" else col("s") == "white"
+    found, _ = asyncio.run(answered(lake, where))
+    assert list(found.files.rows()) == [1, 2]
+    assert all(found.plan(file).is_all for file in (1, 2))
+
+
+def test_two_elements_of_one_list() -> None:
+    tables = [pa.table({"l": pa.array(rows, pa.list_(pa.int64()))}) for rows in ([[1, 2], [1]], [[2], [1]])]
+    for kind in ("keys", "set"):
+        files = [BruteFile(table, (2,)) for table in tables]
+        lake = Lake(files, [Part(kind, ("l",))], {"l": LIST}, [], tables[0].schema)
+        found, _ = asyncio.run(answered(lake, col("l").has(1) & col("l").has(2)))
+        assert list(found.files.rows()) == ([0] if kind == "keys" else [0, 1])

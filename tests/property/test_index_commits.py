@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncpq
-from asyncpq.errors import StaleSnapshotError, TransportError
+from asyncpq.errors import StaleSnapshotError
 from asyncpq.indexing import building, commits, heartbeats
-from asyncpq.indexing.building import Lake, build
+from asyncpq.indexing.building import build
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.compaction import compact
+from asyncpq.indexing.differences import Lake
 from asyncpq.indexing.manifest import decode
 from asyncpq.indexing.vacuum import vacuum
 from asyncpq.options import BuildOptions, LimitOptions
@@ -42,6 +43,7 @@ class _World:
         self.ever: dict[str, set[str | None]] = {path: {None} for path in _PATHS}
         self.tasks: dict[str, asyncio.Task[Any]] = {}
         self.places: dict[str, TurnPlace] = {}
+        self.seen: dict[str, dict[str, str]] = {}
         self.number = 0
         self.losing = False
         self.snapshots: dict[int, dict[str, str | None]] = {}
@@ -77,9 +79,10 @@ class _World:
         async def run() -> None:
             _who.set(who)
             if kind == "build":
-                await build(
-                    self.resources, place, self.lake(), [SET], self.resources.operation("build", "lake"), _OPTIONS
-                )
+                base = await load(place)
+                self.seen[who] = dict(self.files)
+                operation = self.resources.operation("build", "lake")
+                await build(self.resources, place, self.lake(), [SET], operation, _OPTIONS, base)
             elif kind == "compact":
                 await compact(place, _OPTIONS)
             else:
@@ -102,10 +105,21 @@ class _World:
             error = task.exception()
             if isinstance(error, KilledError):
                 assert place.killed
-            elif isinstance(error, (StaleSnapshotError, TransportError)):
-                pass  # taken for dead, or its answer was lost; or what it read was vacuumed meanwhile
+            elif isinstance(error, StaleSnapshotError):
+                pass  # taken for dead; or what it read was vacuumed meanwhile
+            elif error is None and who in self.seen:
+                await self.check_brought(self.seen[who])
             elif error is not None and not (error.args and "there is no index" in str(error)):
                 raise error
+
+    async def check_brought(self, seen: dict[str, str]) -> None:
+        """A build has ended: what it saw, and is still so, is listed, or was by the time that another build looked."""
+        found = await self.kept.place.latest()
+        assert found is not None
+        listed = check(self.kept, decode(found[1]))
+        for path, version in seen.items():
+            if self.ever[path] == {None, version} and path in self.files:  # it never was another
+                assert listed.get(path) == version, f"{path} was brought, and is lost"
 
     async def check(self) -> None:
         """What is seen now, and what is kept, is whole; what was seen once stays as it was."""
@@ -166,7 +180,9 @@ class _World:
             self.files[path] = f'"{self.number}"'
             self.ever[path].add(self.files[path])
         elif kind == "remove":
-            self.files.pop(draw(st.sampled_from(_PATHS)), None)
+            path = draw(st.sampled_from(_PATHS))
+            if self.files.pop(path, None) is not None:
+                self.ever[path].add("gone")
         elif kind == "time":
             # who is about to commit has made sure just now that it is alive
             if all(what != "commit" for _, what, _ in self.turns.waiting):

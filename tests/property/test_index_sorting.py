@@ -117,3 +117,21 @@ def test_without_retired_files(rows: list[Any], retired: set[int]) -> None:
     given = pa.RecordBatch.from_pylist([{"key": key, "payload": payload} for key, payload in by_file], schema)
     kept = [pair for pair, row in zip(by_file, rows, strict=True) if row[1] not in retired]
     assert _rows([without_files(given, gone)], schema) == kept
+
+
+def test_at_most_so_many_runs_are_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers: list[int] = []
+
+    def counted(streams: list[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        numbers.append(len(streams))
+        return merged(streams)
+
+    monkeypatch.setattr(sorting, "_FAN_IN", 4)
+    monkeypatch.setattr(sorting, "merged", counted)
+    with ExternalSort(_KEYS, 1, tmp_path) as sort:
+        for at in range(20):
+            sort.add(_table([(b"%02d" % (19 - at), 0, at, 1)]))
+        found = _rows(list(sort.batches()))
+    assert [row[2] for row in found] == list(range(19, -1, -1))
+    assert len(numbers) > 1
+    assert max(numbers) == 4

@@ -262,3 +262,14 @@ def test_composite_keys_delimit_themselves() -> None:
 )
 def test_types_that_have_keys(type_: pa.DataType, wanted: bool) -> None:
     assert is_indexable(type_) is wanted
+
+
+def test_what_stands_under_a_null_list_is_none_of_its_elements() -> None:
+    values = pa.array([1, 2, 3, 4], pa.int8())
+    mask = pa.array([True, False])
+    for lists in (
+        pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), values, mask=mask),
+        pa.FixedSizeListArray.from_arrays(values, 2, mask=mask),
+    ):
+        inside, rows = elements(lists)
+        assert (inside.to_pylist(), rows.to_pylist()) == ([3, 4, None], [1, 1, 0])

@@ -284,9 +284,10 @@ def test_other_writers_files_are_read_page_by_page(
         async with asyncpq.Session() as session:
             kept = await keep(session, str(path))
             assert sorted(by_file(kept.pages)[FILE]) == lacking
-        async with asyncpq.Session() as session:
-            found = await ask_known(session, str(path), kept.known(), question)
-            assert found.to_pylist() == TABLE.slice(10_000, 1).to_pylist()
+        for footers in (True, False):
+            async with asyncpq.Session() as session:
+                found = await ask_known(session, str(path), kept.known(footers=footers), question)
+                assert found.to_pylist() == TABLE.slice(10_000, 1).to_pylist()
 
     asyncio.run(run())
 

@@ -183,3 +183,15 @@ def test_what_says_nothing() -> None:
     assert atom_ranges(Comparison("x", "==", None), Truth.NULL, pa.int64()) is None
     assert atom_ranges(Comparison("x", "==", None), Truth.TRUE, pa.int64()) == ()
     assert atom_ranges(KeyIn("x", ()), Truth.FALSE, pa.int64()) is None
+
+
+def test_integers_that_no_float_is() -> None:
+    """pyarrow refuses them for some columns; what is said of them is right all the same."""
+    below, above = normalised(pa.array([2.0**53, 2.0**53 + 2]), pa.float64()).to_pylist()
+    less = atom_ranges(Comparison("x", "<", 2**53 + 1), Truth.TRUE, pa.float64())
+    assert _holds(less, below)
+    assert not _holds(less, above)
+    assert atom_ranges(Comparison("x", "==", 2**53 + 1), Truth.TRUE, pa.float64()) == ()
+    largest = normalised(pa.array([1.7976931348623157e308]), pa.float64())[0].as_py()
+    assert _holds(atom_ranges(Comparison("x", "<", 10**400), Truth.TRUE, pa.float64()), largest)
+    assert not _holds(atom_ranges(Comparison("x", "<", -(10**400)), Truth.TRUE, pa.float64()), largest)

@@ -1,0 +1,126 @@
+"""How the files of a dataset differ from those that a snapshot of an index lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import DataFile, TableField
+from asyncpq.errors import InvalidOptionError
+from asyncpq.indexing.file_rows import FileWork
+from asyncpq.indexing.listed_files import IndexedFile, files_of, newest_by_path
+from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.model import Part, Place
+from asyncpq.pruning.row_ranges import RowRanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """The files that an index is to know.
+
+    Attributes:
+        url: of the dataset, safe to be shown.
+        root: url that begins those of its files; "" for none.
+        dataset: what it is, as JSON has it (see ``Manifest.dataset``).
+        schema, fields: its columns, and how a table's files have them.
+        partitions: names of those columns that are no files'.
+        files: by their urls, each once.
+        complete: these are all; else those that are not among them stay as they are.
+        as_of: when they were looked for; with a zone.
+    """
+
+    url: str
+    root: str
+    dataset: Mapping[str, Any]
+    schema: pa.Schema
+    fields: tuple[TableField, ...] | None
+    partitions: tuple[str, ...]
+    files: Sequence[DataFile]
+    complete: bool = True
+    as_of: datetime
+
+    def path(self, url: str) -> str:
+        """What an index calls the file."""
+        return url[len(self.root) :] if self.root and url.startswith(self.root) else url
+
+    def by_path(self) -> dict[str, DataFile]:
+        """
+        Raises:
+            InvalidOptionError: a file is named twice.
+        """
+        found = {self.path(file.url): file for file in self.files}
+        if len(found) < len(self.files):
+            raise InvalidOptionError("a file is named twice, and an index knows each once", url=self.url)
+        return found
+
+    def field_ids(self, parts: Iterable[Part]) -> tuple[tuple[str, int], ...]:
+        """Field ids of top-level columns that are indexed, where the table's files are read by these."""
+        if self.fields is None:
+            return ()
+        tops = {name.partition(".")[0] for part in parts for name in part.columns}
+        tops |= {name for part in parts for name in part.columns}
+        ids = ((field.name, field.field_id) for field in self.fields if field.name in tops)
+        return tuple((name, number) for name, number in ids if number is not None)
+
+
+class Todo(NamedTuple):
+    """How a lake differs from a snapshot.
+
+    Attributes:
+        base: the snapshot; None for none.
+        works: files to read, the first of which gets id 0.
+        taken: files that builds which were broken off have read.
+        removed: files that are not there any more.
+        replaced: by path, files that have another version, or may have.
+    """
+
+    base: Manifest | None
+    works: tuple[FileWork, ...] = ()
+    taken: tuple[IndexedFile, ...] = ()
+    removed: tuple[IndexedFile, ...] = ()
+    replaced: Mapping[str, IndexedFile] = {}
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.works or self.taken or self.removed)
+
+
+async def differences(place: Place, base: Manifest | None, lake: Lake, before: RowRanges) -> Todo:
+    """How ``lake`` differs from ``base``.
+
+    Args:
+        before: ids that were in use before the lake was looked at; of the others it may not tell the newest.
+
+    Raises:
+        InvalidOptionError: a file is named twice.
+    """
+    files = lake.by_path()
+    if base is None:
+        return Todo(None, tuple(FileWork(id=0, path=path, file=file) for path, file in files.items()))
+    live = base.live
+    found = await files_of(place, base, live | base.reserved)
+    listed = newest_by_path(one for one in found if one.id in live)
+    begun: dict[str, list[IndexedFile]] = {}
+    for one in found:
+        if one.id not in live:
+            begun.setdefault(one.path, []).append(one)
+    works: list[FileWork] = []
+    taken: list[IndexedFile] = []
+    replaced: dict[str, IndexedFile] = {}
+    for path, file in files.items():
+        known = listed.get(path)
+        if known is not None and (known.id not in before or known.is_version_of(file)):
+            continue
+        if known is not None:
+            replaced[path] = known
+        left = next((other for other in begun.get(path, ()) if other.is_version_of(file)), None)
+        if left is not None:
+            taken.append(left)
+            continue
+        works.append(FileWork(id=0, path=path, file=file))
+    removed = [one for path, one in listed.items() if path not in files and one.id in before] if lake.complete else []
+    return Todo(base, tuple(works), tuple(taken), tuple(removed), replaced)

@@ -1,0 +1,115 @@
+"""What a question to an index costs in its place: requests, rounds and bytes; and how large segments are."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import asyncpq
+from asyncpq.datasets.reader import counted_in
+from asyncpq.indexing.model import PART_SCHEMAS, VALUE_TAG, KeyRange, Segment
+from asyncpq.indexing.places import FolderPlace, SqlPlace, segment_file
+from asyncpq.metrics import ReadMetrics
+from asyncpq.testing import ObjectServer
+from asyncpq.testing.place_contract import write
+
+NUM_ROWS = 120_000
+POINTS = [KeyRange.point(VALUE_TAG + (at * 1000).to_bytes(8, "big")) for at in (7, 777, 60_007)]
+
+
+def postings(num_rows: int) -> pa.Table:
+    """In random order of the files' rows; the keys are 0, 1000, 2000, ... as they are normalised."""
+    numbers = random.Random(num_rows)
+    return pa.table(
+        {
+            "key": [VALUE_TAG + (at * 1000).to_bytes(8, "big") for at in range(num_rows)],
+            "file": [numbers.randrange(500) for _ in range(num_rows)],
+            "row": [numbers.randrange(1 << 20) for _ in range(num_rows)],
+            "rows": [1] * num_rows,
+        },
+        schema=PART_SCHEMAS["keys"],
+    )
+
+
+async def cost(
+    place: FolderPlace | SqlPlace, session: asyncpq.Session, segment: Segment, wanted: KeyRange
+) -> ReadMetrics:
+    operation = session._resources.operation("lookup", "x")
+    with operation, counted_in(operation):
+        found = await place.read_segment(segment, [wanted])
+    assert found is not None
+    assert found.num_rows == 1
+    return operation.metrics
+
+
+async def test_a_small_segment_is_one_request_and_then_none() -> None:
+    async with ObjectServer() as server:
+        server.put("bucket/x", b"")
+        async with asyncpq.Session(storage_options=server.storage_options) as session:
+            place = FolderPlace(session._resources, "s3://bucket/index")
+            segment = await write(place, "a", "keys", postings(20_000))
+            cold = await cost(place, session, segment, POINTS[0])
+            assert (cold.requests, cold.rounds, cold.bytes_fetched) == (1, 1, segment.size)
+            warm = await cost(place, session, segment, POINTS[1])
+            assert (warm.requests, warm.rounds, warm.cache_hits) == (0, 0, 1)
+            assert (warm.rows_scanned, warm.row_groups_read, warm.pages_read) == (0, 0, 0)
+
+
+async def test_a_large_segment_is_its_footer_and_one_request_a_key() -> None:
+    async with ObjectServer() as server:
+        server.put("bucket/x", b"")
+        requests = asyncpq.RequestOptions(whole_segment_bytes=1000)
+        async with asyncpq.Session(storage_options=server.storage_options, requests=requests) as session:
+            place = FolderPlace(session._resources, "s3://bucket/index")
+            segment = await write(place, "a", "keys", postings(NUM_ROWS))
+            cold = await cost(place, session, segment, POINTS[0])
+            assert (cold.requests, cold.rounds) == (2, 2)
+            assert cold.bytes_fetched < 64 * 1024
+            warm = await cost(place, session, segment, POINTS[2])
+            assert (warm.requests, warm.rounds) == (1, 1)
+            assert warm.bytes_fetched < 40 * 1024
+            hot = await cost(place, session, segment, POINTS[2])
+            assert (hot.requests, hot.rounds) == (0, 0)
+            async with asyncpq.Session(storage_options=server.storage_options, requests=requests) as other:
+                place = FolderPlace(other._resources, "s3://bucket/index")
+                operation = other._resources.operation("lookup", "x")
+                with operation, counted_in(operation):
+                    await place.read_segment(segment, [])  # brings what is kept
+                assert operation.metrics.requests == 1
+                warmed = await cost(place, other, segment, POINTS[0])
+                assert (warmed.requests, warmed.rounds) == (1, 1)
+                operation = other._resources.operation("lookup", "x")
+                with operation, counted_in(operation):
+                    assert await place.read_segment(segment, None, limit=1000) is None
+                assert operation.metrics.requests == 0, "too many rows are known from the footer"
+
+
+async def test_a_posting_takes_at_most_16_bytes_and_its_key(tmp_path: Path) -> None:
+    async with asyncpq.Session() as session:
+        place = FolderPlace(session._resources, str(tmp_path))
+        segment = await write(place, "a", "keys", postings(NUM_ROWS))
+        assert segment.size / NUM_ROWS < 16
+
+
+async def test_the_footer_stays_small_whatever_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 20 million rows and 256 KiB would, in small."""
+    monkeypatch.setattr(segment_file, "FOOTER_BYTES", 4096)
+    async with asyncpq.Session() as session:
+        place = FolderPlace(session._resources, str(tmp_path))
+        segment = await write(place, "a", "keys", postings(NUM_ROWS))
+        assert 1024 < segment.extra["tail"] <= 4096
+
+
+async def test_sqlite_is_one_statement(tmp_path: Path) -> None:
+    place = SqlPlace(f"sqlite:///{tmp_path}/index.sqlite")
+    try:
+        segment = await write(place, "a", "keys", postings(5000))
+        async with asyncpq.Session() as session:
+            for wanted in POINTS[:2]:
+                found = await cost(place, session, segment, wanted)
+                assert (found.requests, found.rounds) == (1, 1)
+    finally:
+        await place.close()
