@@ -105,8 +105,13 @@ async def extend(source: Path, place: Path, number: int) -> None:
 
             async def bring(newest: Manifest | None) -> Manifest:
                 assert newest is not None
-                total = {"next_file": number, "num_files": number, "num_rows": number * FILE_ROWS}
-                return replace(newest, segments=(*newest.segments, *segments), **total)
+                return replace(
+                    newest,
+                    segments=(*newest.segments, *segments),
+                    next_file=number,
+                    num_files=number,
+                    num_rows=number * FILE_ROWS,
+                )
 
             await commit(kept, await load(kept), bring, new_id())
         await (await session.open_index(str(place))).compact()
@@ -292,10 +297,10 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def draw(results: list[dict[str, Any]], picture: Path) -> None:
     """Time and requests of lookups, and of a listing, by the number of files."""
-    import matplotlib as mpl
+    import matplotlib as mpl  # type: ignore[import-not-found]  # of benchmarks/requirements.txt
 
     mpl.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot  # type: ignore[import-not-found]
 
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 4), layout="constrained")
     files = [one["files"] for one in results]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -14,10 +15,10 @@ from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.grams import MAX_GRAM_BYTES
 from asyncpq.indexing.model import Part
-from asyncpq.indexing.normalised import is_indexable
+from asyncpq.indexing.normalised import element_type, is_indexable
 
 
-class Kind(Protocol):
+class Kind(ABC):
     """One thing to be known of the files of a dataset.
 
     Attributes:
@@ -26,6 +27,7 @@ class Kind(Protocol):
 
     name: ClassVar[str]
 
+    @abstractmethod
     def parts(self, schema: pa.Schema) -> list[Part]:
         """The tables that it takes over a dataset of these columns.
 
@@ -36,7 +38,7 @@ class Kind(Protocol):
 
 
 @dataclass(frozen=True, init=False)
-class Bounds:
+class Bounds(Kind):
     """Least and greatest value, nulls and NaNs of columns, by file and row group.
 
     Args:
@@ -55,7 +57,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, init=False)
-class ValueSet:
+class ValueSet(Kind):
     """The distinct values of columns, by file.
 
     Args:
@@ -77,7 +79,7 @@ class ValueSet:
 
 
 @dataclass(frozen=True, init=False)
-class Bloom:
+class Bloom(Kind):
     """Bloom filters of columns, by file and row group: for ``==`` and ``is_in`` on columns of many values.
 
     Args:
@@ -91,9 +93,10 @@ class Bloom:
 
     def __init__(self, *columns: str, false_positives: float = 0.01) -> None:
         object.__setattr__(self, "columns", _names(columns, at_least=1))
-        if not isinstance(false_positives, (int, float)) or not 1e-6 <= false_positives <= 0.5:
-            raise InvalidOptionError(f"false_positives must be between 0.000001 and 0.5, not {false_positives!r}")
-        object.__setattr__(self, "false_positives", float(false_positives))
+        share: Any = false_positives
+        if not isinstance(share, (int, float)) or not 1e-6 <= share <= 0.5:
+            raise InvalidOptionError(f"false_positives must be between 0.000001 and 0.5, not {share!r}")
+        object.__setattr__(self, "false_positives", float(share))
 
     def parts(self, schema: pa.Schema) -> list[Part]:
         options = (("fpp", self.false_positives),)
@@ -101,7 +104,7 @@ class Bloom:
 
 
 @dataclass(frozen=True, init=False)
-class NGrams:
+class NGrams(Kind):
     """The n-grams of string columns, by file: for ``contains`` and ``like``.
 
     Args:
@@ -128,7 +131,7 @@ class NGrams:
 
 
 @dataclass(frozen=True, init=False)
-class Keys:
+class Keys(Kind):
     """A secondary index: from a value to the files and rows that have it, for columns in any order.
 
     Args:
@@ -151,7 +154,7 @@ class Keys:
 
 
 @dataclass(frozen=True, init=False)
-class Text:
+class Text(Kind):
     """From a token of a string column to the files and rows that have it: for ``has_tokens`` and ``has_phrase``.
 
     Tokens are lower-cased Unicode words (docs/filter.md); an index of another tokenizer is not used.
@@ -172,7 +175,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Footers:
+class Footers(Kind):
     """What a read needs of a file before its data: footer and page locations, by column."""
 
     name: ClassVar[str] = "footers"
@@ -182,7 +185,7 @@ class Footers:
 
 
 @dataclass(frozen=True)
-class Pages:
+class Pages(Kind):
     """Page indexes, for files that were written without: they are then read page by page, as they are."""
 
     name: ClassVar[str] = "pages"
@@ -210,11 +213,9 @@ def _checked(schema: pa.Schema, name: str, *, lists: bool = True) -> bool:
     found = type_of(schema, name)
     if found is None:
         raise ColumnNotFoundError(f"the dataset has no column {name!r}", column=name)
-    inner = found
-    if lists and _is_list(found):
-        inner = found.value_type
-    if not is_indexable(inner):
-        raise InvalidOptionError(f"values of type {found} have no order that an index could keep", column=name)
+    item = element_type(found)
+    if not is_indexable(found) or (item is not None and (not lists or element_type(item) is not None)):
+        raise InvalidOptionError(f"values of type {found} cannot be indexed so", column=name)
     return True
 
 
@@ -230,19 +231,6 @@ def _text(schema: pa.Schema, name: str, what: str) -> bool:
     return True
 
 
-def _is_list(type_: pa.DataType) -> bool:
-    return any(
-        test(type_)
-        for test in (
-            pa.types.is_list,
-            pa.types.is_large_list,
-            pa.types.is_fixed_size_list,
-            pa.types.is_list_view,
-            pa.types.is_large_list_view,
-        )
-    )
-
-
 def _ordered_leaves(schema: pa.Schema) -> Sequence[str]:
     """Columns, and leaves of structs, whose values have an order."""
     found: list[str] = []
@@ -251,7 +239,7 @@ def _ordered_leaves(schema: pa.Schema) -> Sequence[str]:
         if isinstance(type_, pa.StructType):
             for field in type_:
                 visit(f"{name}.{field.name}", field.type)
-        elif is_indexable(type_):
+        elif is_indexable(type_) and element_type(type_) is None:
             found.append(name)
 
     for field in schema:

@@ -85,8 +85,12 @@ PART_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "set": pa.schema([_KEY, _FILE]),  # the distinct values of a file
     "ngram": pa.schema([_KEY, _FILE]),  # the distinct n-grams of a file's strings, VALUE_TAG before them
     # postings: ``rows`` consecutive rows of the file from ``row`` on
-    "keys": pa.schema([_KEY, _FILE, pa.field("row", pa.int64(), nullable=False), pa.field("rows", pa.int64(), nullable=False)]),
-    "text": pa.schema([_KEY, _FILE, pa.field("row", pa.int64(), nullable=False), pa.field("rows", pa.int64(), nullable=False)]),
+    "keys": pa.schema(
+        [_KEY, _FILE, pa.field("row", pa.int64(), nullable=False), pa.field("rows", pa.int64(), nullable=False)]
+    ),
+    "text": pa.schema(
+        [_KEY, _FILE, pa.field("row", pa.int64(), nullable=False), pa.field("rows", pa.int64(), nullable=False)]
+    ),
     "bloom": pa.schema([_KEY, _PAYLOAD]),  # file_key(file, group): a split-block bitset, little-endian words
     "footers": pa.schema([_KEY, _PAYLOAD]),  # file_key(file, leaf), leaf -1: what all leaves share
     "pages": pa.schema([_KEY, _PAYLOAD]),  # file_key(file, leaf)
@@ -164,7 +168,9 @@ class Place(Protocol):
         """
 
     # -- segments
-    async def write_segment(self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch]) -> tuple[int, Mapping[str, Any]]:
+    async def write_segment(
+        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch]
+    ) -> tuple[int, Mapping[str, Any]]:
         """Store the rows, which come sorted by key.
 
         Returns:
