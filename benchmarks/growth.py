@@ -300,7 +300,7 @@ def draw(results: list[dict[str, Any]], picture: Path) -> None:
     import matplotlib as mpl  # type: ignore[import-not-found]  # of benchmarks/requirements.txt
 
     mpl.use("Agg")
-    from matplotlib import pyplot  # type: ignore[import-not-found]
+    from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 4), layout="constrained")
     files = [one["files"] for one in results]

@@ -292,17 +292,7 @@ class Not(Expression):
 
 
 Atom: TypeAlias = (
-    Comparison
-    | ColumnComparison
-    | In
-    | KeyIn
-    | IsNull
-    | StartsWith
-    | Contains
-    | Like
-    | HasTokens
-    | HasPhrase
-    | Has
+    Comparison | ColumnComparison | In | KeyIn | IsNull | StartsWith | Contains | Like | HasTokens | HasPhrase | Has
 )
 
 

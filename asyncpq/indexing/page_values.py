@@ -150,7 +150,7 @@ def _comparable(scalar: Any, leaf: Leaf, order: Order) -> Comparable:
         value = scalar.as_py()
     if not isinstance(value, _HELD[order]):
         raise _NoOrderError
-    return value  # type: ignore[no-any-return]
+    return value  # type: ignore[return-value]  # of the type that its order has
 
 
 _HELD: Final[dict[Order, type]] = {
@@ -168,5 +168,5 @@ def _unscaled(value: Decimal, scale: int) -> int:
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or exponent + scale < 0:
         raise _NoOrderError
-    number = int("".join(map(str, digits)) or "0") * 10 ** (exponent + scale)
+    number = int("".join(map(str, digits)) or "0") * int(10 ** (exponent + scale))
     return -number if sign else number
