@@ -31,6 +31,7 @@ from asyncpq.storage.base import Validator
 _MOST_LEAVES: Final = 16  # of a file with no more, all are read: they lie together
 _CHUNK: Final = 64  # files whose footers are read at once, ahead of their rows
 _CHUNKS: Final = 4
+_MOST_AHEAD: Final = 8  # segments of a part; of more, those are asked whose files turned out to matter
 
 
 class Entry(NamedTuple):
@@ -70,6 +71,8 @@ def entries_in(table: pa.Table) -> dict[int, Entry]:
 def url_of(manifest: Manifest, entry: Entry) -> str:
     """Of the file, as listings of the dataset have it."""
     root, path = manifest.root, entry.file.path
+    if not path:
+        return root.removesuffix("/")
     return path if not root else root + path if root.endswith("/") else f"{root}/{path}"
 
 
@@ -165,16 +168,16 @@ class FileKnowledge:
 
     async def _read_ahead(self, file: int, operation: Operation) -> None:
         """Footers of the file and of those that come after it, once for all of them."""
-        chunk = self._places[file] // _CHUNK
+        at = self._places.get(file)
+        if at is None:  # the read has begun again, with other files
+            await self._take(operation, [file])
+            return
+        chunk = at // _CHUNK
         async with self._chunks.setdefault(chunk, asyncio.Lock()):
             if file in self._payloads:
                 return
             ids = self._ids[chunk * _CHUNK : (chunk + 1) * _CHUNK]
-            reads = self.footer_reads(ids)
-            steps = Steps(operation, self._place.description, operation.metrics.rounds)
-            tables = iter(await steps.together(read for _, some in reads for read in some))
-            for kind, some in reads:
-                self.take_footers(kind, [next(tables) for _ in some])
+            await self._take(operation, ids)
             for other in ids:
                 self._payloads.setdefault(other, {})
             while len(self._chunks) > _CHUNKS:
@@ -182,18 +185,31 @@ class FileKnowledge:
                 for other in self._ids[old * _CHUNK : (old + 1) * _CHUNK]:
                     self._payloads.pop(other, None)
 
+    async def _take(self, operation: Operation, ids: Sequence[int]) -> None:
+        reads = self.footer_reads(ids)
+        steps = Steps(operation, self._place.description, operation.metrics.rounds)
+        tables = iter(await steps.together(read for _, some in reads for read in some))
+        for kind, some in reads:
+            self.take_footers(kind, [next(tables) for _ in some])
+
     def _ranges(self, file: int) -> list[KeyRange]:
         if self._leaves is None:
             return [KeyRange(file_key(file), file_key(file + 1))]
         return [KeyRange.point(file_key(file, leaf)) for leaf in (SHARED, *sorted(self._leaves))]
 
 
-def first_reads(manifest: Manifest, place: Place) -> Reads:
-    """What the parts that are kept by file leave in memory for later questions, such as where their rows are."""
+def first_reads(manifest: Manifest, place: Place, *, whole: bool) -> Reads:
+    """What the parts that are kept by file leave in memory for later questions, such as where their rows are.
+
+    Args:
+        whole: small ones all of their rows, for files are asked for next.
+    """
     reads: Reads = []
     for part in manifest.parts:
-        if part.kind not in BY_VALUE:
-            reads += tolerant(part, [partial(place.read_segment, segment, []) for segment in manifest.of_part(part)])
+        segments = () if part.kind in BY_VALUE else manifest.of_part(part)
+        if len(segments) <= _MOST_AHEAD:
+            ask = partial(place.read_segment, ranges=None, limit=0) if whole else partial(place.read_segment, ranges=[])
+            reads += tolerant(part, [partial(ask, segment) for segment in segments])
     return reads
 
 

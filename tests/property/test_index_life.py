@@ -8,12 +8,14 @@ a file that was replaced since, all rows that match now may come, or none; one t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -25,7 +27,7 @@ from asyncpq.expressions import Expression
 from asyncpq.indexing import Bloom, Bounds, Footers, Keys, Kind, MemoryPlace, NGrams, Pages, Text, ValkeyPlace, ValueSet
 from tests.predicates import expressions, oracle
 from tests.property.test_dataset import by_pyarrow, lakes
-from tests.valkey_server import ValkeyServer
+from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
 
 PLACES = ("folder", "memory", "sqlite")
 STEPS = ("ask", "ask", "add", "replace", "delete", "refresh", "compact", "vacuum")
@@ -144,7 +146,7 @@ def place_at(root: Path, name: str, valkey: ValkeyServer | None) -> Any:
     if name == "sqlite":
         return f"sqlite:///{root}-index.sqlite"
     if name == "valkey" and valkey is not None:
-        return ValkeyPlace(valkey.url, prefix=f"{root.name}:")
+        return ValkeyPlace(f"valkey://admin:{quote(ADMIN_PASSWORD)}@127.0.0.1:{valkey.port}", prefix=f"{root.name}:")
     return f"{root}-index/"
 
 
@@ -155,7 +157,7 @@ def run(made: Made, place: str, data: st.DataObject, valkey: ValkeyServer | None
     async def live() -> None:
         lake = Lake(root, files)
         policy: Any = "permissive" if evolves else "strict"
-        async with asyncpq.Session() as session:
+        async with asyncpq.Session() as session, contextlib.AsyncExitStack() as stack:
             try:
                 plain = await session.open_dataset(root, schema_policy=policy)
             except asyncpq.SchemaMismatchError:
@@ -165,6 +167,8 @@ def run(made: Made, place: str, data: st.DataObject, valkey: ValkeyServer | None
             files_of_commit, rows = data.draw(st.sampled_from([1, 100])), data.draw(st.sampled_from([7, 10**6]))
             building = asyncpq.BuildOptions(checkpoint_files=files_of_commit, segment_rows=rows)
             at = place_at(root, place, valkey)
+            if not isinstance(at, str):
+                stack.push_async_callback(at.close)
             index = await session.build_index(root, kinds, at=at, schema_policy=policy, building=building)
             lake.listed = dict(lake.now)
             snapshot = await session.open_dataset(root, index=index)
