@@ -293,7 +293,11 @@ class Session(_Bridge[async_session.Session]):
 
     def open_dataset(self, target: object, *, index: object = None, **options: Any) -> Dataset:
         """See :meth:`asyncpq.Session.open_dataset`."""
-        inner = index._inner if isinstance(index, Index) else index
+        inner: object
+        if isinstance(index, (list, tuple)):
+            inner = [one._inner if isinstance(one, Index) else one for one in index]
+        else:
+            inner = index._inner if isinstance(index, Index) else index
         return Dataset(self._portal, self._portal.call(self._inner.open_dataset(target, index=inner, **options)))
 
     def build_index(self, target: object, kinds: Sequence[Kind], **options: Any) -> Index:

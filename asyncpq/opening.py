@@ -24,7 +24,16 @@ from asyncpq.indexing.differences import Lake
 from asyncpq.indexing.file_index import FileIndex
 from asyncpq.indexing.index import Index, build_index, open_index
 from asyncpq.indexing.kinds import Kind
-from asyncpq.indexing.lakes import check_columns, dataset_lake, described_files, listed_lake, only, root_of
+from asyncpq.indexing.lakes import (
+    check_columns,
+    check_partitioning,
+    dataset_lake,
+    described_files,
+    folder_around,
+    listed_lake,
+    only,
+    root_of,
+)
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Place
 from asyncpq.indexing.open_index import OpenIndex
@@ -126,9 +135,14 @@ async def open_target(
         if view is View.SNAPSHOT:
             raise InvalidOptionError("view='snapshot' is that of an index", hint="Name the index: index=...")
         if place is not None or own:
-            opened = None if place is None else await _open(resources, place, operation, options.listing_max_age_s)
-            if opened is not None:
+            opened = None
+            if place is not None:
+                around = folder_around(place.url if isinstance(place, Index) else place)
+                root = around if files is not None and files.folder == around else None
+                opened = await _open(resources, place, operation, options.listing_max_age_s, root)
                 check_columns(opened.manifest, dataset._state)
+                if files is not None:
+                    check_partitioning(opened.manifest, options.described())
             dataset = open_indexed(resources, dataset, opened, own, folder="" if files is None else files.folder)
     dataset.metrics = operation.metrics
     return dataset
@@ -188,23 +202,44 @@ async def _open(
     """
     Raises:
         ObjectNotFoundError: there is no index.
+        InvalidOptionError: it is of another folder.
     """
     if isinstance(index, Index):
+        _check_root(root, index.manifest, index.url)
         return OpenIndex(index.place, Head(index.place, index.manifest, root=root, pinned=index.head.pinned), max_age_s)
     with counted_in(operation):
-        place = await open_place(resources, _place(index), create=False)
+        place = await open_place(resources, _place(index, "index"), create=False)
         manifest = await latest(place)
     if manifest is None:
         raise ObjectNotFoundError("there is no index", url=place.description, hint="Build it: session.build_index().")
+    _check_root(root, manifest, index)
     return OpenIndex(place, Head(place, manifest, root=root), max_age_s)
 
 
-def _place(at: object) -> str | Place:
+def _check_root(root: str | None, manifest: Manifest, at: object) -> None:
+    """
+    Raises:
+        InvalidOptionError: the dataset is a folder inside the one that was indexed, or around it: no other url of it.
+    """
+    known = manifest.root
+    if root is None or not known or root == known or folder_around(at) == root:
+        return
+    if root.startswith(known) or known.startswith(root):
+        raise InvalidOptionError(
+            "the index is of another folder",
+            url=safe_url(known),
+            hint="Open that folder with it, or this one with view='listed'.",
+        )
+
+
+def _place(at: object, argument: str) -> str | Place:
     if isinstance(at, (str, os.PathLike)):
         return os.fspath(at) if isinstance(at, os.PathLike) else at
-    if hasattr(at, "read_segment"):
+    if hasattr(at, "read_segment") and not isinstance(at, type):
         return at  # type: ignore[return-value]  # it is one by what it can do
-    raise InvalidOptionError(f"index: must be a url, a place, an Index or a FileIndex, not a {type(at).__name__}")
+    wanted = "a url or a place" if argument == "at" else "a url, a place, an Index or a FileIndex"
+    shown = f"the class {at.__name__}" if isinstance(at, type) else f"an object of type {type(at).__name__}"
+    raise InvalidOptionError(f"{argument}: must be {wanted}, not {shown}")
 
 
 # -- indexes --------------------------------------------------------------------------------------
@@ -222,18 +257,21 @@ async def build(
     resources.check()
     options.check()
     some: Any = kinds
-    if not isinstance(some, (list, tuple)) or not all(hasattr(kind, "parts") for kind in some):
-        raise InvalidOptionError("kinds: must be a list of what is to be known, such as Bounds() or Keys('id')")
+    if not isinstance(some, (list, tuple)) or not all(isinstance(kind, Kind) for kind in some):
+        raise InvalidOptionError("kinds: must be a list of what is to be known, such as [Bounds(), Keys('id')]")
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
     if at is None:
         if files is None or files.urls is not None or files.pattern is not None:
-            raise InvalidOptionError("at: only the index of a prefix has a place of its own, below it")
+            raise InvalidOptionError(
+                "at: only the index of a prefix has a place of its own, below it",
+                hint="Say where it is to be kept: at='s3://bucket/indexes/trips/'.",
+            )
         at = f"{files.folder}{INDEX_FOLDER}"
     operation = resources.operation("build", _shown(target, files))
     with operation, counted_in(operation):
-        place = await open_place(resources, _place(at), create=True)
-        look = _look_of(resources, files, catalog, options)
+        place = await open_place(resources, _place(at, "at"), create=True)
+        look = _look_of(resources, files, catalog, options, at)
         return await build_index(resources, place, kinds, look, operation, building)
 
 
@@ -249,19 +287,26 @@ async def open_existing(
     resources.check()
     options.check()
     catalog = None if target is None else catalog_of(target, options.format, options.version)
-    files = None if target is None or catalog is not None else parse_target(target)
+    if target is not None and catalog is None:
+        raise InvalidOptionError(
+            "table: this is none", hint='With the url of one, say what it is: format="delta" or format="iceberg".'
+        )
     operation = resources.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
     with operation, counted_in(operation):
-        place = await open_place(resources, _place(at), create=False)
-        look = _look_of(resources, files, catalog, options)
+        place = await open_place(resources, _place(at, "at"), create=False)
+        look = _look_of(resources, None, catalog, options, at)
         return await open_index(resources, place, look, operation, building, snapshot)
 
 
-def _look_of(resources: Resources, target: Target | None, catalog: Catalog | None, options: DatasetOptions) -> Any:
+def _look_of(
+    resources: Resources, target: Target | None, catalog: Catalog | None, options: DatasetOptions, at: object
+) -> Any:
     """Looks for the files of an index: those of a table in its newest version, others by what the manifest says."""
 
     async def look(operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None) -> Lake:
         if catalog is not None:
+            if manifest is not None and manifest.dataset.get("kind") != "table":
+                raise InvalidOptionError("the index there is of no table", url=safe_url(manifest.root))
             dataset = await open_table(resources, catalog, None, operation, skips=False)
             described = {"kind": "table", "table": dataset.url}
             lake = await dataset_lake(dataset._state, "", described, operation)
@@ -269,7 +314,7 @@ def _look_of(resources: Resources, target: Target | None, catalog: Catalog | Non
         if manifest is not None or target is None:
             if manifest is None:
                 raise ObjectNotFoundError("there is no index", hint="Build it: session.build_index().")
-            return await listed_lake(resources, manifest, operation, urls)
+            return await listed_lake(resources, manifest, operation, urls, given=target, at=at)
         partitioning = options.described()
         dataset = await open_files(
             resources,
@@ -282,6 +327,7 @@ def _look_of(resources: Resources, target: Target | None, catalog: Catalog | Non
             plain=options.format == "parquet",
             listing_max_age_s=_LISTING_AGE_S,
         )
-        return await dataset_lake(dataset._state, root_of(target), described_files(target, partitioning), operation)
+        described = described_files(target, partitioning, inside=folder_around(at) == target.folder)
+        return await dataset_lake(dataset._state, root_of(target), described, operation)
 
     return look

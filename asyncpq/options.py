@@ -106,7 +106,8 @@ class RequestOptions:
             matching rows; "never" fetches all in one round; "auto" does what costs less time.
         bloom_filters: "always" asks them before any data is fetched for an equality; "never" does not;
             "auto" asks those that take no request, and the others where they save more than they cost.
-        whole_segment_bytes: segments of an index up to this size are fetched whole, once, and kept in memory.
+        whole_segment_bytes: segments of an index up to this size (of bounds and the list of files, up to four times
+            of it) are fetched whole, once, and kept in memory.
     """
 
     tail_bytes: int = 640 * KIB
@@ -369,12 +370,12 @@ class BuildOptions:
     """How indexes are built, refreshed and compacted.
 
     Attributes:
-        memory_bytes: what rows on their way into an index take in memory, roughly; more goes to local files. One file
-            whose rows alone take more is still held whole.
+        memory_bytes: what rows on their way into an index take in memory, roughly; more goes to local files. A large
+            file's Bloom filters take 8 bytes a value besides, while it is read.
         files_at_once: files whose rows are read at once; where footers alone are, it is ``LimitOptions.files_ahead``.
         checkpoint_files: after so many files what was found is committed, unseen by readers, so that a build that is
             broken off goes on from there.
-        segment_rows: of one segment, at most.
+        segment_rows, segment_bytes: of one segment, at most; bytes as they are in memory, roughly.
         max_segments: a refresh that leaves more of a part compacts it.
         grace_s: a build that gave no sign of life for so long counts as dead, and fails if it is not.
         folder: for local files; None for the system's temporary one.
@@ -383,14 +384,23 @@ class BuildOptions:
     memory_bytes: int = 256 * MIB
     files_at_once: int = 4
     checkpoint_files: int = 4096
-    segment_rows: int = 20_000_000
+    segment_rows: int = 4_000_000
+    segment_bytes: int = 64 * MIB
     max_segments: int = 8
     grace_s: float = 900.0
     folder: str | None = None
 
     def __post_init__(self) -> None:
         _require_numbers(
-            self, 1, "memory_bytes", "files_at_once", "checkpoint_files", "segment_rows", "max_segments", "grace_s"
+            self,
+            1,
+            "memory_bytes",
+            "files_at_once",
+            "checkpoint_files",
+            "segment_rows",
+            "segment_bytes",
+            "max_segments",
+            "grace_s",
         )
         _require(self.folder is None or isinstance(self.folder, str), "folder", self.folder, "must be a path or None")
 

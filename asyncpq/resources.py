@@ -251,9 +251,9 @@ class Resources:
 
     def _store(self, url: str) -> tuple[Store, str]:
         protocol, _ = split_url(url)
-        options = options_for(protocol, self.storage_options)
         store = self._stores.get(protocol)
         if store is None:
+            options = options_for(protocol, self.storage_options)
             limits = self.options.limits
             store = open_store(
                 protocol,

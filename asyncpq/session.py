@@ -231,8 +231,8 @@ class Session(Unpicklable):
                 or a table: a ``deltalake.DeltaTable``, a ``pyiceberg.table.Table``, a
                 :class:`asyncpq.DuckLakeTable`, or a :class:`asyncpq.Catalog` of your own.
             index: what is known of the files: an :class:`asyncpq.indexing.Index` or the url or place of one, a
-                :class:`asyncpq.FileIndex` of your own, or a list of one index and any number of your own. None: the
-                one that :meth:`build_index` left below a prefix, if there is one. False: none.
+                :class:`asyncpq.indexing.FileIndex` of your own, or a list of one index and any number of your own.
+                None: the one that :meth:`build_index` left below a prefix, if there is one. False: none.
             view: which files a read sees: "snapshot": as the index lists them, by default where there is one;
                 "listed": as they are when the read begins; "table": those of the table's snapshot.
             format: "delta" or "iceberg" for the url of such a table (of Iceberg, of its ``.metadata.json``);

@@ -9,7 +9,8 @@ import pyarrow as pa
 import asyncpq
 from asyncpq.fetching.opening import load_version, open_source
 from asyncpq.indexing.file_footers import footer_rows
-from asyncpq.indexing.manifest import Manifest, encode
+from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.manifest_format import encode
 from asyncpq.indexing.model import PART_SCHEMAS, Part, Place
 from asyncpq.storage.base import RequestContext
 from tests.brute_indexes import BruteFile, write_index

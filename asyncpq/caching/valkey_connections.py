@@ -144,6 +144,7 @@ class ValkeyConnections:
         self._count = 0  # idle, lent and being made
         self._waiting: deque[asyncio.Future[AbstractConnection]] = deque()
         self._making: set[asyncio.Task[None]] = set()
+        self._connecting = 0  # those of them that whoever waits may still hope for
         self._leaving: set[asyncio.Task[None]] = set()
         self._ssl: Any = None
         self._closed = False
@@ -178,8 +179,9 @@ class ValkeyConnections:
         if self._closed:
             raise ConnectionAbortedError("the connections were closed")
         loop = asyncio.get_running_loop()
-        if self._count < self._max_connections and len(self._making) <= len(self._waiting):
+        if self._count < self._max_connections and self._connecting <= len(self._waiting):
             self._count += 1
+            self._connecting += 1
             task = loop.create_task(self._make())
             self._making.add(task)
             task.add_done_callback(self._making.discard)
@@ -205,10 +207,12 @@ class ValkeyConnections:
                 await connection.connect()
         except BaseException as error:
             await self._discard(connection)
+            self._connecting -= 1  # before they are told: they may ask again before this task is done
             self._refuse_waiting(f"no connection: {type(error).__name__}", error)
             if not isinstance(error, _FAILURES):
                 raise
         else:
+            self._connecting -= 1
             await self._give_back(connection)
 
     def _refuse_waiting(self, reason: str, cause: BaseException | None = None) -> None:

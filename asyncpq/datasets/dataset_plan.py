@@ -11,8 +11,8 @@ from asyncpq.plan import Plan
 _SHOWN = 5  # files whose plans explain() shows before it sums up
 
 _VIEWS = {
-    View.SNAPSHOT: "snapshot: the files that an index knows; of files written since, and of rows in files that were "
-    "replaced since, those are not seen that it ruled out",
+    View.SNAPSHOT: "snapshot: the files as the index lists them; files written since are not seen, nor are rows of "
+    "files replaced since, where it ruled these out",
     View.LISTED: "listed: the files that are there when the read begins",
     View.TABLE: "table: the files of one snapshot, whatever is written meanwhile",
 }

@@ -197,29 +197,31 @@ async def list_files(
     """
     if target.urls is not None:
         return _listing([(url, None, None) for url in target.urls], "", partitioning, None)
-    begins = tuple(hidden)
-    pattern, behind = target.pattern, len(target.folder)
-
-    def is_shown(path: str) -> bool:
-        return not any(segment.startswith(begins) for segment in path.split("/")) if begins else True
-
+    behind = len(target.folder)
     found = await store.list_objects(target.prefix, context=context)
     if earlier is not None and found and found is earlier.listed:  # an empty one says nothing of a single file
         return earlier
     table_format = _table_format([listed.url[behind:] for listed in found])
-    taken = [
-        listed
-        for listed in found
-        if (is_shown(listed.url[behind:]) if pattern is None else pattern.fullmatch(listed.url, behind))
-    ]
+    taken = [listed for listed in found if is_file_of(target, listed.url, hidden)]
     if not taken and target.may_be_file and not found:
         taken = await _one_file(store, target.url, context)
     if not taken and not allow_empty:
         raise _nothing(target, bool(found))
-    root = "" if pattern is not None else target.folder
+    root = "" if target.pattern is not None else target.folder
     entries = [(listed.url, listed.size, listed.validator) for listed in taken]
     has_index = any(listed.url.startswith(f"{INDEX_FOLDER}latest", behind) for listed in found)
     return replace(_listing(entries, root, partitioning, table_format), has_index=has_index, listed=found)
+
+
+def is_file_of(target: Target, url: str, hidden: Sequence[str] = HIDDEN) -> bool:
+    """Whether an object of this url, which begins as ``target.folder`` does, is among the target's files."""
+    if target.urls is not None:
+        return url in target.urls
+    if target.pattern is not None:
+        return target.pattern.fullmatch(url, len(target.folder)) is not None
+    begins = tuple(hidden)
+    path = url[len(target.folder) :]
+    return not (begins and any(segment.startswith(begins) for segment in path.split("/")))
 
 
 async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.columns import FileView, view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
 from asyncpq.datasets.reader import SessionReader
 from asyncpq.decoding.resolution import ColumnNames
-from asyncpq.decoding.types import file_schema
+from asyncpq.decoding.types import FieldType, file_schema, share_types
 from asyncpq.errors import ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
@@ -170,6 +170,16 @@ class OpenedFile:
         version, extensions = self.version, self.source.resources.options.read.extension_types
         return file_schema(version, version.metadata.schema.whole_fields, extensions)
 
+    def _share_types(self, extensions: frozenset[str]) -> None:
+        """Types of columns are those of other files with the same schema, as most of a dataset have."""
+        memory, elements = self.source.resources.memory, self.version.metadata.schema.elements
+        key = ("types of a schema", extensions, *self.schema_bytes)
+        types: dict[int, FieldType] | None = memory.get(key)
+        if types is None:
+            types = {}
+            memory.put(key, types, 1000 * len(elements))
+        share_types(self.version, types, extensions)
+
     async def prepare(self, ask: Ask, columns: Columns, *, scan: bool, other_bytes: int) -> int:
         """Plan what ``ask`` takes of it, with the index requests that this takes.
 
@@ -197,10 +207,12 @@ class OpenedFile:
     async def _prepare(self, ask: Ask, columns: Columns, *, scan: bool, other_bytes: int) -> int:
         file, version = self.file, self.version
         extensions = self.source.resources.options.read.extension_types
-        view = version.recent(  # datasets come and go, the version may stay
-            ("dataset view", columns.token),
-            lambda: view_of(version, columns.schema, file.fields or columns.fields, file.partition, extensions),
-        )
+
+        def view_here() -> FileView:
+            self._share_types(extensions)
+            return view_of(version, columns.schema, file.fields or columns.fields, file.partition, extensions)
+
+        view = version.recent(("dataset view", columns.token), view_here)  # datasets come and go, the version may stay
         access = None if ask.access is None else ask.access.get(file.url, AccessPlan.none())
         if file.deletes is not None:
             deleted = AccessPlan.row_ranges(await self._deleted(file.deletes, columns.token))

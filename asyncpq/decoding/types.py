@@ -48,6 +48,12 @@ def field_types(version: FileVersion, fields: Sequence[int], allowed_extensions:
     return [known[field] for field in fields]
 
 
+def share_types(version: FileVersion, types: dict[int, FieldType], allowed_extensions: frozenset[str]) -> None:
+    """Have :func:`field_types` keep its answers in ``types``, which files with the same schema share; unless it has
+    answered before."""
+    version.derived(("field types", allowed_extensions), lambda: types)
+
+
 def _read_types(version: FileVersion, missing: Sequence[int], allowed: frozenset[str]) -> dict[int, FieldType]:
     metadata = version.metadata
     asked = [metadata.schema.fields[field] for field in missing]

@@ -6,7 +6,7 @@ import secrets
 
 from asyncpq.errors import ObjectChangedError
 from asyncpq.fetching.known_version import KnownVersion
-from asyncpq.fetching.source import ObjectSource
+from asyncpq.fetching.source import ObjectSource, PackedTail
 from asyncpq.fetching.version import Decryption, FileVersion
 from asyncpq.options import CachePolicy, immutable
 from asyncpq.resources import Resources
@@ -22,6 +22,7 @@ async def open_source(
     *,
     neighbours: str | None = None,
     policy: CachePolicy | None = None,
+    packed: PackedTail | None = None,
 ) -> ObjectSource:
     """A handle on the object at ``url``; its caller closes ``source.handle``.
 
@@ -29,6 +30,7 @@ async def open_source(
         decryption: keys of the file.
         neighbours: names the objects whose footers are alike; by default those of its folder.
         policy: how long what is cached of it may be served unasked; by default as the session's options say.
+        packed: a shorter form of its tail, which is fetched in place of that.
 
     Raises:
         StoreError: no store serves it, or credentials are missing.
@@ -42,7 +44,7 @@ async def open_source(
             namespace = f"{namespace}:{secrets.token_hex(16)}"  # shares nothing with anyone
         if policy is None:
             policy = resources.options.policy(handle.url, safe_url(url))
-        return ObjectSource(resources, handle, namespace, policy, decryption, neighbours)
+        return ObjectSource(resources, handle, namespace, policy, decryption, neighbours, packed)
     except BaseException:
         await handle.close()
         raise

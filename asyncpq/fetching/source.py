@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +11,15 @@ from typing import NamedTuple
 from asyncpq.caching.keys import ContentKey, PointerKey, version_digest
 from asyncpq.caching.single_flight import Flight
 from asyncpq.caching.tiers import Tiers
-from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError, ObjectNotFoundError, UnsupportedStoreError
+from asyncpq.errors import (
+    AsyncpqError,
+    CorruptFileError,
+    FormatError,
+    InvalidResponseError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    UnsupportedStoreError,
+)
 from asyncpq.fetching.currency import Currency
 from asyncpq.fetching.known_version import KnownVersion
 from asyncpq.fetching.version import Decryption, FileVersion
@@ -36,6 +45,33 @@ class Tail(NamedTuple):
         }
 
 
+class PackedTail(NamedTuple):
+    """Where an object has its last bytes, from the footer on, a second time: deflated.
+
+    Attributes:
+        start, stop: its bytes in the object.
+        length: of what is in it.
+    """
+
+    start: int
+    stop: int
+    length: int
+
+    def unpacked(self, data: bytes) -> bytes:
+        """
+        Raises:
+            CorruptFileError: it is damaged.
+        """
+        engine = zlib.decompressobj()
+        try:
+            found = engine.decompress(data, self.length + 1)
+        except zlib.error:
+            found = b""
+        if len(found) != self.length or not engine.eof:
+            raise CorruptFileError("the deflated footer is damaged", byte_range=(self.start, self.stop))
+        return found
+
+
 class Missing(NamedTuple):
     """Stands in the memory cache for an object that was not there at ``seen_at`` (``time.monotonic()`` seconds)."""
 
@@ -55,6 +91,7 @@ class ObjectSource:
         policy: how long what is cached of it may be served unasked.
         decryption: keys of the file, where the caller gave some.
         neighbours: names the objects whose tails are as long as this one's; by default those of its folder.
+        packed: a shorter form of its tail, in place of which it is fetched.
 
     Attributes:
         resources, handle: as given.
@@ -69,8 +106,10 @@ class ObjectSource:
         policy: CachePolicy,
         decryption: Decryption | None = None,
         neighbours: str | None = None,
+        packed: PackedTail | None = None,
     ) -> None:
         self.resources = resources
+        self._packed = packed
         self._neighbours = handle.url.rpartition("/")[0] if neighbours is None else neighbours
         self.handle = handle
         self._namespace = namespace
@@ -107,14 +146,12 @@ class ObjectSource:
 
         A footer found through a pointer is used at once: the read's first GET validates it.
         """
-        pointer = self.currency.pointer()
-        if pointer is not None:
-            version: FileVersion | None = self.resources.memory.get(self._version_key(pointer.validator))
-            if version is not None and not self.currency.is_expired(version):
-                self.handle.learn(version.validator)
-                self.check_guarantee()
-                context.metrics.cache_hits += 1
-                return version
+        version = self.held_version()
+        if version is not None:
+            self.handle.learn(version.validator)
+            self.check_guarantee()
+            context.metrics.cache_hits += 1
+            return version
         context.metrics.wait_begins()
         try:
             return await self.resources.flights.run(
@@ -122,6 +159,14 @@ class ObjectSource:
             )
         finally:
             context.metrics.wait_ends()
+
+    def held_version(self) -> FileVersion | None:
+        """The version that the session's memory has and may use."""
+        pointer = self.currency.pointer()
+        if pointer is None:
+            return None
+        version: FileVersion | None = self.resources.memory.get(self._version_key(pointer.validator))
+        return None if version is None or self.currency.is_expired(version) else version
 
     def adopt(self, known: KnownVersion, context: RequestContext) -> FileVersion | None:
         """The version that an index beside the object speaks of, as if its footer had just come.
@@ -228,13 +273,16 @@ class ObjectSource:
 
     async def _fetch_version(self, context: RequestContext) -> FileVersion:
         """Footer and tail from the store: one suffix GET, and one more if it was too short."""
-        resources = self.resources
-        guess = resources.tail_sizes.guess(self._neighbours)
+        resources, packed = self.resources, self._packed
         sent = time.monotonic()
-        tail = await self.handle.fetch_tail(guess, context=context.step("tail", context.round))
-        self.check_guarantee()  # known better once the store has answered
         decoder = self._decoder()
         try:
+            if packed is None:
+                guess = resources.tail_sizes.guess(self._neighbours)
+                tail = await self.handle.fetch_tail(guess, context=context.step("tail", context.round))
+            else:
+                tail = await self._fetch_packed(packed, context)
+            self.check_guarantee()  # known better once the store has answered
             found = decoder.next(tail.data, tail.start, tail.validator.size)
             while isinstance(found, NeedBytes):
                 rest = await self.handle.fetch_range(
@@ -246,14 +294,24 @@ class ObjectSource:
             version = await self._decode_version(found, footer, tail.validator, sent)
         except AsyncpqError as error:
             raise error.locate(url=self.handle.url) from error.__cause__
-        resources.tail_sizes.learn(self._neighbours, _needed_tail(version))
         self.keep(version)
-        resources.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
+        if packed is None:
+            resources.tail_sizes.learn(self._neighbours, _needed_tail(version))
+            resources.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
         self.currency.point_to(version, sent)
         tiers = self.tiers_of(version)
         if tiers is not None:
             tiers.put_many({version.key("footer", 0, 0): footer})
         return version
+
+    async def _fetch_packed(self, packed: PackedTail, context: RequestContext) -> RangeResult:
+        try:
+            found = await self.handle.fetch_range(
+                packed.start, packed.stop, context=context.step("footer", context.round)
+            )
+        except InvalidResponseError as error:
+            raise CorruptFileError(f"the deflated footer was not given: {error.message}") from error
+        return RangeResult(packed.unpacked(found.data), found.validator.size - packed.length, found.validator)
 
     def _decoder(self) -> FooterDecoder:
         return FooterDecoder(

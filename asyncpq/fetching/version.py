@@ -88,6 +88,7 @@ class FileVersion:
         self.leaves = leaves
         self.spans = Spans()
         self.made: dict[tuple[int, int], MadeIndex] = {}
+        self._learnt: KnownVersion | None = None
         self.padded_chunks = omits_dictionary_header(metadata.created_by)
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
@@ -102,6 +103,9 @@ class FileVersion:
 
     def learn(self, known: KnownVersion) -> None:
         """Keep what an index beside the object says of its pages."""
+        if known is self._learnt:
+            return
+        self._learnt = known
         self.spans.add(known.spans)
         for place, made in (known.made or {}).items():
             if self.made.setdefault(place, made) is made:

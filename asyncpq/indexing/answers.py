@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -158,6 +159,11 @@ class Inquiry:
         self._root = self._node(where, Truth.TRUE)
 
     @property
+    def parts(self) -> list[Part]:
+        """Those that are asked first."""
+        return list(dict.fromkeys(question.part for question in self._questions))
+
+    @property
     def bloom_parts(self) -> list[Part]:
         """Those that may rule out more, once few files are left."""
         return list(dict.fromkeys(bloom.part for bloom in self._blooms))
@@ -196,10 +202,15 @@ class Inquiry:
         reads = [self._reads(place, part, questions) for (part, _), questions in groups.items()]
         tables = iter(await steps.together([*(read for some in reads for read in some), *(beside or ())]))
         for some, ((part, _), questions) in zip(reads, groups.items(), strict=True):
-            rows = part_rows(self._manifest, part, [next(tables) for _ in some])
-            for question in questions:
-                if rows is not None:
-                    question.found = found_rows(part, rows, question.ranges, every=question.every)
+            given = [next(tables) for _ in some]
+            num_rows = sum(table.num_rows for table in given if table is not None)
+            await steps.work(num_rows, partial(self._take, part, given, questions))
+
+    def _take(self, part: Part, tables: Sequence[pa.Table | None], questions: Sequence[_Question]) -> None:
+        rows = part_rows(self._manifest, part, tables)
+        for question in questions:
+            if rows is not None:
+                question.found = found_rows(part, rows, question.ranges, every=question.every)
 
     def slices(self) -> Slices:
         """What is known so far."""
@@ -237,7 +248,13 @@ class Inquiry:
         for asked in both:
             found = asked.slices()
             if found is None:
-                lines[f"{asked.part}: not used"] = None
+                if isinstance(asked, _Bloom):
+                    why = "no files are left for it, or more than LimitOptions.files_ahead"
+                elif asked.asked:
+                    why = "it would take more than LimitOptions.max_postings, or is damaged"
+                else:
+                    why = "others say as much"
+                lines[f"{asked.part}: not used, {why}"] = None
                 continue
             rows = asked.found.rows if isinstance(asked, _Question) and asked.found is not None else None
             text = f"{asked.part}: {found.files.num_rows} of {total} files"

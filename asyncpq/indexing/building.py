@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from asyncpq.errors import (
     AsyncpqError,
@@ -32,11 +29,12 @@ from asyncpq.indexing.heartbeats import Heartbeat
 from asyncpq.indexing.listed_files import IndexedFile, files_of
 from asyncpq.indexing.manifest import FILES, Build, Manifest
 from asyncpq.indexing.model import Part, Place, Segment
-from asyncpq.indexing.segment_writing import from_thread, write_segments
-from asyncpq.indexing.sorting import ExternalSort
+from asyncpq.indexing.sorted_parts import SortedParts
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import ByteBudget, Resources
+from asyncpq.storage.base import Validator
+from asyncpq.storage.together import all_of
 from asyncpq.storage.urls import safe_url
 
 logger = logging.getLogger(__name__)
@@ -53,7 +51,7 @@ class Refreshed:
         resumed: files that an earlier build had read.
     """
 
-    manifest: Manifest
+    manifest: Manifest = field(repr=False)
     added: int = 0
     removed: int = 0
     problems: tuple[tuple[str, AsyncpqError], ...] = ()
@@ -153,26 +151,30 @@ class _Build:
         elif self._parts is None:
             raise ObjectNotFoundError("there is no index", url=self._place.description, hint="Build it first.")
         before = RowRanges() if self._base is None else self._base.live
-        return await differences(self._place, base, self._lake, before)
+        return await differences(self._resources, self._place, base, self._lake, before)
 
     async def _without_unchanged(self, todo: Todo) -> Todo:
         """The same without files of which no listing names the version, and whose footers say that it is known."""
-        slots = asyncio.Semaphore(self._resources.options.limits.files_ahead)
-
-        async def is_unchanged(work: FileWork) -> bool:
+        asked: list[tuple[FileWork, Validator]] = []
+        for work in todo.works:
             known = todo.replaced.get(work.path)
-            if known is None or known.validator is None or known.num_rows is None or work.file.validator is not None:
-                return False
+            if known is None or known.num_rows is None or work.file.validator is not None:
+                continue
+            if known.validator is not None:
+                asked.append((work, known.validator))
+        same: set[str] = set()
+
+        async def look(item: tuple[FileWork, Validator]) -> None:
+            work, known = item
             part = self._operation.part(safe_url(work.file.url), 0)
             try:
-                async with slots:
-                    found = await version_of(self._resources, work.file, self._lake.url, part)
+                found = await version_of(self._resources, work.file, self._lake.url, part)
             finally:
                 self._operation.metrics.add_part(part.metrics)
-            return found is not None and found.is_strong and found.same_version(known.validator)
+            if found is not None and found.is_strong and found.same_version(known):
+                same.add(work.path)
 
-        unchanged = await asyncio.gather(*map(is_unchanged, todo.works))
-        same = {work.path for work, is_same in zip(todo.works, unchanged, strict=True) if is_same}
+        await all_of(asked, look, self._resources.options.limits.files_ahead)
         return todo._replace(
             works=tuple(work for work in todo.works if work.path not in same),
             replaced={path: file for path, file in todo.replaced.items() if path not in same},
@@ -247,7 +249,13 @@ class _Build:
         lake, metrics = self._lake, self._operation.metrics
         metrics.files_total = len(lake.files)
         metrics.files_ruled_out = len(lake.files) - len(todo.works)
-        wanted = Wanted(schema=manifest.schema, fields=lake.fields, parts=manifest.parts, neighbours=lake.url)
+        wanted = Wanted(
+            schema=manifest.schema,
+            fields=lake.fields,
+            parts=lake.readable(manifest.parts),
+            neighbours=lake.url,
+            options=self._options,
+        )
         done = metrics.files_ruled_out
         left: list[Segment] = []
         for at in range(0, len(todo.works), self._options.checkpoint_files):
@@ -395,7 +403,7 @@ class _Build:
         """Files to bring and to remove, now that others may have brought some of them: each path is listed once."""
         brought, removed = dict(self._brought), dict(self._removed)
         others = newest.live - self._known
-        for file in await files_of(self._place, newest, others) if others else ():
+        for file in await files_of(self._resources, self._place, newest, others) if others else ():
             mine = brought.get(file.path)
             if mine is None or mine.id == file.id:
                 continue
@@ -404,40 +412,3 @@ class _Build:
             else:
                 del brought[file.path]
         return list(brought.values()), list(removed.values())
-
-
-# -- sorted, and written --------------------------------------------------------------------------
-
-
-class SortedParts:
-    """Rows of all parts, of some files, sorted within bounded memory. Close it: it may have local files."""
-
-    def __init__(self, resources: Resources, parts: Sequence[Part], options: BuildOptions) -> None:
-        memory = max(1 << 20, options.memory_bytes // 2 // len(parts))
-        self._resources = resources
-        self._options = options
-        folder = Path(options.folder or tempfile.gettempdir())
-        self._sorts = {part: ExternalSort(part.schema, memory, folder) for part in parts}
-        self._files: dict[Part, list[int]] = {part: [] for part in parts}
-
-    async def add(self, rows: FileRows) -> None:
-        """What one file gives."""
-        for part, table in rows.tables.items():
-            self._files[part].append(rows.work.id)
-            if table.num_rows:
-                await self._resources.in_thread(partial(self._sorts[part].add, table))
-
-    async def write(self, place: Place, build: str) -> list[Segment]:
-        """The segments of all parts, which are not committed yet."""
-        segments: list[Segment] = []
-        for part, sort in self._sorts.items():
-            files = RowRanges((file, file + 1) for file in self._files[part])
-            if files:
-                most = self._options.segment_rows
-                rows = from_thread(self._resources, await self._resources.in_thread(sort.batches))
-                segments += await write_segments(place, build, part, rows, files, most)
-        return segments
-
-    async def close(self) -> None:
-        for sort in self._sorts.values():
-            await self._resources.in_thread(sort.close)

@@ -14,8 +14,10 @@ from typing import Final
 import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError
-from asyncpq.indexing.manifest import LONG, ROOT_BYTES, Manifest, decode, encode, encode_long, long_members
+from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.manifest_format import LONG, ROOT_BYTES, decode, encode, encode_long, long_members
 from asyncpq.indexing.model import Part, Place, Segment
+from asyncpq.storage.together import results_of
 
 #: Given the newest manifest, or None, what is to follow it; None if that is nothing. It is asked again where another
 #: commit came first, and raises where what it wanted cannot be had any more.
@@ -23,7 +25,7 @@ Change = Callable[[Manifest | None], Awaitable[Manifest | None]]
 
 _ATTEMPTS: Final = 64  # commits that may come first
 _WAIT_S: Final = 0.02
-_FORGOTTEN_S: Final = 3600.0  # numbers in between may have been vacuumed
+_FORGOTTEN_S: Final = 60.0  # the index may have been dropped, or numbers in between vacuumed
 _PIECE_BYTES: Final = 1 << 20
 _LONG_PART: Final = Part("manifest")
 
@@ -72,7 +74,7 @@ async def _forward(place: Place, manifest: Manifest) -> Manifest:
 async def _decoded(place: Place, number: int, content: bytes) -> Manifest:
     url = place.description
     elsewhere = long_members(content, url=url)
-    bodies = await asyncio.gather(*(_long_member(place, segment) for segment in elsewhere.values()))
+    bodies = await results_of([_long_member(place, segment) for segment in elsewhere.values()])
     manifest = decode(content, dict(zip(elsewhere, bodies, strict=True)), url=url)
     if manifest.snapshot != number:
         raise CorruptIndexError(f"manifest {number} says that it is {manifest.snapshot}", url=url)
@@ -111,10 +113,14 @@ class Head:
         self._root = root
         self.manifest = self._rooted(manifest)
         self.checked_at = time.monotonic() if checked_at is None else checked_at
+        self._loaded_at = self.checked_at  # when it was asked for from the beginning
         self._place = place
 
-    async def advance(self) -> bool:
-        """Look for a newer snapshot; whether there is one. One request where there is none.
+    async def advance(self, *, anew: bool = False) -> bool:
+        """Look for a newer snapshot; whether there is one. One request where there is none; now and then two.
+
+        Args:
+            anew: from the beginning, so that it is noticed if the index is not there any more.
 
         Raises:
             StaleSnapshotError: the index was dropped, or is another one now.
@@ -122,10 +128,11 @@ class Head:
         known, began = self.manifest, time.monotonic()
         if self.pinned:
             return False
-        if began - self.checked_at > _FORGOTTEN_S:
+        if anew or began - self._loaded_at > _FORGOTTEN_S:
             found = await load(self._place)
             if found is None:
                 raise gone(self._place)
+            self._loaded_at = began
         else:
             following = await numbered(self._place, known.snapshot + 1)
             found = known if following is None else await _forward(self._place, following)
@@ -147,6 +154,7 @@ class Head:
         if self.pinned or found is None or found.index != known.index or found.snapshot <= known.snapshot:
             raise gone(self._place)
         self.manifest, self.checked_at = self._rooted(found), time.monotonic()
+        self._loaded_at = self.checked_at
 
     def _rooted(self, manifest: Manifest) -> Manifest:
         return manifest if self._root is None or not manifest.root else replace(manifest, root=self._root)

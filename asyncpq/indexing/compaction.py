@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from asyncpq.indexing.segment_writing import write_segments
 from asyncpq.indexing.sorting import merged_async, without_files
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,13 @@ class Compacted:
         given_up: parts of which others had changed the segments meanwhile.
     """
 
-    manifest: Manifest
+    manifest: Manifest = field(repr=False)
     merged: int = 0
     written: int = 0
     given_up: tuple[Part, ...] = ()
 
 
-async def compact(place: Place, options: BuildOptions, *, max_segments: int = 1) -> Compacted:
+async def compact(resources: Resources, place: Place, options: BuildOptions, *, max_segments: int = 1) -> Compacted:
     """Merge segments of each part: where more than ``max_segments`` are not full, or the files of some are mostly not
     in use.
 
@@ -55,7 +57,7 @@ async def compact(place: Place, options: BuildOptions, *, max_segments: int = 1)
     async with Heartbeat(place, swaps.build, options.grace_s) as heartbeat:
         for part, old in chosen.items():
             if old:
-                swaps.add(part, old, await _merge(place, swaps.build, part, old, unused, options))
+                swaps.add(part, old, await _merge(resources, place, swaps.build, part, old, unused, options))
                 if swaps.num_rows >= options.segment_rows:
                     await swaps.commit(heartbeat)
         await swaps.commit(heartbeat)
@@ -125,9 +127,13 @@ class _Swaps:
 
 def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, options: BuildOptions) -> list[Segment]:
     """What is to be merged: those that are not full, where they are too many, and those that are mostly out of use."""
-    small = [segment for segment in segments if segment.num_rows < options.segment_rows]
+    small = [segment for segment in segments if not _is_full(segment, options)]
     chosen = small if len(small) > max_segments else []
     return chosen + [segment for segment in segments if segment not in chosen and _is_mostly(segment, unused)]
+
+
+def _is_full(segment: Segment, options: BuildOptions) -> bool:
+    return segment.num_rows >= options.segment_rows or segment.data_bytes >= options.segment_bytes
 
 
 def _is_mostly(segment: Segment, unused: RowRanges) -> bool:
@@ -136,21 +142,31 @@ def _is_mostly(segment: Segment, unused: RowRanges) -> bool:
 
 
 async def _merge(
-    place: Place, build: str, part: Part, segments: Sequence[Segment], unused: RowRanges, options: BuildOptions
+    resources: Resources,
+    place: Place,
+    build: str,
+    part: Part,
+    segments: Sequence[Segment],
+    unused: RowRanges,
+    options: BuildOptions,
 ) -> list[Segment]:
     """Segments with the rows of ``segments`` whose files are in use."""
     files = union(RowRanges(segment.files) for segment in segments) - unused
     async with AsyncExitStack() as stack:
-        streams = [await stack.enter_async_context(aclosing(_rows(place, segment, unused))) for segment in segments]
-        rows = merged_async(streams)
-        return await write_segments(place, build, part, rows, files, options.segment_rows)
+        streams = [
+            await stack.enter_async_context(aclosing(_rows(resources, place, segment, unused))) for segment in segments
+        ]
+        rows = merged_async(resources, streams)
+        return await write_segments(place, build, part, rows, files, options)
 
 
-async def _rows(place: Place, segment: Segment, unused: RowRanges) -> AsyncGenerator[pa.RecordBatch]:
+async def _rows(
+    resources: Resources, place: Place, segment: Segment, unused: RowRanges
+) -> AsyncGenerator[pa.RecordBatch]:
     num_rows = 0
     async for batch in place.iterate_segment(segment):
         num_rows += batch.num_rows
-        yield without_files(batch, unused)
+        yield await resources.in_thread(partial(without_files, batch, unused)) if unused else batch
     if num_rows != segment.num_rows:
         raise CorruptIndexError(
             f"the segment {segment.name} has {num_rows} rows, and should have {segment.num_rows}", url=place.description

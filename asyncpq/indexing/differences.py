@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from asyncpq.datasets.known_files import type_of
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.file_rows import FileWork
 from asyncpq.indexing.listed_files import IndexedFile, files_of, newest_by_path
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Part, Place
+from asyncpq.indexing.part_reads import worked
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.resources import Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,9 @@ class Lake:
     as_of: datetime
 
     def path(self, url: str) -> str:
-        """What an index calls the file."""
+        """What an index calls the file; nothing where the root itself is the one file."""
+        if self.root == f"{url}/":
+            return ""
         return url[len(self.root) :] if self.root and url.startswith(self.root) else url
 
     def by_path(self) -> dict[str, DataFile]:
@@ -57,14 +64,43 @@ class Lake:
             raise InvalidOptionError("a file is named twice, and an index knows each once", url=self.url)
         return found
 
+    def readable(self, parts: Iterable[Part]) -> tuple[Part, ...]:
+        """Those whose columns the dataset has. One that a table has dropped or renamed may come back, or be there in an
+        older version: of files that are read meanwhile these parts know nothing."""
+        return tuple(part for part in parts if all(type_of(self.schema, name) is not None for name in part.columns))
+
     def field_ids(self, parts: Iterable[Part]) -> tuple[tuple[str, int], ...]:
-        """Field ids of top-level columns that are indexed, where the table's files are read by these."""
-        if self.fields is None:
-            return ()
-        tops = {name.partition(".")[0] for part in parts for name in part.columns}
-        tops |= {name for part in parts for name in part.columns}
-        ids = ((field.name, field.field_id) for field in self.fields if field.name in tops)
-        return tuple((name, number) for name, number in ids if number is not None)
+        """See :func:`field_ids`; of the columns that are indexed."""
+        return tuple(field_ids(self.fields or (), (name for part in parts for name in part.columns)).items())
+
+
+def field_ids(fields: Sequence[TableField], columns: Iterable[str]) -> dict[str, int]:
+    """What tells columns, and the structs that they are in, from others that have their names at another time: their
+    field ids, or numbers made of their names in the files, where the table's files are read by these.
+
+    Args:
+        columns: names or dotted paths.
+    """
+    found: dict[str, int] = {}
+
+    def visit(parts: Sequence[TableField], above: str, column: str) -> None:
+        for part in parts:
+            path = above + part.name
+            if column == path or column.startswith(f"{path}."):
+                number = _number_of(part)
+                if number is not None:
+                    found[path] = number
+                visit(part.children, f"{path}.", column)
+
+    for column in columns:
+        visit(fields, "", column)
+    return found
+
+
+def _number_of(field: TableField) -> int | None:
+    if field.field_id is not None or field.names in ((), (field.name,)):
+        return field.field_id
+    return int.from_bytes(hashlib.blake2b("\0".join(field.names).encode(), digest_size=6).digest(), "big")
 
 
 class Todo(NamedTuple):
@@ -89,7 +125,7 @@ class Todo(NamedTuple):
         return not (self.works or self.taken or self.removed)
 
 
-async def differences(place: Place, base: Manifest | None, lake: Lake, before: RowRanges) -> Todo:
+async def differences(resources: Resources, place: Place, base: Manifest | None, lake: Lake, before: RowRanges) -> Todo:
     """How ``lake`` differs from ``base``.
 
     Args:
@@ -98,11 +134,15 @@ async def differences(place: Place, base: Manifest | None, lake: Lake, before: R
     Raises:
         InvalidOptionError: a file is named twice.
     """
-    files = lake.by_path()
     if base is None:
-        return Todo(None, tuple(FileWork(id=0, path=path, file=file) for path, file in files.items()))
-    live = base.live
-    found = await files_of(place, base, live | base.reserved)
+        works = [FileWork(id=0, path=path, file=file) for path, file in lake.by_path().items()]
+        return Todo(None, tuple(works))
+    found = await files_of(resources, place, base, base.live | base.reserved)
+    return await worked(resources, len(lake.files), partial(_compared, base, lake, found, before))
+
+
+def _compared(base: Manifest, lake: Lake, found: Sequence[IndexedFile], before: RowRanges) -> Todo:
+    files, live = lake.by_path(), base.live
     listed = newest_by_path(one for one in found if one.id in live)
     begun: dict[str, list[IndexedFile]] = {}
     for one in found:

@@ -31,7 +31,7 @@ from asyncpq.storage.base import Validator
 _MOST_LEAVES: Final = 16  # of a file with no more, all are read: they lie together
 _CHUNK: Final = 64  # files whose footers are read at once, ahead of their rows
 _CHUNKS: Final = 4
-_MOST_AHEAD: Final = 8  # segments of a part; of more, those are asked whose files turned out to matter
+_MOST_AHEAD: Final = 2  # segments of a part; of more, those are asked whose files turned out to matter
 
 
 class Entry(NamedTuple):
@@ -187,7 +187,7 @@ class FileKnowledge:
 
     async def _take(self, operation: Operation, ids: Sequence[int]) -> None:
         reads = self.footer_reads(ids)
-        steps = Steps(operation, self._place.description, operation.metrics.rounds)
+        steps = Steps(self._resources, operation, self._place.description, operation.metrics.rounds)
         tables = iter(await steps.together(read for _, some in reads for read in some))
         for kind, some in reads:
             self.take_footers(kind, [next(tables) for _ in some])

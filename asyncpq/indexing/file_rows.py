@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from asyncpq.datasets.known_files import type_of
 from asyncpq.datasets.model import DataFile, TableField
-from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
+from asyncpq.datasets.opened_file import Columns, OpenedFile
 from asyncpq.datasets.opener import is_bad_file
-from asyncpq.errors import AsyncpqError, CorruptFileError, FormatError, ObjectChangedError, ObjectNotFoundError
+from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError, ObjectNotFoundError
 from asyncpq.events import Operation
-from asyncpq.indexing.collecting import ValueCollector
 from asyncpq.indexing.file_bounds import bounds_rows
 from asyncpq.indexing.file_footers import footer_rows
+from asyncpq.indexing.file_values import FROM_VALUES, value_rows
 from asyncpq.indexing.manifest import FILES
 from asyncpq.indexing.model import PART_SCHEMAS, Part, file_key
 from asyncpq.indexing.page_making import pages_rows
-from asyncpq.pipeline import Job, Pipeline
+from asyncpq.options import BuildOptions
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext, Validator
-
-#: Kinds that are made of values; the others are made of what a file says of itself.
-FROM_VALUES: Final = frozenset({"set", "ngram", "bloom", "keys", "text"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +46,8 @@ class FileRows:
 
     Attributes:
         work: of which file.
-        tables: rows of each part, sorted; of a file with a ``problem`` only those of "files".
+        tables: rows of each part; of a file with a ``problem`` only those of "files". They are sorted, but for postings
+            of a large file: those are sorted run by run, and lie in a local file.
         num_rows: of the file; None with a problem.
         last_modified: of the version, as its store says.
         validator: of the version; None if it was not seen.
@@ -76,12 +71,14 @@ class Wanted:
         schema, fields: the dataset's columns, as :class:`asyncpq.datasets.opened_file.Columns` has them.
         parts: of the index.
         neighbours: names the files whose footers are alike.
+        options: say how much of a file's rows is held in memory, and where the rest goes.
     """
 
     schema: pa.Schema
     fields: tuple[TableField, ...] | None
     parts: tuple[Part, ...]
     neighbours: str
+    options: BuildOptions
 
     @property
     def reads_values(self) -> bool:
@@ -230,88 +227,17 @@ async def _tables(
             tables[part] = await pages_rows(opened.source, version, file, context)
         elif part.kind == "bounds":
             bounded.append(part)
-    for part in bounded:
-        (name,) = part.columns
-        tables[part] = bounds_rows(version, file, name, wanted.schema, wanted.fields, opened.file.partition)
+    if bounded:
+        tables.update(await resources.in_thread(partial(_bounds, opened, file, wanted, bounded)))
     by_value = [part for part in wanted.parts if part.kind in FROM_VALUES]
     if by_value:
-        tables.update(await _from_values(resources, opened, file, by_value, columns))
+        tables.update(await value_rows(resources, opened, file, by_value, columns, wanted.options))
     return tables
 
 
-async def _from_values(
-    resources: Resources, opened: OpenedFile, file: int, parts: Sequence[Part], columns: Columns
-) -> dict[Part, pa.Table]:
-    """Rows of parts that are made of values, by one scan of the columns that they take."""
-    names = list(dict.fromkeys(name for part in parts for name in part.columns))
-    collectors = {part: ValueCollector(part, _types(columns.schema, part)) for part in parts}
-    groups = [group.num_rows for group in opened.version.metadata.row_groups]
-    first_row = left_of_group = 0
-    group = -1
-    async with aclosing(_batches(resources, opened, names, columns)) as batches:
-        async for batch in batches:
-            while batch.num_rows:
-                while not left_of_group:
-                    group += 1
-                    left_of_group = groups[group]
-                piece = batch.slice(0, left_of_group)
-                add = partial(_add, collectors, piece, columns.schema, first_row, group)
-                await resources.in_thread(add)
-                batch = batch.slice(piece.num_rows)
-                first_row += piece.num_rows
-                left_of_group -= piece.num_rows
-    if first_row != sum(groups):
-        raise CorruptFileError(f"{first_row} rows were read of {sum(groups)}", url=opened.version.url)
-    return {part: await resources.in_thread(partial(found.finish, file)) for part, found in collectors.items()}
-
-
-def _types(schema: pa.Schema, part: Part) -> list[pa.DataType]:
-    return [found for name in part.columns if (found := type_of(schema, name)) is not None]
-
-
-def _add(
-    collectors: Mapping[Part, ValueCollector], batch: pa.RecordBatch, schema: pa.Schema, first_row: int, group: int
-) -> None:
-    known: dict[str, pa.Array] = {}
-    for part, collector in collectors.items():
-        for name in part.columns:
-            if name not in known:
-                known[name] = leaf_array(batch, name)
-        collector.add([known[name] for name in part.columns], first_row, group)
-
-
-def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column, or a leaf of a struct by its dotted path: null where the struct is."""
-    top, behind = name, ""
-    while (at := batch.schema.get_field_index(top)) < 0:
-        top, _, last = top.rpartition(".")
-        behind = f"{last}.{behind}" if behind else last
-    array = batch.column(at)
-    for child in behind.split(".") if behind else ():
-        array = pc.struct_field(array, child)
-    return array
-
-
-async def _batches(
-    resources: Resources, opened: OpenedFile, names: Sequence[str], columns: Columns
-) -> AsyncGenerator[pa.RecordBatch]:
-    """All rows of the file, in order, in the dataset's types."""
-    async with resources.deadline(opened.operation.url):
-        await opened.prepare(Ask(columns=names), columns, scan=True, other_bytes=0)
-    jobs = opened.jobs(resources.options.limits.unit_bytes, None)
-
-    async def in_order() -> AsyncGenerator[Job]:
-        for job in jobs:
-            yield job
-
-    pipeline = Pipeline(in_order(), resources)
-    pipeline.start()
-    try:
-        while (landed := await pipeline.next(resources.deadline(opened.operation.url))) is not None:
-            for table in landed.tables:
-                for batch in table.to_batches():
-                    yield batch
-            pipeline.done_with_head()
-        await opened.finish()
-    finally:
-        await pipeline.close()
+def _bounds(opened: OpenedFile, file: int, wanted: Wanted, parts: Sequence[Part]) -> dict[Part, pa.Table]:
+    tables: dict[Part, pa.Table] = {}
+    for part in parts:
+        (name,) = part.columns
+        tables[part] = bounds_rows(opened.version, file, name, wanted.schema, wanted.fields, opened.file.partition)
+    return tables

@@ -6,8 +6,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from asyncpq.arguments import whole_number
@@ -23,6 +22,7 @@ from asyncpq.indexing.kinds import Kind
 from asyncpq.indexing.listed_files import files_of
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Part, Place
+from asyncpq.indexing.reports import IndexReport, Staleness, part_report
 from asyncpq.indexing.vacuum import Vacuumed, vacuum
 from asyncpq.indexing.verifying import Verified, verify
 from asyncpq.metrics import ReadMetrics
@@ -37,83 +37,6 @@ Look = Callable[[Operation, Manifest | None, Sequence[str] | None], Awaitable[La
 KEEP: Final = 10
 OLDER_THAN: Final = timedelta(days=7)
 _ORPHANS: Final = timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True)
-class PartReport:
-    """One table of an index.
-
-    Attributes:
-        kind, columns, options: what it knows.
-        files: of how many it has all there is.
-        rows, size, segments: of the table; bytes, roughly.
-    """
-
-    kind: str
-    columns: tuple[str, ...]
-    options: dict[str, Any]
-    files: int
-    rows: int
-    size: int
-    segments: int
-
-
-@dataclass(frozen=True, slots=True)
-class Staleness:
-    """How the files have changed since the snapshot: how many.
-
-    Attributes:
-        new, changed, gone: one whose version cannot be told without opening it counts as changed.
-    """
-
-    new: int
-    changed: int
-    gone: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexReport:
-    """What an index knows.
-
-    Attributes:
-        place: where it is kept.
-        snapshot: number of the newest.
-        created: when that was made.
-        as_of: when the files were looked for that it lists; None: its first build has not ended.
-        files, rows: that it lists; rows of those that could be read.
-        size: bytes of its segments, roughly.
-        parts: of which it consists.
-        builds: under way or broken off.
-        staleness: None where that was not asked for.
-    """
-
-    place: str
-    snapshot: int
-    created: datetime
-    as_of: datetime | None
-    files: int
-    rows: int
-    size: int
-    parts: tuple[PartReport, ...]
-    builds: int
-    staleness: Staleness | None = None
-
-    def __str__(self) -> str:
-        when = "not built to its end" if self.as_of is None else f"files of {self.as_of:%Y-%m-%d %H:%M:%S %Z}"
-        lines = [
-            f"index at {self.place}, snapshot {self.snapshot}, {when}",
-            f"  {self.files} files, {self.rows} rows, {self.size} bytes"
-            + (f", {self.builds} builds under way or broken off" if self.builds else ""),
-        ]
-        for part in self.parts:
-            name = f"{part.kind}({', '.join(part.columns)})" if part.columns else part.kind
-            lines.append(
-                f"  {name}: {part.rows} rows of {part.files} files, {part.size} bytes in {part.segments} segments"
-            )
-        if self.staleness is not None:
-            now = self.staleness
-            lines.append(f"  since then {now.new} files are new, {now.changed} changed, {now.gone} gone")
-        return "\n".join(lines)
 
 
 class Index(Unpicklable):
@@ -184,7 +107,7 @@ class Index(Unpicklable):
     async def compact(self) -> Compacted:
         """Merge segments, and leave out what is known of files that are not listed any more. Nothing is deleted."""
         with self._operation("compact"):
-            done = await compact(self._place, self._options)
+            done = await compact(self._resources, self._place, self._options)
             self._advance(done.manifest)
         return done
 
@@ -193,8 +116,9 @@ class Index(Unpicklable):
 
         Args:
             keep: so many of the newest are kept,
-            older_than: and all that were the newest within this time: readers may hold them. Segments of builds that
-                were broken off are removed after a day.
+            older_than: and all that were the newest within this time: readers may hold them. With less than a minute,
+                readers that are open may stay for a minute on a snapshot that is gone. Segments of builds that were
+                broken off are removed after a day.
         """
         number = whole_number("keep", keep, 1) or KEEP
         age: Any = older_than
@@ -226,9 +150,15 @@ class Index(Unpicklable):
             live = manifest.live
             chosen = sorted(randomness.sample(range(live.num_rows), min(most, live.num_rows)))
             ids = RowRanges.from_rows(live.row_at(number) for number in chosen)
-            known = await files_of(self._place, manifest, ids) if ids else []
+            known = await files_of(self._resources, self._place, manifest, ids) if ids else []
             pairs = [(file, files[file.path]) for file in known if file.path in files]
-            wanted = Wanted(schema=manifest.schema, fields=lake.fields, parts=manifest.parts, neighbours=lake.url)
+            wanted = Wanted(
+                schema=manifest.schema,
+                fields=lake.fields,
+                parts=lake.readable(manifest.parts),
+                neighbours=lake.url,
+                options=self._options,
+            )
             found = await verify(
                 self._resources,
                 self._place,
@@ -257,7 +187,7 @@ class Index(Unpicklable):
             stale = None
             if staleness:
                 lake = await self._look(operation, manifest, None)
-                todo = await differences(self._place, manifest, lake, manifest.live)
+                todo = await differences(self._resources, self._place, manifest, lake, manifest.live)
                 changed = len(todo.replaced)
                 stale = Staleness(len(todo.works) + len(todo.taken) - changed, changed, len(todo.removed))
         return IndexReport(
@@ -268,7 +198,7 @@ class Index(Unpicklable):
             files=manifest.num_files,
             rows=manifest.num_rows,
             size=sum(segment.size for segment in manifest.segments),
-            parts=tuple(_report(manifest, part) for part in manifest.parts),
+            parts=tuple(part_report(manifest, part) for part in manifest.parts),
             builds=len(manifest.builds),
             staleness=stale,
         )
@@ -291,7 +221,7 @@ class Index(Unpicklable):
             self.metrics = operation.metrics
 
     async def _newest(self) -> Manifest:
-        await self.head.advance()
+        await self.head.advance(anew=True)
         return self.manifest
 
     def _advance(self, manifest: Manifest) -> None:
@@ -340,12 +270,21 @@ async def open_index(
         ObjectNotFoundError: there is none, or not that snapshot.
         UsageError: its first build has not ended.
     """
+    whole_number("snapshot", snapshot, 1)
     with counted_in(operation):
         manifest = await (latest(place) if snapshot is None else numbered(place, snapshot))
         if manifest is not None and not manifest.is_built and snapshot is None:
             manifest = await load(place)
+    if manifest is None and snapshot is not None:
+        raise ObjectNotFoundError(
+            f"there is no index, or no snapshot {snapshot} of it",
+            url=place.description,
+            hint="The newest is opened without snapshot=. Older ones than the kept ones may have been vacuumed.",
+        )
     if manifest is None:
-        raise ObjectNotFoundError("there is no such index", url=place.description, hint="Build it first.")
+        raise ObjectNotFoundError(
+            "there is no index", url=place.description, hint="Build it: session.build_index(), with this place as at=."
+        )
     if not manifest.is_built:
         raise UsageError(
             "the index has not been built to its end",
@@ -369,21 +308,8 @@ async def _refresh(
     done = await build(resources, place, lake, parts, operation, options, base, index)
     if all(len(done.manifest.of_part(part)) <= options.max_segments for part in done.manifest.parts):
         return done
-    compacted = await compact(place, options, max_segments=options.max_segments)
+    compacted = await compact(resources, place, options, max_segments=options.max_segments)
     return done.after(compacted.manifest)
-
-
-def _report(manifest: Manifest, part: Part) -> PartReport:
-    segments = manifest.of_part(part)
-    return PartReport(
-        kind=part.kind,
-        columns=part.columns,
-        options=dict(part.options),
-        files=(manifest.covered(part) & manifest.live).num_rows,
-        rows=sum(segment.num_rows for segment in segments),
-        size=sum(segment.size for segment in segments),
-        segments=len(segments),
-    )
 
 
 def _urls(files: object) -> list[str] | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -16,6 +17,8 @@ from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.grams import MAX_GRAM_BYTES
 from asyncpq.indexing.model import Part
 from asyncpq.indexing.normalised import element_type, is_indexable
+
+_NAMES_SHOWN: Final = 10
 
 
 class Kind(ABC):
@@ -53,7 +56,7 @@ class Bounds(Kind):
 
     def parts(self, schema: pa.Schema) -> list[Part]:
         names = self.columns or tuple(_ordered_leaves(schema))
-        return [Part("bounds", (name,)) for name in names if _checked(schema, name, lists=False)]
+        return [Part("bounds", (name,)) for name in names if _checked(schema, name, "bounds", lists=False)]
 
 
 @dataclass(frozen=True, init=False)
@@ -75,7 +78,7 @@ class ValueSet(Kind):
 
     def parts(self, schema: pa.Schema) -> list[Part]:
         options = (("max_values", self.max_values),)
-        return [Part("set", (name,), options) for name in self.columns if _checked(schema, name)]
+        return [Part("set", (name,), options) for name in self.columns if _checked(schema, name, "a set")]
 
 
 @dataclass(frozen=True, init=False)
@@ -100,7 +103,7 @@ class Bloom(Kind):
 
     def parts(self, schema: pa.Schema) -> list[Part]:
         options = (("fpp", self.false_positives),)
-        return [Part("bloom", (name,), options) for name in self.columns if _checked(schema, name)]
+        return [Part("bloom", (name,), options) for name in self.columns if _checked(schema, name, "Bloom filters")]
 
 
 @dataclass(frozen=True, init=False)
@@ -149,7 +152,7 @@ class Keys(Kind):
 
     def parts(self, schema: pa.Schema) -> list[Part]:
         for name in self.columns:
-            _checked(schema, name, lists=len(self.columns) == 1)
+            _checked(schema, name, "a key", lists=len(self.columns) == 1)
         return [Part("keys", self.columns, (("max_postings", self.max_postings),))]
 
 
@@ -198,36 +201,48 @@ def _names(columns: tuple[Any, ...], *, at_least: int = 0) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in columns):
         raise InvalidOptionError(f"columns are named by strings, not {columns!r}")
     if len(columns) < at_least:
-        raise InvalidOptionError("an index of this kind needs the name of a column")
+        raise InvalidOptionError("an index of this kind needs the name of a column", hint="Such as Keys('user').")
     if len(set(columns)) < len(columns):
         raise InvalidOptionError(f"a column is named twice: {', '.join(columns)}")
     return columns
 
 
-def _checked(schema: pa.Schema, name: str, *, lists: bool = True) -> bool:
+def _checked(schema: pa.Schema, name: str, what: str, *, lists: bool = True) -> bool:
     """
+    Args:
+        what: is made of its values.
+        lists: it may be made of the elements of lists.
+
     Raises:
         ColumnNotFoundError: there is no such column.
         InvalidOptionError: its values cannot be keys.
     """
     found = type_of(schema, name)
     if found is None:
-        raise ColumnNotFoundError(f"the dataset has no column {name!r}", column=name)
+        close = difflib.get_close_matches(name, schema.names, n=3) or schema.names[:_NAMES_SHOWN]
+        raise ColumnNotFoundError(
+            "the dataset has no such column", column=name, hint=f"Did you mean {' or '.join(map(repr, close))}?"
+        )
     item = element_type(found)
     if not is_indexable(found) or (item is not None and (not lists or element_type(item) is not None)):
-        raise InvalidOptionError(f"values of type {found} cannot be indexed so", column=name)
+        hint = None
+        if isinstance(found, pa.StructType):
+            hint = f"Name what is in it: {name}.{found[0].name}." if found.num_fields else None
+        elif item is not None and is_indexable(found) and element_type(item) is None:
+            hint = f"Keys({name!r}), ValueSet({name!r}) and Bloom({name!r}) hold the elements of lists."
+        raise InvalidOptionError(f"{what} cannot be made of {found}", column=name, hint=hint)
     return True
 
 
 def _text(schema: pa.Schema, name: str, what: str) -> bool:
-    _checked(schema, name, lists=False)
+    _checked(schema, name, what, lists=False)
     found = type_of(schema, name)
     if found is not None and pa.types.is_dictionary(found):
         found = found.value_type
     if found is None or not (
         pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found)
     ):
-        raise InvalidOptionError(f"{what} are made of strings, not of {found}", column=name)
+        raise InvalidOptionError(f"{what} are made of strings, not of {type_of(schema, name)}", column=name)
     return True
 
 

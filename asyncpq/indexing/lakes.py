@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,26 +10,65 @@ from typing import Any
 
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.known_files import type_of
-from asyncpq.datasets.listing import Target, list_files, parse_target
+from asyncpq.datasets.listing import INDEX_FOLDER, Target, folders_of, is_file_of, list_files, parse_target
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
-from asyncpq.errors import SchemaMismatchError, UsageError
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
-from asyncpq.indexing.differences import Lake
+from asyncpq.indexing.differences import Lake, field_ids
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
 
-def described_files(target: Target, partitioning: Partitioning | None) -> dict[str, Any]:
-    """``Manifest.dataset`` of a prefix, a pattern or a list of urls."""
+def described_files(target: Target, partitioning: Partitioning | None, *, inside: bool) -> dict[str, Any]:
+    """``Manifest.dataset`` of a prefix, a pattern or a list of urls.
+
+    Args:
+        inside: the index is in its place below the prefix, and stays there if the folder is moved.
+    """
+    named = target.url if target.urls is None else list(target.urls)
+    return {"kind": "files", "target": named, "partitioning": _described(partitioning), "inside": inside}
+
+
+def _described(partitioning: Partitioning | None) -> str | list[str] | None:
     if partitioning is None:
-        names: Any = None
-    else:
-        names = "hive" if partitioning.names is None else list(partitioning.names)
-    return {"kind": "files", "target": target.url if target.urls is None else list(target.urls), "partitioning": names}
+        return None
+    return "hive" if partitioning.names is None else list(partitioning.names)
+
+
+def folder_around(at: object) -> str | None:
+    """Of an index in its place below a prefix that prefix, with a slash at its end."""
+    if not isinstance(at, (str, os.PathLike)):
+        return None
+    url: Any = os.fspath(at)
+    found: str = url if url.endswith("/") else f"{url}/"
+    return found[: -len(INDEX_FOLDER)] if found.endswith(f"/{INDEX_FOLDER}") else None
+
+
+def target_of(manifest: Manifest, given: Target | None, at: object) -> Target:
+    """Where the files of an index are to be looked for: by what it says, or below what it is in.
+
+    Args:
+        given: what the caller named; None for nothing.
+        at: the index's place, as the caller named it.
+
+    Raises:
+        InvalidOptionError: ``given`` is not what the index was built over.
+    """
+    known = parse_target(manifest.dataset["target"])
+    folder = folder_around(at)
+    if folder is not None and manifest.dataset.get("inside"):
+        known = parse_target(folder)
+    if given is not None and (given.folder, given.pattern, given.urls) != (known.folder, known.pattern, known.urls):
+        raise InvalidOptionError(
+            "the index there is of other files",
+            url=safe_url(known.url),
+            hint="Build this one in another place, or drop that one first.",
+        )
+    return known
 
 
 def root_of(target: Target) -> str:
@@ -59,36 +99,47 @@ async def dataset_lake(state: DatasetState, root: str, dataset: Mapping[str, Any
 
 
 async def listed_lake(
-    resources: Resources, manifest: Manifest, operation: Operation, urls: Sequence[str] | None = None
+    resources: Resources,
+    manifest: Manifest,
+    operation: Operation,
+    urls: Sequence[str] | None = None,
+    *,
+    given: Target | None = None,
+    at: object = None,
 ) -> Lake:
     """The files of the prefix, pattern or list that an index was built over, as they are now.
 
     Args:
         urls: only these are looked at: they are new, were replaced, or are not there any more.
+        given, at: see :func:`target_of`.
 
     Raises:
+        InvalidOptionError: it was built over other files than those ``given``; a url is none of theirs.
         UsageError: it was built over a table.
         StoreError: any of the store's errors.
     """
     dataset, began = manifest.dataset, datetime.now(UTC)
     if dataset.get("kind") != "files":
         raise UsageError(
-            "the index is of a table, whose files its own metadata names", hint="Give the table: refresh(dataset=...)."
+            "the index is of a table, whose files its own metadata names",
+            hint="Open the index with the table: session.open_index(at, table=table).",
         )
-    target = parse_target(dataset["target"])
+    target = target_of(manifest, given, at)
     partitioning = partitioning_of(manifest)
     files: Sequence[DataFile]
     if urls is None:
         store, _ = await resources.store(target.url)
         context = RequestContext(operation.metrics, purpose="list")
         async with resources.deadline(safe_url(target.url)):
-            found = await list_files(store, target, context, partitioning=partitioning, allow_empty=True)
+            found = await list_files(
+                store, target, context, partitioning=partitioning, allow_empty=not manifest.num_files
+            )
         files = found.files
     else:
-        files = _named(list(dict.fromkeys(urls)), root_of(target), partitioning)
+        files = _named(list(dict.fromkeys(urls)), target, partitioning)
     return Lake(
         url=safe_url(target.url),
-        root=manifest.root,
+        root=root_of(target),
         dataset=dataset,
         schema=manifest.schema,
         fields=None,
@@ -106,22 +157,33 @@ def check_columns(manifest: Manifest, state: DatasetState) -> None:
         SchemaMismatchError: a column that is indexed is another one there, or of another type.
     """
     schema, fields, _ = state.columns
-    ids = {field.name: field.field_id for field in fields or ()}
     known = dict(manifest.field_ids)
     for name in dict.fromkeys(name for part in manifest.parts for name in part.columns):
         found, indexed = type_of(schema, name), type_of(manifest.schema, name)
-        top = name.partition(".")[0]
-        other = fields is not None and (known.get(name, ids.get(name)), known.get(top, ids.get(top))) != (
-            ids.get(name),
-            ids.get(top),
-        )
+        ids = field_ids(fields or (), [name])
+        other = {path: number for path, number in known.items() if f"{name}.".startswith(f"{path}.")} != ids
         if found is not None and (found != indexed or other):
+            how = f"of type {found}, not {indexed}" if found != indexed else "of the same name"
             raise SchemaMismatchError(
-                f"the column is another one than the one that was indexed: of type {found}, not {indexed}",
+                f"the column is another one than the one that was indexed: {how}",
                 url=state.url,
                 column=name,
                 hint="Drop the index and build it again, or open the dataset without it.",
             )
+
+
+def check_partitioning(manifest: Manifest, partitioning: Partitioning | None) -> None:
+    """Whether paths hold the same columns for an index as for a dataset of files.
+
+    Raises:
+        InvalidOptionError: they do not.
+    """
+    known = manifest.dataset.get("partitioning")
+    if manifest.dataset.get("kind") == "files" and known != _described(partitioning):
+        raise InvalidOptionError(
+            f"partitioning: the index was built with {known!r}",
+            hint="Open the dataset with the same, or without the index.",
+        )
 
 
 def partitioning_of(manifest: Manifest) -> Partitioning | None:
@@ -133,13 +195,23 @@ def partitioning_of(manifest: Manifest) -> Partitioning | None:
     return Partitioning(None if names == "hive" else tuple(names), types)
 
 
-def _named(urls: Sequence[str], root: str, partitioning: Partitioning | None) -> list[DataFile]:
-    """
+def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | None) -> list[DataFile]:
+    """Those of the urls that a listing of the target has if they are there.
+
     Raises:
+        InvalidOptionError: a url is outside of the target.
         PartitionError: a path has a value that is none of its column's type.
     """
-    paths = [url[len(root) :] if url.startswith(root) else url.partition("://")[2] or url for url in urls]
-    partitions = read_partitions([path[: path.rfind("/") + 1] for path in paths], urls, partitioning)
+    for url in urls:
+        if url not in target.urls if target.urls is not None else not f"{url}/".startswith(target.folder):
+            raise InvalidOptionError(
+                "files: this is none of the dataset's",
+                url=safe_url(url),
+                hint=f"Its files are named as {safe_url(target.url)} is.",
+            )
+    urls = [url for url in urls if is_file_of(target, url)]
+    root = "" if target.pattern is not None else target.folder
+    partitions = read_partitions([folders_of(url, root) for url in urls], urls, partitioning)
     for error in partitions.errors.values():
         raise error
     return [DataFile(url=url, partition=values) for url, values in zip(urls, partitions.values, strict=True)]

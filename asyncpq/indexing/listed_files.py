@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 
 import pyarrow as pa
 
@@ -12,7 +13,9 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.errors import CorruptIndexError
 from asyncpq.indexing.manifest import FILES, Manifest
 from asyncpq.indexing.model import KeyRange, Place, file_key
+from asyncpq.indexing.part_reads import worked
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.resources import Resources
 from asyncpq.storage.base import Validator
 
 _MOST_RANGES = 64
@@ -58,7 +61,7 @@ def _written(file: IndexedFile) -> float | None:
         return None
 
 
-async def files_of(place: Place, manifest: Manifest, ids: RowRanges) -> list[IndexedFile]:
+async def files_of(resources: Resources, place: Place, manifest: Manifest, ids: RowRanges) -> list[IndexedFile]:
     """The files of these ids that the index knows.
 
     Raises:
@@ -72,7 +75,8 @@ async def files_of(place: Place, manifest: Manifest, ids: RowRanges) -> list[Ind
             continue
         table = await place.read_segment(segment, ranges)
         if table is not None:
-            found += [file for file in files_in(table) if file.id in ids]
+            listed = await worked(resources, table.num_rows, partial(files_in, table))
+            found += [file for file in listed if file.id in ids]
     return found
 
 

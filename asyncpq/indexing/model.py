@@ -131,6 +131,7 @@ class Segment:
         part: what it is a piece of.
         num_rows: of the table.
         size: bytes in the place, roughly.
+        data_bytes: of the table in memory, roughly; 0 where that was not counted.
         low, high: least and greatest key but ``UNKNOWN_KEY``; both empty where there is none.
         files: half-open ranges of file ids whose entries are all in here: of these, what is not here is not there.
         has_unknown: some rows have ``UNKNOWN_KEY``.
@@ -145,10 +146,19 @@ class Segment:
     high: bytes
     files: tuple[tuple[int, int], ...]
     has_unknown: bool = False
+    data_bytes: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 # -- places ---------------------------------------------------------------------------------------
+
+
+def whole_bytes(part: Part, most: int) -> int:
+    """Up to how many bytes a segment of ``part`` is kept whole, where ``most`` is the session's option.
+
+    Of what has a few short rows for each file there may be four times as much: every lookup asks for it.
+    """
+    return 4 * most if part.kind in ("files", "bounds") else most
 
 
 class Place(Protocol):

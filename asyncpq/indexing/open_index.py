@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.datasets.opened_file import Ask
@@ -17,11 +17,12 @@ from asyncpq.indexing.commits import Head
 from asyncpq.indexing.entries import Entry, first_reads
 from asyncpq.indexing.file_index import FileIndex, FileSlices
 from asyncpq.indexing.manifest import Manifest
-from asyncpq.indexing.model import Place
+from asyncpq.indexing.model import Place, whole_bytes
 from asyncpq.indexing.part_reads import Steps
 from asyncpq.indexing.slices import Slices
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.resources import Resources
+from asyncpq.storage.together import results_of
 
 
 @dataclass(slots=True)
@@ -122,17 +123,25 @@ async def answer(
     where = _predicate(ask)
     if where is None:
         return Answer(None if manifest is None else Slices(manifest.live), None, ())
-    theirs = asyncio.gather(*(one.prune(where) for one in own))
-    try:
-        if index is None or manifest is None:
-            return Answer(None, None, await theirs)
-        inquiry = Inquiry(manifest, where, max_postings=resources.options.limits.max_postings)
-        beside = first_reads(manifest, index.place) if index.begun != manifest.snapshot else None
-        index.begun = manifest.snapshot
-        slices = await inquiry.ask(index.place, steps, beside)
-        return Answer(slices, inquiry, await theirs)
-    finally:
-        theirs.cancel()
+    work: list[Awaitable[Any]] = [_inquire(resources, index, manifest, where, steps)]
+    (slices, inquiry), *theirs = await results_of([*work, *(one.prune(where) for one in own)])
+    return Answer(slices, inquiry, theirs)
+
+
+async def _inquire(
+    resources: Resources, index: OpenIndex | None, manifest: Manifest | None, where: Expression, steps: Steps
+) -> tuple[Slices | None, Inquiry | None]:
+    if index is None or manifest is None:
+        return None, None
+    inquiry = Inquiry(manifest, where, max_postings=resources.options.limits.max_postings)
+    beside = None
+    if index.begun != manifest.snapshot:
+        most = resources.options.requests.whole_segment_bytes
+        asked = [segment for part in inquiry.parts for segment in manifest.of_part(part)]
+        whole = all(segment.size <= whole_bytes(segment.part, most) for segment in asked)
+        beside = first_reads(manifest, index.place, whole=whole)
+    index.begun = manifest.snapshot
+    return await inquiry.ask(index.place, steps, beside), inquiry
 
 
 def with_own(file: DataFile, own: Sequence[FileSlices], folder: str) -> DataFile | None:

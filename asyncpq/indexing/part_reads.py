@@ -15,8 +15,13 @@ from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.indexing.model import UNKNOWN_KEY, KeyRange, Part, Place, Segment
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.resources import Resources
+from asyncpq.storage.together import results_of
 
 T = TypeVar("T")
+
+_FEW_ROWS = 1000  # that a few milliseconds are enough for
+
 Read: TypeAlias = Callable[[], Coroutine[Any, Any, pa.Table | None]]
 Reads: TypeAlias = list[Read]
 
@@ -29,7 +34,7 @@ class Listed(Protocol):
 
     def of_part(self, part: Part) -> tuple[Segment, ...]: ...
 
-    def covered(self, part: Part) -> RowRanges: ...
+    def unknown(self, part: Part) -> RowRanges: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class Steps:
     """The requests of one read to an index, in steps: those of one step wait for those of the one before.
 
     Args:
+        resources: of the session that reads.
         operation: that they are counted in.
         url: of the place, safe to be shown.
 
@@ -55,14 +61,15 @@ class Steps:
         rounds: requests so far, one after another.
     """
 
-    def __init__(self, operation: Operation, url: str, rounds: int = 0) -> None:
+    def __init__(self, resources: Resources, operation: Operation, url: str, rounds: int = 0) -> None:
         self.operation = operation
         self.rounds = rounds
         self._url = url
+        self._resources = resources
 
     def beside(self) -> Steps:
         """Other steps that run beside these; nothing waits for both."""
-        return Steps(self.operation, self._url, self.rounds)
+        return Steps(self._resources, self.operation, self._url, self.rounds)
 
     async def together(self, work: Iterable[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
         """What each of ``work`` gives; all run at once, and none is left behind."""
@@ -75,22 +82,20 @@ class Steps:
                 parts.append(part)
                 with counted_in(part):
                     tasks.append(loop.create_task(make()))
-            return await all_of(tasks)
+            return await results_of(tasks)
         finally:
             for part in parts:
                 self.operation.metrics.add_part(part.metrics)
                 self.rounds = max(self.rounds, part.metrics.rounds)
 
+    async def work(self, rows: int, work: Callable[[], T]) -> T:
+        """See :func:`worked`."""
+        return await worked(self._resources, rows, work)
 
-async def all_of(tasks: Sequence[asyncio.Task[T]]) -> list[T]:
-    """What the tasks give; the first error ends them all. None is left behind."""
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+
+async def worked(resources: Resources, rows: int, work: Callable[[], T]) -> T:
+    """What ``work`` gives of so many rows: in a thread where they would hold up the event loop."""
+    return work() if rows <= _FEW_ROWS else await resources.in_thread(work)
 
 
 def segment_reads(
@@ -166,17 +171,19 @@ def part_rows(manifest: Listed, part: Part, tables: Sequence[pa.Table | None]) -
     if any(table is None for table in tables):
         return None
     some = [table for table in tables if table is not None and table.num_rows]
-    unknown = live - manifest.covered(part)
+    unknown = manifest.unknown(part)
     if not some:
         return PartRows(part.schema.empty_table(), unknown)
     table = some[0] if len(some) == 1 else pa.concat_tables(some)
     files = table.column("file")
-    if table.num_rows and (pc.min(files).as_py() or 0) < 0:
+    least, greatest = (bound.as_py() or 0 for bound in pc.min_max(files).values())
+    if least < 0:
         raise CorruptIndexError(f"a row of {part} is of no file")
-    if live.num_ranges != 1 or live.start or (pc.max(files).as_py() or 0) >= live.stop:
+    has_blank = any(one.column("key")[0].as_py() == UNKNOWN_KEY for one in some)  # the least of all keys
+    if live.num_ranges != 1 or live.start or greatest >= live.stop:
         table = table.filter(_among(files, live))
-    blank = pc.equal(table.column("key"), pa.scalar(UNKNOWN_KEY, pa.binary()))
-    if pc.any(blank).as_py():
+    if has_blank:
+        blank = pc.equal(table.column("key"), pa.scalar(UNKNOWN_KEY, pa.binary()))
         unknown |= _ids(table.filter(blank).column("file"))
         table = table.filter(pc.invert(blank))
     if unknown and table.num_rows:

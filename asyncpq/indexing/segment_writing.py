@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from asyncpq.indexing.commits import segment_name
 from asyncpq.indexing.model import UNKNOWN_KEY, Part, Place, Segment
+from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
 
@@ -21,7 +22,7 @@ async def write_segments(
     part: Part,
     batches: AsyncIterator[pa.RecordBatch],
     files: RowRanges,
-    segment_rows: int,
+    options: BuildOptions,
 ) -> list[Segment]:
     """Write ``batches``, which are sorted by key; at least one segment, though there be no row.
 
@@ -29,12 +30,12 @@ async def write_segments(
         build: begins the segments' names.
         files: ids of the files of which these are all rows. Each segment says so: what of them is not in the one is in
             another, whose keys are others.
-        segment_rows: of one segment, at most.
+        options: say how large a segment may be.
     """
-    rows = _Rows(batches)
+    rows, ids = _Rows(batches), tuple(files)
     segments: list[Segment] = []
     while not segments or await rows.more():
-        piece = _Piece(rows, segment_rows)
+        piece = _Piece(rows, options)
         name = segment_name(build)
         size, extra = await place.write_segment(name, part, piece.batches())
         segments.append(
@@ -43,9 +44,10 @@ async def write_segments(
                 part=part,
                 num_rows=piece.num_rows,
                 size=size,
+                data_bytes=piece.data_bytes,
                 low=piece.low,
                 high=piece.high,
-                files=tuple(files),
+                files=ids,
                 has_unknown=piece.has_unknown,
                 extra=extra,
             )
@@ -89,25 +91,33 @@ class _Rows:
 class _Piece:
     """The rows of one segment, and what is said of them once they were taken."""
 
-    def __init__(self, rows: _Rows, most: int) -> None:
+    def __init__(self, rows: _Rows, options: BuildOptions) -> None:
         self._rows = rows
-        self._most = most
-        self.num_rows = 0
+        self._options = options
+        self.num_rows = self.data_bytes = 0
         self.low = self.high = b""
         self.has_unknown = False
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        while self.num_rows < self._most and (batch := await self._rows.next()) is not None:
-            left = self._most - self.num_rows
-            if batch.num_rows > left:
-                self._rows.give_back(batch.slice(left))
-                batch = batch.slice(0, left)
+        while (left := self._left()) is not None and (batch := await self._rows.next()) is not None:
+            rows, size = left
+            # rounded up, so that a piece that was cut is full: whoever merges segments lets it be
+            most = min(rows, -(-size * batch.num_rows // batch.nbytes))
+            if batch.num_rows > most:
+                self._rows.give_back(batch.slice(most))
+                batch = batch.slice(0, most)
             self._note(batch)
             yield batch
+
+    def _left(self) -> tuple[int, int] | None:
+        """How many rows and bytes there is room for; None: it is full."""
+        rows, size = self._options.segment_rows - self.num_rows, self._options.segment_bytes - self.data_bytes
+        return (rows, size) if rows > 0 and size > 0 else None
 
     def _note(self, batch: pa.RecordBatch) -> None:
         keys = batch.column("key")
         self.num_rows += len(keys)
+        self.data_bytes += batch.nbytes
         if keys[0].as_py() == UNKNOWN_KEY:
             self.has_unknown = True
             keys = keys.filter(pc.not_equal(keys, UNKNOWN_KEY))

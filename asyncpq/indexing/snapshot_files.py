@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from asyncpq.datasets.file_sets import FileSet
 from asyncpq.datasets.listing import folders_of, parse_target
@@ -73,7 +74,7 @@ class SnapshotFiles:
 
     async def _found(self, ask: Ask, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
         """By the newest snapshot that is known, and which that is."""
-        steps = Steps(operation, self._index.place.description, rounds)
+        steps = Steps(self._resources, operation, self._index.place.description, rounds)
         for _ in range(self._resources.options.limits.max_restarts):
             manifest = self._index.manifest
             try:
@@ -94,7 +95,7 @@ class SnapshotFiles:
         left = {file: slices.plan(file) for file in slices.files.rows()}
         if len(left) <= self._resources.options.limits.files_ahead:
             left = {file: plan for file, plan in left.items() if entries[file].may_match(plan)}
-        files = _data_files(manifest, entries, left, knowledge, ask)
+        files = await steps.work(len(left), partial(_data_files, manifest, entries, left, knowledge, ask))
         if said.own:
             files = [file for file in (with_own(file, said.own, manifest.root) for file in files) if file]
         return FileSet(files, total=manifest.num_files, rounds=steps.rounds, report=said.report)
@@ -119,13 +120,13 @@ class SnapshotFiles:
         for _ in files:
             table = next(tables)
             if table is not None:
-                entries.update(entries_in(table))
+                entries.update(await steps.work(table.num_rows, partial(entries_in, table)))
         for kind, some in footers:
             knowledge.take_footers(kind, [next(tables) for _ in some])
         for part, some in zip(parts, blooms, strict=True):
             for _ in some:
                 if inquiry is not None and (table := next(tables)) is not None:
-                    inquiry.take_blooms(part, table)
+                    await steps.work(table.num_rows, partial(inquiry.take_blooms, part, table))
         if not all(file in entries for file in ids.rows()):
             raise CorruptIndexError("the index does not list all of its files", url=place.description)
         if few:

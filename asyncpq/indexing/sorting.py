@@ -5,6 +5,7 @@ The order is by key, then by file, group and row, where a part has them.
 
 from __future__ import annotations
 
+import mmap
 import shutil
 import tempfile
 from bisect import bisect_right
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.resources import Resources
 
 _ORDER: Final = ("key", "file", "group", "row")
 _FAN_IN: Final = 32  # runs that are merged at once
@@ -59,10 +61,14 @@ class ExternalSort:
         if not rows.num_rows:
             return
         self.num_rows += rows.num_rows
-        self._pending.append(rows)
-        self._pending_bytes += rows.nbytes
-        if self._pending_bytes >= self._run_bytes:
-            self._spill()
+        most = max(_LEAST_BATCH_BYTES, self._run_bytes // 2)
+        step = max(1, most * rows.num_rows // rows.nbytes)  # what is larger than memory may lie in a local file
+        for start in range(0, rows.num_rows, step):
+            piece = rows.slice(start, step)
+            self._pending.append(piece)
+            self._pending_bytes += piece.nbytes
+            if self._pending_bytes >= self._run_bytes:
+                self._spill()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows that were added, in order; once, and nothing can be added after."""
@@ -117,6 +123,35 @@ class ExternalSort:
 def _read(path: Path) -> Iterator[pa.RecordBatch]:
     with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
         yield from reader
+
+
+class LocalRows:
+    """Rows in a local file without a name, which ends with the last table that was read back of it.
+
+    It blocks on the disk.
+
+    Args:
+        schema: of a part.
+        folder: in which the file is.
+    """
+
+    def __init__(self, schema: pa.Schema, folder: Path) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # see close
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), schema)
+
+    def add(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows)
+
+    def table(self) -> pa.Table:
+        """All rows that were added, mapped to memory; nothing can be added after."""
+        self._writer.close()
+        self._file.flush()
+        with self._file:
+            data = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 # -- merging --------------------------------------------------------------------------------------
@@ -176,14 +211,16 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
         yield batch
 
 
-async def merged_async(streams: Sequence[AsyncIterator[pa.RecordBatch]]) -> AsyncIterator[pa.RecordBatch]:
-    """As :func:`merged`."""
+async def merged_async(
+    resources: Resources, streams: Sequence[AsyncIterator[pa.RecordBatch]]
+) -> AsyncIterator[pa.RecordBatch]:
+    """As :func:`merged`, in the session's threads."""
     merge = Merge(len(streams))
     while True:
         while wanted := merge.wanted():
             for at in wanted:
                 merge.feed(at, await anext(streams[at], None))
-        batch = merge.take()
+        batch = await resources.in_thread(merge.take)
         if batch is None:
             return
         yield batch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,8 +10,7 @@ from asyncpq.errors import CorruptIndexError
 from asyncpq.indexing.commits import load, numbered
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Place
-
-_AT_ONCE = 16  # manifests that are loaded
+from asyncpq.storage.together import all_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +70,17 @@ async def vacuum(place: Place, *, keep: int, older_than_s: float, orphans_s: flo
 
 async def _load_all(place: Place, numbers: Iterable[int], *, damaged: bool = False) -> list[Manifest]:
     """Those that are there; without ``damaged`` ones where these do not matter."""
-    slots = asyncio.Semaphore(_AT_ONCE)
+    found: dict[int, Manifest] = {}
 
-    async def one(number: int) -> Manifest | None:
-        async with slots:
-            try:
-                return await numbered(place, number)
-            except CorruptIndexError:
-                if not damaged:
-                    raise
-                return None
+    async def one(number: int) -> None:
+        try:
+            manifest = await numbered(place, number)
+        except CorruptIndexError:
+            if not damaged:
+                raise
+            return
+        if manifest is not None:
+            found[number] = manifest
 
-    return [found for found in await asyncio.gather(*map(one, numbers)) if found is not None]
+    await all_of(sorted(numbers), one)
+    return list(found.values())

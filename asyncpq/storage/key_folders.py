@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.key_ranges import FetchPage, list_between, list_rest
 from asyncpq.storage.key_split import LAST
 from asyncpq.storage.s3_list_page import ListedKey, ListPage, PageRequest
+from asyncpq.storage.together import results_of
 
 _AT_ONCE = 16  # folders that are listed at once
 _FEW = 32  # folders that are looked into though none of their level was ruled out
@@ -66,7 +67,7 @@ class _Folders:
             level = await self._level(prefix, first, round_ + 1)
             if level is None:
                 return await list_rest(self._fetch_page, prefix, self._step(round_), first, url=self._url)
-        parts = await _together([self._list_run(prefix, run, round_ + 2) for run in level.runs])
+        parts = await results_of([self._list_run(prefix, run, round_ + 2) for run in level.runs])
         return [*level.keys, *(listed for part in parts for listed in part)]
 
     async def _list_run(self, prefix: str, run: Sequence[str], round_: int) -> Keys:
@@ -107,15 +108,3 @@ class _Folders:
 
     def _step(self, round_: int) -> RequestContext:
         return self._context.step(self._context.purpose, round_)
-
-
-async def _together(work: Sequence[Coroutine[Any, Any, Keys]]) -> list[Keys]:
-    """Results in order; the first error ends all."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)

@@ -7,6 +7,7 @@ from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, TierStorage
 from asyncpq.testing.catalog_contract import check_catalog
 from asyncpq.testing.catalogue import CATALOGUE, Scene
 from asyncpq.testing.faults import Fault
+from asyncpq.testing.place_contract import PLACE_CHECKS
 from asyncpq.testing.server import ObjectServer
 from asyncpq.testing.store_contract import STORE_CHECKS, StoreStorage, filesystem_storage
 from asyncpq.testing.store_write_contract import STORE_WRITE_CHECKS
@@ -34,6 +35,7 @@ __all__ = [
     "LatencyStore",
     "LoggedRequest",
     "ObjectServer",
+    "PLACE_CHECKS",
     "RecordingCache",
     "RecordingStore",
     "Replay",

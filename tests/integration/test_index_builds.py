@@ -4,10 +4,12 @@ only what is new, and go on where a build was broken off."""
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,11 +31,15 @@ from asyncpq.events import Event, FileEnded
 from asyncpq.indexing import building
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.file_rows import FileRows, FileWork, collect_file
-from asyncpq.indexing.index import Index, Staleness
-from asyncpq.indexing.kinds import Bounds, Footers, Keys
+from asyncpq.indexing.index import Index
+from asyncpq.indexing.kinds import Bounds, Footers, Keys, Text, ValueSet
 from asyncpq.indexing.listed_files import files_of
 from asyncpq.indexing.places import MemoryPlace
+from asyncpq.indexing.reports import Staleness
+from asyncpq.indexing.sorted_parts import SortedParts
+from asyncpq.indexing.sorting import ExternalSort
 from asyncpq.options import BuildOptions
+from tests.faults.leaks import assert_back_to, held
 from tests.index_lakes import FEW, KINDS, builder, change, rows, write
 
 _ALL = 1000
@@ -52,7 +58,7 @@ async def _check(index: Index, lake: Path) -> None:
     assert report.rows == sum(pq.read_metadata(path).num_rows for path in files)
     found = await index.verify(sample=_ALL, rows=_ALL)
     assert (found.problems, found.changed, found.files) == ([], 0, len(files))
-    listed = await files_of(index.place, index.manifest, index.manifest.live)
+    listed = await files_of(index._resources, index.place, index.manifest, index.manifest.live)
     assert sorted(file.path for file in listed) == sorted(str(path.relative_to(lake)) for path in files)
 
 
@@ -143,7 +149,11 @@ async def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         problems = dict(index.refreshed.problems)
         assert problems.keys() == {"bad.parquet", "other.parquet", "damaged.parquet"}
         manifest = index.manifest
-        (good,) = [f for f in await files_of(index.place, manifest, manifest.live) if f.path == "good.parquet"]
+        (good,) = [
+            f
+            for f in await files_of(index._resources, index.place, manifest, manifest.live)
+            if f.path == "good.parquet"
+        ]
         for part in manifest.parts[1:]:  # of the others nothing is known
             assert list((manifest.covered(part) & manifest.live).rows()) == [good.id], part
         assert (manifest.num_files, manifest.num_rows) == (4, 100)
@@ -309,6 +319,45 @@ async def test_vacuum_keeps_what_readers_may_hold(tmp_path: Path) -> None:
         await _check(index, lake)
 
 
+@pytest.mark.parametrize("place", ["memory", "sqlite"])
+async def test_a_session_that_is_closed_during_a_build_leaves_nothing_open(tmp_path: Path, place: str) -> None:
+    for number in range(6):
+        write(tmp_path / "lake" / f"{number}.parquet", number)
+    options = BuildOptions(checkpoint_files=1, files_at_once=1)
+    for done in (-1, 0, 1, 3):  # the first one imports what it needs
+        begun = asyncio.Event()
+        before = held()
+        at = MemoryPlace() if place == "memory" else f"sqlite:///{tmp_path}/{done}.sqlite"
+
+        def note(event: Event, done: int = done, begun: asyncio.Event = begun) -> None:
+            if isinstance(event, FileEnded) and event.operation == "build" and event.files_done >= done:
+                begun.set()
+
+        async with asyncpq.Session(on_event=note) as session:
+            task = asyncio.create_task(session.build_index(tmp_path / "lake", KINDS, at=at, building=options))
+            await begun.wait()
+        with pytest.raises(UsageError):
+            await task
+        if done >= 0:
+            await assert_back_to(before)
+
+
+async def test_rows_on_their_way_leave_no_files_where_the_session_was_closed(tmp_path: Path) -> None:
+    async with asyncpq.Session() as session:
+        parts = [part for kind in FEW for part in kind.parts(pa.schema([("id", pa.int64())]))]
+        rows_of_parts = SortedParts(session._resources, parts, BuildOptions(folder=str(tmp_path)))
+        for part in parts:
+            sort = rows_of_parts._sorts[part] = ExternalSort(part.schema, 1, tmp_path)
+            sort.add(part.schema.empty_table())
+            for _ in range(3):
+                nulls = [pa.array([b""] if field.type == pa.binary() else [1], field.type) for field in part.schema]
+                sort.add(pa.Table.from_arrays(nulls, schema=part.schema))
+        assert os.listdir(tmp_path)
+    with pytest.raises(UsageError):
+        await rows_of_parts.close()
+    assert os.listdir(tmp_path) == []
+
+
 async def test_of_a_table(tmp_path: Path) -> None:
     """A refresh reads the files that the table has added, and forgets those that it has removed."""
     events: list[Event] = []
@@ -329,6 +378,61 @@ async def test_of_a_table(tmp_path: Path) -> None:
         read = [event.url for event in events if isinstance(event, FileEnded)]
         assert len(read) == done.added
         assert {Path(url).name for url in read} <= {Path(url).name for url in now}
-        listed = await files_of(index.place, index.manifest, index.manifest.live)
+        listed = await files_of(index._resources, index.place, index.manifest, index.manifest.live)
         assert {Path(file.path).name for file in listed} == {Path(url).name for url in now}
         assert (await index.verify(sample=_ALL, rows=_ALL)).problems == []
+
+
+async def test_segments_that_are_full_are_not_merged_again(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    options = BuildOptions(segment_bytes=3000, max_segments=2)
+    for number in range(6):
+        write(lake / f"{number}.parquet", number)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(str(lake), [Keys("id"), Footers()], at=MemoryPlace(), building=options)
+        assert all(len(index.manifest.of_part(part)) > 2 for part in index.manifest.parts[1:])
+        snapshot = index.snapshot
+        assert (await index.compact()).merged == 0
+        assert index.snapshot == snapshot
+        write(lake / "new.parquet", 6)
+        await index.refresh()
+        await index.compact()
+        await _check(index, lake)
+
+
+async def test_postings_of_a_large_file_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it matter what memory another process has that verifies them."""
+    lake, read = tmp_path / "lake", []
+    write(lake / "large.parquet", 1, num_rows=1000)
+
+    async def collected(*args: Any) -> FileRows:
+        read.append(await collect_file(*args))
+        return read[-1]
+
+    monkeypatch.setattr(building, "collect_file", collected)
+    kinds, place = [Keys("id"), Keys("tags"), Text("name"), ValueSet("id")], MemoryPlace()
+    async with asyncpq.Session() as session:
+        little = BuildOptions(memory_bytes=20_000, folder=str(tmp_path))
+        await session.build_index(str(lake), kinds, at=place, building=little)
+        tables = {part: table for part, table in read[0].tables.items() if part.kind in ("keys", "text")}
+        assert len(tables) == 3
+        for part, table in tables.items():
+            runs = [chunk.to_pylist() for chunk in table.column("key").chunks]
+            assert len(runs) > 5, part
+            assert all(run == sorted(run) for run in runs)
+        index = await session.open_index(place)
+        await _check(index, lake)
+        whole = await session.build_index(str(lake), kinds, at=MemoryPlace())
+        assert [part.files for part in (await whole.show()).parts] == [1, 1, 1, 1, 1]
+        trips = [await session.open_dataset(str(lake), index=one) for one in (index, whole)]
+        for where in (asyncpq.col("id") == 7, asyncpq.col("name").has_tokens("x7"), asyncpq.col("tags").has(3)):
+            assert len({str(await one.read(where=where)) for one in trips}) == 1
+    assert os.listdir(tmp_path) == ["lake"]
+
+
+async def test_what_was_done_is_told_without_the_manifest(tmp_path: Path) -> None:
+    write(tmp_path / "lake" / "one.parquet", 1)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(str(tmp_path / "lake"), KINDS, at=MemoryPlace())
+        assert repr(index.refreshed) == "Refreshed(added=1, removed=0, problems=(), resumed=0)"
+        assert repr(await index.compact()) == "Compacted(merged=0, written=0, given_up=())"

@@ -3,6 +3,8 @@ are gone; what is told of them."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +17,18 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.datasets.dataset import Dataset
+from asyncpq.datasets.opened_file import Ask
 from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotError
+from asyncpq.expressions import Expression
+from asyncpq.indexing import Bounds, answers, commits, indexed_files, part_reads, snapshot_files
 from asyncpq.indexing.commits import Head
+from asyncpq.indexing.file_index import FileSlices
+from asyncpq.indexing.indexed_files import IndexedFiles
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import KeyRange, Part, Segment
 from asyncpq.indexing.open_index import OpenIndex
 from asyncpq.indexing.opening import open_indexed, open_snapshot
+from asyncpq.indexing.part_reads import Steps
 from asyncpq.indexing.places.memory import MemoryPlace
 from tests.indexed_lakes import FOOTERS, indexed
 
@@ -169,3 +177,108 @@ async def test_an_index_without_a_build(session: asyncpq.Session, tmp_path: Path
     manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1]}))
     with pytest.raises(InvalidOptionError, match="no files yet"):
         snapshot(session, place, replace(manifest, as_of=None))
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_dropped_index_is_noticed(
+    session: asyncpq.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """Also where another one is made in its place, whose snapshots have lower numbers."""
+    write(tmp_path / "lake", {"0.parquet": [1, 2, 3]})
+    place, kinds = f"{tmp_path}/index/", [Bounds("a")]
+    index = await session.build_index(tmp_path / "lake", kinds, at=place)
+    write(tmp_path / "lake", {"1.parquet": [4]})
+    await index.refresh()
+    other, dataset = await session.open_index(place), await session.open_dataset(tmp_path / "lake", index=place)
+    assert await values(dataset, col("a") > 2) == [3, 4]
+    await index.drop()
+    if again:
+        await session.build_index(tmp_path / "lake", kinds, at=place)
+    with pytest.raises(StaleSnapshotError, match="dropped"):
+        await other.show()
+    assert await values(dataset, col("a") > 2) == [3, 4]  # all that it needs is in memory
+    monkeypatch.setattr(commits, "_FORGOTTEN_S", 0.0)  # as if that had passed
+    with pytest.raises(StaleSnapshotError, match="dropped"):
+        await values(dataset, col("a") > 2)
+
+
+async def test_a_snapshot_that_is_not_there(session: asyncpq.Session, tmp_path: Path) -> None:
+    write(tmp_path, {"0.parquet": [1]})
+    index = await session.build_index(tmp_path, [Bounds("a")])
+    with pytest.raises(asyncpq.ObjectNotFoundError, match="no snapshot 9 of it"):
+        await session.open_index(index.url, snapshot=9)
+    wrong: Any = "1"
+    with pytest.raises(InvalidOptionError, match="snapshot='1': must be a whole number"):
+        await session.open_index(index.url, snapshot=wrong)
+
+
+async def test_files_of_an_earlier_listing_are_still_known_while_the_next_is_looked_at(
+    session: asyncpq.Session, tmp_path: Path
+) -> None:
+    place, resources = MemoryPlace(), session._resources
+    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
+    base = (await session.open_dataset(tmp_path))._state.source
+    files = IndexedFiles(resources, base, OpenIndex(place, Head(place, manifest)))
+    operation = resources.operation("read", "lake")
+    with operation:
+        found = await base.files(Ask(), operation)
+        prune = await files._pruner(Ask(), Steps(resources, operation, "index"))
+        earlier = prune(found)
+        prune(found._replace(files=found.files[:1]))
+        for file in earlier.files:
+            assert file.entry is not None
+            assert file.entry.known is not None
+            assert await file.entry.known(operation) is not None
+
+
+async def test_an_index_of_your_own_that_fails_leaves_nothing_behind(session: asyncpq.Session, tmp_path: Path) -> None:
+    class Broken:
+        async def prune(self, where: Expression) -> FileSlices:
+            raise ZeroDivisionError
+
+    class Slow:
+        async def prune(self, where: Expression) -> FileSlices:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                ended.append(await asyncio.sleep(0, "ended"))
+            raise AssertionError("it was waited for")
+
+    ended: list[str] = []
+    place = MemoryPlace()
+    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
+    index = OpenIndex(place, Head(place, manifest))
+    dataset = open_indexed(session._resources, await session.open_dataset(tmp_path), index, [Slow(), Broken()])
+    with pytest.raises(ZeroDivisionError):
+        await values(dataset, col("a") > 4)
+    assert ended == ["ended"]
+
+
+async def test_what_many_files_take_does_not_hold_up_the_event_loop(
+    session: asyncpq.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: dict[str, str] = {}
+
+    def watched(module: Any, name: str) -> None:
+        work = getattr(module, name)
+
+        def run(*args: Any, **named: Any) -> Any:
+            names[name] = threading.current_thread().name
+            return work(*args, **named)
+
+        monkeypatch.setattr(module, name, run)
+
+    for module, name in ((answers, "found_rows"), (indexed_files, "_by_url"), (indexed_files, "with_own")):
+        watched(module, name)
+    for name in ("_data_files", "entries_in"):
+        watched(snapshot_files, name)
+    monkeypatch.setattr(part_reads, "_FEW_ROWS", 0)
+    place = MemoryPlace()
+    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
+    listed = open_indexed(
+        session._resources, await session.open_dataset(tmp_path), OpenIndex(place, Head(place, manifest))
+    )
+    for dataset in (listed, snapshot(session, place, manifest)):
+        assert await values(dataset, col("a") > 4) == [5]
+    assert len(names) == 5
+    assert all(name.startswith("asyncpq-decode") for name in names.values()), names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 import asyncpq
-from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError
+from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError, TransportError
 from asyncpq.indexing.model import KeyRange
 from asyncpq.indexing.places import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace, open_place
 from asyncpq.testing.place_contract import random_rows, write
@@ -45,11 +46,33 @@ async def test_a_flipped_bit_in_a_folder(tmp_path: Path, kind: str, whole: bool)
     assert refused == len(places) if whole else refused > len(places) // 2
 
 
+async def test_a_damaged_copy_of_the_footer(tmp_path: Path) -> None:
+    """The footer itself is never read by this project where there is a copy."""
+    path = tmp_path / "segments" / "a.parquet"
+    async with asyncpq.Session(memory_cache_bytes=0, requests=IN_PARTS) as session:
+        place = FolderPlace(session._resources, str(tmp_path))
+        rows = random_rows("keys", 100_000, random.Random(6))
+        segment = await write(place, "a", "keys", rows)
+        good = path.read_bytes()
+        stop = segment.size - segment.extra["tail"]
+        start = stop - segment.extra["packed"]
+        for at in (start, (start + stop) // 2, stop - 1):
+            path.write_bytes(flipped(good, at, random.Random(at)))
+            with pytest.raises(CorruptIndexError):
+                await place.read_segment(segment, [])
+        for size in (start + 10, stop, segment.size - 1):
+            path.write_bytes(good[:size])
+            with pytest.raises(CorruptIndexError):
+                await place.read_segment(segment, [])
+        path.write_bytes(good)
+        assert await place.read_segment(segment, None) == rows
+
+
 async def test_a_file_cut_short(tmp_path: Path) -> None:
     rows = random_rows("set", 500, random.Random(1))
     for place_of, url, path in (
         (FolderPlace, tmp_path / "folder", tmp_path / "folder" / "segments" / "a.parquet"),
-        (JsonPlace, tmp_path / "small.json", tmp_path / "small" / "segments" / "a.json"),
+        (JsonPlace, tmp_path / "small.json", tmp_path / "small.json" / "segments" / "a.json"),
     ):
         async with asyncpq.Session(memory_cache_bytes=0) as session:
             place: Any = place_of(session._resources, str(url))
@@ -128,6 +151,15 @@ async def test_valkey_chunks_that_are_missing_or_damaged(tmp_path: Path) -> None
             await read()
 
 
+async def test_a_valkey_server_that_is_not_there_is_told_at_once() -> None:
+    place = ValkeyPlace("valkey://127.0.0.1:1", timeout_s=20)
+    for _ in range(2):
+        async with asyncio.timeout(5):
+            with pytest.raises(TransportError, match=r"cannot be reached.*ConnectionError"):
+                await place.latest()
+    await place.close()
+
+
 async def test_valkey_must_not_evict(tmp_path: Path) -> None:
     with ValkeyServer(tmp_path) as server:  # configured as a cache
         place = ValkeyPlace(f"valkey://admin:{ADMIN_PASSWORD.replace(' ', '%20')}@127.0.0.1:{server.port}")
@@ -146,6 +178,7 @@ async def test_valkey_must_not_evict(tmp_path: Path) -> None:
         ("s3://bucket/index/", FolderPlace),
         ("/some/folder", FolderPlace),
         ("s3://bucket/index.json", JsonPlace),
+        ("s3://bucket/index.json/", JsonPlace),
         ("sqlite:////tmp/index.sqlite", SqlPlace),
         ("postgresql+psycopg://user@host/database", SqlPlace),
         ("valkey://host:1", ValkeyPlace),

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
@@ -17,7 +18,13 @@ from asyncpq.testing import ObjectServer
 from asyncpq.testing.place_contract import write
 
 NUM_ROWS = 120_000
-POINTS = [KeyRange.point(VALUE_TAG + (at * 1000).to_bytes(8, "big")) for at in (7, 777, 60_007)]
+
+
+def point_of(at: int) -> KeyRange:
+    return KeyRange.point(VALUE_TAG + (at * 1000).to_bytes(8, "big"))
+
+
+POINTS = [point_of(at) for at in (7, 777, 60_007)]
 
 
 def postings(num_rows: int) -> pa.Table:
@@ -85,6 +92,57 @@ async def test_a_large_segment_is_its_footer_and_one_request_a_key() -> None:
                 with operation, counted_in(operation):
                     assert await place.read_segment(segment, None, limit=1000) is None
                 assert operation.metrics.requests == 0, "too many rows are known from the footer"
+
+
+async def test_a_long_footer_comes_deflated(tmp_path: Path) -> None:
+    """From a copy of it in the file, which others read as any."""
+    async with ObjectServer() as server:
+        server.put("bucket/x", b"")
+        requests = asyncpq.RequestOptions(whole_segment_bytes=1000)
+        async with asyncpq.Session(storage_options=server.storage_options, requests=requests) as session:
+            place = FolderPlace(session._resources, "s3://bucket/index")
+            rows = postings(NUM_ROWS)
+            segment = await write(place, "a", "keys", rows)
+            packed, tail = segment.extra["packed"], segment.extra["tail"]
+            assert packed < tail / 2
+            server.log.clear()
+            await brought(place, session, segment)
+            stop = segment.size - tail
+            assert [request.range for request in server.log] == [f"bytes={stop - packed}-{stop - 1}"]
+            path = tmp_path / "segment.parquet"
+            path.write_bytes(server.objects["bucket/index/segments/a.parquet"].data)
+            assert pq.read_table(path).equals(rows)
+
+
+async def brought(place: FolderPlace, session: asyncpq.Session, segment: Segment) -> ReadMetrics:
+    """What it takes to bring what is kept of a segment to find its rows."""
+    operation = session._resources.operation("lookup", "x")
+    with operation, counted_in(operation):
+        await place.read_segment(segment, [])
+    return operation.metrics
+
+
+async def test_a_segment_comes_whole_or_piece_by_piece() -> None:
+    """Not above a megabyte: whole by a question, in one round; in pieces by one whose footer was asked for before."""
+    async with ObjectServer() as server:
+        server.put("bucket/x", b"")
+        async with asyncpq.Session(storage_options=server.storage_options) as session:
+            place = FolderPlace(session._resources, "s3://bucket/index")
+            segment = await write(place, "a", "keys", postings(60_000))
+            assert 128 * 1024 < segment.size < 1024 * 1024
+        for ahead in (True, False):
+            async with asyncpq.Session(storage_options=server.storage_options) as session:
+                place = FolderPlace(session._resources, "s3://bucket/index")
+                if ahead:
+                    footer = await brought(place, session, segment)
+                    assert footer.requests == 1
+                    assert footer.bytes_fetched < 32 * 1024
+                first, second = [await cost(place, session, segment, point_of(at)) for at in (7, 50_007)]
+                if ahead:
+                    assert (first.requests, second.requests) == (1, 1)
+                    assert first.bytes_fetched + second.bytes_fetched < 128 * 1024
+                else:
+                    assert (first.requests, first.bytes_fetched, second.requests) == (1, segment.size, 0)
 
 
 async def test_a_posting_takes_at_most_16_bytes_and_its_key(tmp_path: Path) -> None:

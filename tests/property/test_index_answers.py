@@ -24,6 +24,8 @@ from asyncpq.indexing.part_reads import Steps
 from asyncpq.indexing.places.memory import MemoryPlace
 from asyncpq.indexing.slices import Slices
 from asyncpq.metrics import ReadMetrics
+from asyncpq.options import SessionOptions
+from asyncpq.resources import Resources
 from tests.brute_indexes import NGRAM, TEXT, BruteFile, write_index
 from tests.predicates import KINDS, LIST, array, arrays, expressions, oracle
 
@@ -84,7 +86,7 @@ async def answered(lake: Lake, where: Expression, max_postings: int = 1000) -> t
     place = MemoryPlace()
     manifest = await write_index(place, lake.parts, lake.files, lake.schema, cuts=lake.cuts)
     inquiry = Inquiry(manifest, simplify(where), max_postings=max_postings)
-    steps = Steps(Operation("plan", "index", ReadMetrics(), None), "index")
+    steps = Steps(Resources(SessionOptions(), {}), Operation("plan", "index", ReadMetrics(), None), "index")
     found = await inquiry.ask(place, steps)
     for part in inquiry.bloom_parts:
         for read in bloom_reads(manifest, place, part, found.files):

@@ -20,7 +20,7 @@ from asyncpq.indexing.building import build
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.compaction import compact
 from asyncpq.indexing.differences import Lake
-from asyncpq.indexing.manifest import decode
+from asyncpq.indexing.manifest_format import decode
 from asyncpq.indexing.vacuum import vacuum
 from asyncpq.options import BuildOptions, LimitOptions
 from tests.index_turns import SCHEMA, SET, Kept, KilledError, TurnPlace, Turns, check, collector, data_file
@@ -84,7 +84,7 @@ class _World:
                 operation = self.resources.operation("build", "lake")
                 await build(self.resources, place, self.lake(), [SET], operation, _OPTIONS, base)
             elif kind == "compact":
-                await compact(place, _OPTIONS)
+                await compact(self.resources, place, _OPTIONS)
             else:
                 await vacuum(place, keep=_KEEP, older_than_s=_OLD_S, orphans_s=_ORPHANS_S, grace_s=_GRACE_S)
 

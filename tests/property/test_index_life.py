@@ -120,13 +120,15 @@ async def check_snapshot(lake: Lake, dataset: asyncpq.Dataset, where: Expression
         if not any(str(error.url).endswith(path) for path in gone):
             raise
         return
+    ends = {0}  # where the rows of the files so far may end: several files may have the same rows
     for path in sorted(lake.listed.keys() & lake.now.keys(), key=str.encode):
         rows = lake.matching(dataset.schema, path, where)
-        if lake.now[path] is not lake.listed[path] and found[: len(rows)] != rows:
-            continue  # the index ruled out what it was before
-        assert found[: len(rows)] == rows, path
-        del found[: len(rows)]
-    assert found == []
+        after = {end + len(rows) for end in ends if found[end : end + len(rows)] == rows}
+        if lake.now[path] is not lake.listed[path]:
+            after |= ends  # the index ruled out what it was before
+        assert after, path
+        ends = after
+    assert len(found) in ends
 
 
 async def can_be_asked(lake: Lake, dataset: asyncpq.Dataset, where: Expression) -> bool:
@@ -186,6 +188,7 @@ def run(made: Made, place: str, data: st.DataObject, valkey: ValkeyServer | None
                 elif step == "compact":
                     await index.compact()
                 elif step == "vacuum":
+                    await snapshot.files()  # a reader that has not looked since may stay where it is for a minute
                     await index.vacuum(keep=1, older_than=timedelta(0))
                 else:
                     lake.change(step, data)

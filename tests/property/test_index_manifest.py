@@ -16,17 +16,8 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
 from asyncpq.indexing.commits import commit, load
-from asyncpq.indexing.manifest import (
-    FILES,
-    LONG,
-    ROOT_BYTES,
-    Build,
-    Manifest,
-    decode,
-    encode,
-    encode_long,
-    long_members,
-)
+from asyncpq.indexing.manifest import FILES, Build, Manifest
+from asyncpq.indexing.manifest_format import LONG, ROOT_BYTES, decode, encode, encode_long, long_members
 from asyncpq.indexing.model import PART_SCHEMAS, Part, Segment
 from asyncpq.indexing.places import MemoryPlace
 from asyncpq.pruning.row_ranges import RowRanges
@@ -136,6 +127,27 @@ def test_members_of_later_versions_are_ignored() -> None:
     assert decode(body + b',"crc32":%d}' % zlib.crc32(body)) == manifest
 
 
+def test_segments_of_one_build_say_their_files_once() -> None:
+    """Many files were replaced one by one, and the rest merged to many segments."""
+    holes = RowRanges.from_rows(sorted(random.Random(1).sample(range(100_000), 3000)))
+    files, others = tuple(holes.complement(100_000)), ((100_000, 100_001),)
+    segments = [
+        Segment(name=f"{at}", part=FILES, num_rows=1, size=1, low=b"", high=b"", files=others if at == 5 else files)
+        for at in range(70)
+    ]
+    manifest = _small(segments=tuple(segments), retired=holes, next_file=100_001)
+    content = encode(manifest)
+    assert len(content) < 40_000
+    found = decode(content)
+    assert found == manifest
+    assert len({id(segment.files) for segment in found.segments}) == 2  # what is shared is looked at once
+    assert encode(found) == content
+    assert found.covered(FILES) == found.live
+    body = content.replace(b'"files":0', b'"files":70').rpartition(b',"crc32":')[0]
+    with pytest.raises(CorruptIndexError, match="damaged"):
+        decode(body + b',"crc32":%d}' % zlib.crc32(body))
+
+
 def test_later_formats_are_refused() -> None:
     content = encode(_small()).replace(b'"asyncpq_index":1', b'"asyncpq_index":2')
     with pytest.raises(UnsupportedFeatureError, match="format 2"):
@@ -159,7 +171,10 @@ async def test_roots_stay_small() -> None:
         for part in parts for at in range(8)
     ]  # fmt: skip
     schema = pa.schema([(f"column_{at}", pa.int64()) for at in range(5_000)])
-    manifest = _small(parts=parts, segments=tuple(segments), schema=schema, retired=retired, next_file=150_000)
+    dataset = {"kind": "files", "target": [f"s3://b/lake/{file}.parquet" for file in range(100_000)]}
+    manifest = _small(
+        parts=parts, segments=tuple(segments), schema=schema, retired=retired, next_file=150_000, dataset=dataset
+    )
 
     async def first(newest: Manifest | None) -> Manifest:
         return manifest
@@ -173,6 +188,7 @@ async def test_roots_stay_small() -> None:
     found = await load(place)
     assert found == written
     assert (found.segments, found.schema, found.retired) == (tuple(segments), schema, retired)
+    assert found.dataset == dataset
 
     async def second(newest: Manifest | None) -> Manifest:
         assert newest is not None

@@ -1,8 +1,10 @@
-"""Rows of parts sorted by way of a folder and merged: equal to what sorted() has; rows of retired files left out."""
+"""Rows of parts sorted by way of a folder, merged and cut into segments: equal to what sorted() has; rows of retired
+files left out."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.indexing import sorting
-from asyncpq.indexing.model import PART_SCHEMAS, file_key
-from asyncpq.indexing.sorting import ExternalSort, merged, merged_async, without_files
+from asyncpq.indexing.model import PART_SCHEMAS, Part, file_key
+from asyncpq.indexing.places import MemoryPlace
+from asyncpq.indexing.segment_writing import write_segments
+from asyncpq.indexing.sorting import ExternalSort, LocalRows, Merge, merged, merged_async, without_files
+from asyncpq.options import BuildOptions, LimitOptions, SessionOptions
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.resources import Resources
 
 _KEYS = PART_SCHEMAS["keys"]
 _ROWS = st.lists(st.tuples(st.binary(max_size=2), st.integers(0, 3), st.integers(0, 9), st.integers(1, 3)), max_size=30)
@@ -78,7 +84,8 @@ def test_merged_streams(streams: list[tuple[list[Any], int]]) -> None:
             yield batch
 
     async def read() -> list[pa.RecordBatch]:
-        return [batch async for batch in merged_async([each(stream) for stream in batches])]
+        resources = Resources(SessionOptions(limits=LimitOptions(decode_threads=0)), {})
+        return [batch async for batch in merged_async(resources, [each(stream) for stream in batches])]
 
     for found in (list(merged([iter(stream) for stream in batches])), asyncio.run(read())):
         assert _order(_rows(found)) == _order(expected)
@@ -135,3 +142,69 @@ def test_at_most_so_many_runs_are_open_at_once(tmp_path: Path, monkeypatch: pyte
     assert [row[2] for row in found] == list(range(19, -1, -1))
     assert len(numbers) > 1
     assert max(numbers) == 4
+
+
+def test_one_table_that_is_larger_than_memory_is_sorted_in_runs(tmp_path: Path) -> None:
+    rows = [(at.to_bytes(4, "big"), 0, at, 1) for at in range(19_999, -1, -1)]
+    local = LocalRows(_KEYS, tmp_path)
+    for start in range(0, 20_000, 1000):
+        local.add(_table(rows[start : start + 1000]))
+    before = pa.total_allocated_bytes()
+    table = local.table()
+    assert pa.total_allocated_bytes() - before < table.nbytes // 10
+    assert _rows(table.to_batches()) == rows
+    with ExternalSort(_KEYS, 1 << 18, tmp_path) as sort:
+        sort.add(table)
+        assert pa.total_allocated_bytes() - before < 1 << 18
+        found = _rows(list(sort.batches()))
+    del table
+    assert found == rows[::-1]
+    assert not list(tmp_path.iterdir())
+
+
+@given(st.lists(st.integers(0, 300), max_size=40), st.integers(1, 1000), st.integers(1, 50), st.integers(1, 9))
+def test_segments_are_bounded_by_rows_and_bytes(lengths: list[int], most_bytes: int, most: int, cut: int) -> None:
+    schema = PART_SCHEMAS["footers"]
+    rows = [(file_key(at, 0), bytes(length)) for at, length in enumerate(lengths)]
+    options = BuildOptions(segment_rows=most, segment_bytes=most_bytes)
+
+    async def run() -> None:
+        async def batches() -> AsyncIterator[pa.RecordBatch]:
+            for batch in _table(rows, schema).to_batches(max_chunksize=cut):
+                yield batch
+
+        place, files = MemoryPlace(), RowRanges([(0, 1000)])
+        segments = await write_segments(place, "build", Part("footers"), batches(), files, options)
+        tables = [await place.read_segment(segment, None) for segment in segments]
+        assert [row for table in tables if table is not None for row in _rows(table.to_batches(), schema)] == rows
+        for segment in segments:
+            assert segment.num_rows <= most
+            # of one batch it may be more: where its large rows are is not looked at
+            assert segment.data_bytes <= most_bytes + cut * 340
+        for segment in segments[:-1]:  # the others are full: nothing is gained by merging them
+            assert segment.num_rows == most or segment.data_bytes >= most_bytes
+
+    asyncio.run(run())
+
+
+async def test_streams_of_a_place_are_merged_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction does not hold up who reads in the same process."""
+    names: set[str] = set()
+    take = Merge.take
+
+    def watched(merge: Merge) -> pa.RecordBatch | None:
+        names.add(threading.current_thread().name)
+        return take(merge)
+
+    async def rows(file: int) -> AsyncIterator[pa.RecordBatch]:
+        for batch in _table([(b"k", file, row, 1) for row in range(50)]).to_batches():
+            yield batch
+
+    monkeypatch.setattr(Merge, "take", watched)
+    resources = Resources(SessionOptions(), {})
+    try:
+        found = [batch async for batch in merged_async(resources, [rows(1), rows(0)])]
+    finally:
+        await resources.close()
+    assert _order(_rows(found)) == [(b"k", file, row) for file in (0, 1) for row in range(50)]
+    assert all(name.startswith("asyncpq-decode") for name in names)

@@ -44,7 +44,9 @@ def test_what_importing_it_loads() -> None:
     assert not {"pytest", "hypothesis", "s3fs", "botocore", "aiohttp", "fsspec", "valkey"} & set(loaded)
 
 
-@pytest.mark.parametrize("module", ["cache_contract", "catalog_contract", "store_contract", "store_write_contract"])
+@pytest.mark.parametrize(
+    "module", ["cache_contract", "catalog_contract", "place_contract", "store_contract", "store_write_contract"]
+)
 def test_a_check_that_fails_says_what(module: str) -> None:
     """No test runner explains an assertion of an installed package."""
     source = Path(asyncpq.testing.__file__).with_name(f"{module}.py").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import cast
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.model import Place
 from asyncpq.indexing.places.folder import FolderPlace
-from asyncpq.indexing.places.json import JsonPlace
+from asyncpq.indexing.places.json import JsonPlace, is_json
 from asyncpq.indexing.places.memory import MemoryPlace
 from asyncpq.indexing.places.objects import ObjectPlace
 from asyncpq.indexing.places.sql import SqlPlace
@@ -16,7 +16,7 @@ from asyncpq.resources import Resources
 
 __all__ = ["FolderPlace", "JsonPlace", "MemoryPlace", "SqlPlace", "ValkeyPlace", "open_place"]
 
-_SQL = ("postgresql", "sqlite")
+_SQL = ("postgresql", "postgres", "sqlite", "mysql", "mariadb", "mssql", "oracle", "duckdb")  # SqlPlace has not all
 _VALKEY = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 
@@ -34,10 +34,10 @@ async def open_place(resources: Resources, at: str | Place, *, create: bool) -> 
     """
     if not isinstance(at, str):
         if not hasattr(at, "read_segment"):
-            raise InvalidOptionError(f"at={type(at).__name__}: must be a url or a place")
+            raise InvalidOptionError(f"the place of an index is a url or a place, not a {type(at).__name__}")
         return at
     if not at:
-        raise InvalidOptionError("at='': must be a url or a place")
+        raise InvalidOptionError("the place of an index is a url or a place, not ''")
     scheme = at.partition("://")[0].partition("+")[0] if "://" in at else ""
     place: ObjectPlace | SqlPlace | ValkeyPlace
     if scheme in _SQL:
@@ -45,7 +45,7 @@ async def open_place(resources: Resources, at: str | Place, *, create: bool) -> 
     elif scheme in _VALKEY:
         place = ValkeyPlace(at)
     else:
-        place = JsonPlace(resources, at) if at.endswith(".json") else FolderPlace(resources, at)
+        place = JsonPlace(resources, at) if is_json(at) else FolderPlace(resources, at)
         if create:
             await place.check_writable()
     resources.register(place, place.close)

@@ -21,7 +21,8 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation
 from asyncpq.fetching.opening import held_source, open_source
-from asyncpq.indexing.model import KeyRange, Part, Segment
+from asyncpq.fetching.source import ObjectSource, PackedTail
+from asyncpq.indexing.model import KeyRange, Part, Segment, whole_bytes
 from asyncpq.indexing.places.objects import ObjectPlace
 from asyncpq.indexing.places.segment_file import Spool, digest_of
 from asyncpq.indexing.places.segment_reader import SegmentFile
@@ -31,7 +32,9 @@ from asyncpq.options import immutable
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
+_SMALL_BYTES = 64 * 1024  # of a segment: all of it costs no more than a piece
 _RUN_ROWS = 1 << 18  # that are read at once where all are wanted
+_RUN_BYTES = 8 << 20  # and of the file, roughly: rows with payloads are large
 
 
 class FolderPlace(ObjectPlace):
@@ -39,7 +42,8 @@ class FolderPlace(ObjectPlace):
 
     Segments of at most ``RequestOptions.whole_segment_bytes`` are fetched whole when they are first asked for, in one
     request, and kept decoded in the session's memory. Of larger ones the footer is; a question takes one round, and a
-    request for each run of row groups that it touches. An empty list of ranges brings what is kept, and nothing else.
+    request for each run of row groups that it touches. An empty list of ranges brings what is kept, and nothing else:
+    of segments above 64 KiB the footer alone, by which they are read from then on.
     """
 
     _suffix = ".parquet"
@@ -56,13 +60,12 @@ class FolderPlace(ObjectPlace):
         url, in_thread = self._segment_url(name), self._resources.in_thread
         store, order = await self._writable(), InOrder(part, safe_url(url))
         with tempfile.TemporaryDirectory(prefix="asyncpq-segment-", ignore_cleanup_errors=True) as folder:
-            spool = Spool(Path(folder, "rows.arrow"), part.schema)
+            spool = Spool(Path(folder, "rows.arrow"), part)
             try:
                 async for batch in rows:
                     await in_thread(partial(_add, spool, order, batch))
                 path = Path(folder, name.replace("/", "_") + self._suffix)
-                whole_bytes = self._resources.options.requests.whole_segment_bytes
-                written = await in_thread(partial(spool.write, path, whole_bytes))
+                written = await in_thread(partial(spool.write, path, self._whole_bytes(part)))
             except (pa.ArrowException, OSError) as error:
                 if isinstance(error, StoreError):
                     raise error.locate(url=safe_url(url)) from None
@@ -84,7 +87,7 @@ class FolderPlace(ObjectPlace):
         limit: int | None = None,
     ) -> pa.Table | None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        if self._is_kept_whole(segment):
+        if await self._comes_whole(segment, ranges):
             rows = await self._whole(segment)
             return rows.select(ranges, columns, at_least=at_least, limit=limit)
         async with self._opened(segment) as segment_file:
@@ -102,7 +105,8 @@ class FolderPlace(ObjectPlace):
         """See :class:`asyncpq.indexing.model.Place`."""
         num_rows = 0
         async with self._opened(segment) as segment_file:
-            for ordinals in segment_file.groups.runs(_RUN_ROWS):
+            of_bytes = segment.num_rows * _RUN_BYTES // max(1, segment.size)
+            for ordinals in segment_file.groups.runs(max(1, min(_RUN_ROWS, of_bytes))):
                 table = await segment_file.read(ordinals, segment.part.schema.names, scan=True)
                 for batch in table.to_batches():
                     num_rows += batch.num_rows
@@ -110,8 +114,21 @@ class FolderPlace(ObjectPlace):
         if num_rows != segment.num_rows:
             raise self._corrupt(segment, f"it has {num_rows} rows, where {segment.num_rows} were written")
 
-    def _is_kept_whole(self, segment: Segment) -> bool:
-        return "whole" in segment.extra and segment.size <= self._resources.options.requests.whole_segment_bytes
+    def _whole_bytes(self, part: Part) -> int:
+        return whole_bytes(part, self._resources.options.requests.whole_segment_bytes)
+
+    async def _comes_whole(self, segment: Segment, ranges: Sequence[KeyRange] | None) -> bool:
+        """Whether a question takes all of the segment, which is then kept, rather than some of its row groups."""
+        if "whole" not in segment.extra or segment.size > self._whole_bytes(segment.part):
+            return False
+        if segment.size <= _SMALL_BYTES or await self._held(segment, segment.extra["whole"]) is not None:
+            return True
+        if ranges is not None and not ranges:
+            return False
+        with self._typed(segment):
+            source = await self._source(segment)
+            await source.handle.close()
+        return source.held_version() is None
 
     async def _whole(self, segment: Segment) -> SortedRows:
         """A small segment, decoded; in one request, once."""
@@ -136,15 +153,22 @@ class FolderPlace(ObjectPlace):
 
     @asynccontextmanager
     async def _opened(self, segment: Segment) -> AsyncIterator[SegmentFile]:
-        url, resources = self._segment_url(segment.name), self._resources
-        neighbours = safe_url(url)  # of its own: how long its tail is, is known
-        with self._reading(url) as operation, self._typed(segment):
-            source = await open_source(resources, url, neighbours=neighbours, policy=immutable())
+        with self._reading(self._segment_url(segment.name)) as operation, self._typed(segment):
+            source = await self._source(segment)
             try:
-                resources.tail_sizes.learn(neighbours, segment.extra["tail"] * 4 // 5)  # a quarter is added
                 yield await SegmentFile.load(source, segment, operation)
             finally:
                 await source.handle.close()
+
+    async def _source(self, segment: Segment) -> ObjectSource:
+        """The segment's file; its caller closes the handle."""
+        url, resources, extra = self._segment_url(segment.name), self._resources, segment.extra
+        neighbours = safe_url(url)  # of its own: how long its tail is, is known
+        stop = segment.size - extra["tail"]
+        packed = PackedTail(stop - extra["packed"], stop, extra["tail"]) if "packed" in extra else None
+        source = await open_source(resources, url, neighbours=neighbours, policy=immutable(), packed=packed)
+        resources.tail_sizes.learn(neighbours, extra["tail"] * 4 // 5)  # a quarter is added
+        return source
 
     # -- errors -----------------------------------------------------------------------------------
 

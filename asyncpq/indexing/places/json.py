@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from asyncpq.errors import InvalidOptionError, ResourceLimitError
 from asyncpq.indexing.model import KeyRange, Part, Segment
-from asyncpq.indexing.places.objects import ObjectPlace
+from asyncpq.indexing.places.objects import ObjectPlace, Owner
 from asyncpq.indexing.places.segment_file import digest_of
 from asyncpq.indexing.places.sorted_rows import InOrder, SortedRows
 from asyncpq.resources import Resources
@@ -26,11 +26,11 @@ _HINT = "Keep the index in a folder: a url that does not end in .json."
 
 
 class JsonPlace(ObjectPlace):
-    """An :class:`asyncpq.indexing.model.Place` in the folder ``<url without .json>/``: manifests, and segments of one
-    JSON object each, whose byte strings are base64. They are fetched whole, and kept in the session's memory.
+    """An :class:`asyncpq.indexing.model.Place` in the folder ``<url>/``: manifests, and segments of one JSON
+    object each, whose byte strings are base64. They are fetched whole, and kept in the session's memory.
 
     Args:
-        resources: of the session.
+        session: see :class:`asyncpq.indexing.places.objects.ObjectPlace`.
         url: ends in ``.json``.
         single_writer: see :class:`asyncpq.indexing.places.objects.ObjectPlace`.
 
@@ -40,10 +40,10 @@ class JsonPlace(ObjectPlace):
 
     _suffix = _SUFFIX
 
-    def __init__(self, resources: Resources, url: str, *, single_writer: bool = False) -> None:
-        if not url.endswith(_SUFFIX):
+    def __init__(self, session: Owner | Resources, url: str, *, single_writer: bool = False) -> None:
+        if not is_json(url):
             raise InvalidOptionError(f"{safe_url(url)!r}: the url of an index in JSON ends in {_SUFFIX}")
-        super().__init__(resources, url.removesuffix(_SUFFIX), single_writer=single_writer)
+        super().__init__(session, url, single_writer=single_writer)
 
     def check(self, kinds: Sequence[str]) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
@@ -106,6 +106,11 @@ class JsonPlace(ObjectPlace):
             return SortedRows(_decode(data, segment.part))
         except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
             raise self._corrupt(segment, f"it cannot be understood: {error}") from error
+
+
+def is_json(url: str) -> bool:
+    """Whether the url is that of an index in JSON, with or without a slash at its end."""
+    return url.removesuffix("/").endswith(_SUFFIX)
 
 
 def _encode(table: pa.Table) -> bytes:

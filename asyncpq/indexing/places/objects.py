@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from asyncpq.datasets.reader import counting
 from asyncpq.errors import (
@@ -33,6 +33,13 @@ _OF_ROWS = (
 _DIGITS = 20  # of a number in an object's name, so that names are in the order of numbers
 
 
+class Owner(Protocol):
+    """A session."""
+
+    @property
+    def _resources(self) -> Resources: ...
+
+
 class ObjectPlace:
     """What places on object stores have in common: names, manifests, signs of life, and what is removed.
 
@@ -40,17 +47,17 @@ class ObjectPlace:
     ago; ``segments/<name>``; ``builds/<id>``.
 
     Args:
-        resources: of the session that reads and writes it.
+        session: reads and writes it; or what such one owns.
         url: of its folder.
         single_writer: nobody else writes to it, so a store will do that cannot refuse to create what is there.
     """
 
     _suffix: str  # of a segment's name
 
-    def __init__(self, resources: Resources, url: str, *, single_writer: bool = False) -> None:
+    def __init__(self, session: Owner | Resources, url: str, *, single_writer: bool = False) -> None:
         if not isinstance(single_writer, bool):
             raise InvalidOptionError(f"single_writer={single_writer!r}: must be True or False")
-        self._resources = resources
+        self._resources = session if isinstance(session, Resources) else session._resources
         self._folder = url if url.endswith("/") else f"{url}/"
         self._single_writer = single_writer
         self._creates: bool | None = None  # whether the store refuses to create what is there
@@ -90,20 +97,28 @@ class ObjectPlace:
         Raises:
             CorruptIndexError: it does not have as many rows as were written.
         """
-        memory = self._resources.memory
-        store, namespace = await self._resources.store(self._folder)
-        if self._resources.options.cache_namespace is None:  # else the caller says who shares
-            namespace = f"{namespace}:{await store.credential_identity(self._folder)}"
-        key = ("segment", namespace, self._segment_url(segment.name), digest)
-        rows: SortedRows | None = memory.get(key)
+        rows = await self._held(segment, digest)
         if rows is None:
+            key = await self._key(segment, digest)
             rows = await self._resources.flights.run(key, load)
-            memory.put(key, rows, rows.weight)
+            self._resources.memory.put(key, rows, rows.weight)
         else:
             self._metrics().cache_hits += 1
         if rows.table.num_rows != segment.num_rows:
             raise self._corrupt(segment, f"it has {rows.table.num_rows} rows, where {segment.num_rows} were written")
         return rows
+
+    async def _held(self, segment: Segment, digest: str) -> SortedRows | None:
+        """The same, if the session's memory has it."""
+        rows: SortedRows | None = self._resources.memory.get(await self._key(segment, digest))
+        return rows
+
+    async def _key(self, segment: Segment, digest: str) -> tuple[str, str, str, str]:
+        """Of a whole segment in the session's memory."""
+        store, namespace = await self._resources.store(self._folder)
+        if self._resources.options.cache_namespace is None:  # else the caller says who shares
+            namespace = f"{namespace}:{await store.credential_identity(self._folder)}"
+        return "segment", namespace, self._segment_url(segment.name), digest
 
     def _gone(self, segment: Segment) -> StaleSnapshotError:
         return StaleSnapshotError(

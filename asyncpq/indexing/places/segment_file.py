@@ -2,12 +2,14 @@
 
 Only within a row group do a file's columns stand beside each other, so a key costs one request where row groups are as
 small as pages would be. Their keys' bounds are those of the footer; there is no page index. How large they are is
-decided once all rows are known, so that the footer stays below ``FOOTER_BYTES``.
+decided once all rows are known, so that the footer stays below ``FOOTER_BYTES``. Of a long one there is a deflated copy
+before it, of a fourth of its bytes, which is what readers fetch.
 """
 
 from __future__ import annotations
 
 import hashlib
+import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,14 +20,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from asyncpq.errors import StoreError
+from asyncpq.indexing.model import Part
 
 FOOTER_BYTES: Final = 256 * 1024
 TRAILER_BYTES: Final = 8  # length of the footer, and the magic
 BOUNDED: Final = ("key", "max")  # columns whose bounds in each row group stand in the footer
 _GROUP_BYTES = 64 * 1024  # of a row group, as ``weights_of`` has them: about half of that once compressed
-_WHOLE_BYTES = 1 << 20  # what is not larger is fetched whole anyway
-_FOOTER_OF_GROUP = 60  # bytes of a row group in the footer, beside its columns
-_FOOTER_OF_COLUMN = 64  # bytes of a column chunk there, beside its bounds
+_OFTEN_WHOLE = 8  # times as large where all rows are mostly read at once: each row group takes its time
+_WHOLE_BYTES = 2 * _GROUP_BYTES  # what is not larger is fetched whole anyway
+_PACKED_BYTES = 4096  # a footer that is not longer has no copy
+_FOOTER_OF_GROUP = 56  # bytes of a row group in the footer, beside its columns
+_FOOTER_OF_COLUMN = 52  # bytes of a column chunk there, beside its bounds
 _NUMBER_BYTES = 4  # of a number: most are small, and all are packed
 _MAX_BOUND_BYTES = 4096  # above it pyarrow writes no bounds
 _MAX_PAGE_BYTES = 64 << 20
@@ -39,18 +44,22 @@ class Written(NamedTuple):
         size: bytes of the file.
         tail: of the footer and the trailer behind it.
         footer: digest of its Thrift.
+        packed: bytes of the deflated copy of the tail, right before it; 0 without one.
         whole: digest of the file; None where it is too large to be fetched whole.
     """
 
     size: int
     tail: int
     footer: str
+    packed: int
     whole: str | None
 
     @property
     def extra(self) -> dict[str, Any]:
         """``Segment.extra``."""
-        return {"tail": self.tail, "footer": self.footer, **({} if self.whole is None else {"whole": self.whole})}
+        packed = {"packed": self.packed} if self.packed else {}
+        whole = {} if self.whole is None else {"whole": self.whole}
+        return {"tail": self.tail, "footer": self.footer, **packed, **whole}
 
 
 class Spool:
@@ -58,12 +67,13 @@ class Spool:
 
     Args:
         path: of a file that is not there yet.
-        schema: of the rows.
+        part: whose rows they are.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, path: Path, part: Part) -> None:
         self._path = path
-        self._schema = schema
+        self._schema = schema = part.schema
+        self._group_bytes = _GROUP_BYTES * (_OFTEN_WHOLE if part.kind in ("files", "bounds") else 1)
         self._writer = pa.ipc.new_stream(str(path), schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
         self._weight = 0
         self._longest: dict[str, int] = {}
@@ -106,13 +116,20 @@ class Spool:
         ) as writer:
             for group in self._groups():
                 writer.write_table(group, row_group_size=group.num_rows)
-        with path.open("rb") as file:
+        with path.open("r+b") as file:
             size = file.seek(0, 2)
             file.seek(size - TRAILER_BYTES)
-            tail = int.from_bytes(file.read(4), "little") + TRAILER_BYTES
-            file.seek(size - tail)
-            footer = digest_of(file.read(tail - TRAILER_BYTES))
-        return Written(size, tail, footer, digest_of(path.read_bytes()) if size <= whole_bytes else None)
+            length = int.from_bytes(file.read(4), "little") + TRAILER_BYTES
+            start = file.seek(size - length)
+            tail = file.read(length)
+            packed = zlib.compress(tail) if length > _PACKED_BYTES else b""
+            if packed:
+                file.seek(start)
+                file.write(packed + tail)
+                size += len(packed)
+        footer = digest_of(tail[:-TRAILER_BYTES])
+        whole = digest_of(path.read_bytes()) if size <= whole_bytes else None
+        return Written(size, length, footer, len(packed), whole)
 
     def _groups(self) -> Iterator[pa.Table]:
         """The rows, in row groups."""
@@ -120,7 +137,7 @@ class Spool:
         if self._weight > _WHOLE_BYTES:
             num_leaves = len(self._schema)
             of_group = _FOOTER_OF_GROUP + num_leaves * _FOOTER_OF_COLUMN + 2 * sum(self._longest.values())
-            target = max(_GROUP_BYTES, self._weight * of_group // FOOTER_BYTES + 1)
+            target = max(self._group_bytes, self._weight * of_group // FOOTER_BYTES + 1)
         cutter = Cutter(target)
         with pa.memory_map(str(self._path)) as source:
             for batch in pa.ipc.open_stream(source):

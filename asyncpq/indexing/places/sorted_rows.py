@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.errors import StoreError
 from asyncpq.indexing.model import KeyRange, Part
+
+_BLOCK_ROWS: Final = 256  # whose greatest values are known, so that most are not looked at
 
 
 class SortedRows:
@@ -23,11 +26,12 @@ class SortedRows:
         table: as given.
     """
 
-    __slots__ = ("_pieces", "table")
+    __slots__ = ("_most", "_pieces", "table")
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self._pieces = [(_Keys(batch.column(0)), batch) for batch in table.to_batches() if batch.num_rows]
+        self._most: dict[str, list[list[bytes]]] = {}  # of each column asked for, by block of each piece
 
     @property
     def weight(self) -> int:
@@ -44,8 +48,12 @@ class SortedRows:
     ) -> pa.Table | None:
         """As :meth:`asyncpq.indexing.model.Place.read_segment`."""
         found = self.table
-        if ranges is not None:
-            found = pa.Table.from_batches(list(self._within(ranges)), schema=found.schema)
+        if ranges is not None or at_least is not None:
+            spans = self._all() if ranges is None else self._within(ranges)
+            if at_least is not None:
+                spans = self._reaching(spans, *at_least)
+            batches = [self._pieces[piece][1].slice(start, stop - start) for piece, start, stop in spans]
+            found = pa.Table.from_batches(batches, schema=found.schema)
         if at_least is not None and found.num_rows:
             name, least = at_least
             found = found.filter(pc.greater_equal(found.column(name), pa.scalar(least, pa.binary())))
@@ -53,9 +61,28 @@ class SortedRows:
             return None
         return found if columns is None else found.select(list(columns))
 
-    def _within(self, ranges: Sequence[KeyRange]) -> Iterator[pa.RecordBatch]:
+    def _all(self) -> Iterator[tuple[int, int, int]]:
+        for piece, (_, batch) in enumerate(self._pieces):
+            yield piece, 0, batch.num_rows
+
+    def _reaching(
+        self, spans: Iterator[tuple[int, int, int]], name: str, least: bytes
+    ) -> Iterator[tuple[int, int, int]]:
+        """Of ``spans``, without the blocks in which no row has ``least``."""
+        if name not in self._most:
+            self._most[name] = [_greatest(batch.column(name)) for _, batch in self._pieces]
+        for piece, start, stop in spans:
+            most = self._most[name][piece]
+            blocks = range(start // _BLOCK_ROWS, -(-stop // _BLOCK_ROWS))
+            for reaches, run in groupby(blocks, lambda block, most=most: most[block] >= least):  # type: ignore[misc]
+                some = list(run)
+                if reaches:
+                    yield piece, max(start, some[0] * _BLOCK_ROWS), min(stop, (some[-1] + 1) * _BLOCK_ROWS)
+
+    def _within(self, ranges: Sequence[KeyRange]) -> Iterator[tuple[int, int, int]]:
+        """Rows with keys in ``ranges``: number of the piece, first row, and that after the last."""
         first = 0
-        for keys, batch in self._pieces:
+        for piece, (keys, _) in enumerate(self._pieces):
             low, last = keys[0], keys[-1]
             while first < len(ranges) and (high := ranges[first].high) is not None and high <= low:
                 first += 1
@@ -65,7 +92,13 @@ class SortedRows:
                 start = bisect_left(keys, wanted.low)
                 stop = len(keys) if wanted.high is None else bisect_left(keys, wanted.high, lo=start)
                 if stop > start:
-                    yield batch.slice(start, stop - start)
+                    yield piece, start, stop
+
+
+def _greatest(column: pa.BinaryArray) -> list[bytes]:
+    """The greatest value of each block."""
+    blocks = [column.slice(start, _BLOCK_ROWS) for start in range(0, len(column), _BLOCK_ROWS)]
+    return [pc.max(block).as_py() or b"" for block in blocks]
 
 
 class InOrder:

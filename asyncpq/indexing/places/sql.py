@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -68,6 +69,7 @@ class SqlPlace:
         self._tables: IndexTables = IndexTables(name, schema)
         self._clock = clock(self._engine.dialect.name)
         self._threads: Threads | None = None
+        self._is_closed = False
         self._is_there = False  # the tables were seen
 
     def __repr__(self) -> str:
@@ -342,12 +344,13 @@ class SqlPlace:
         self._is_there = False
 
     async def close(self) -> None:
-        """End the connections, unless the engine is the caller's."""
+        """End the connections, unless the engine is the caller's. It cannot be used any more."""
+        self._is_closed = True
         if self._threads is not None:
-            if self._owns_engine:
-                await self._threads.start(self._engine.dispose)
             await self._threads.close()
             self._threads = None
+            if self._owns_engine:  # now that all connections have been given back
+                await asyncio.get_running_loop().run_in_executor(None, self._engine.dispose)
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -387,15 +390,30 @@ class SqlPlace:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         from sqlalchemy.exc import SQLAlchemyError
 
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
         if self._threads is None:
             self._threads = Threads(_THREADS, "asyncpq-sql")
         try:
             return await self._threads.start(work)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            refusal = self._refusal()
+            if refusal is None or (task is not None and task.cancelling()):
+                raise
+            raise refusal from None
         except SQLAlchemyError as error:
             first, _, _ = str(getattr(error, "orig", None) or error).strip().partition("\n")
             raise StoreError(
                 f"the index's database failed ({type(error).__name__}: {first})", url=self.description
             ) from error
+
+    def _refusal(self) -> UsageError | None:
+        """Why nothing is asked once the place is closed: what is opened then, nobody closes."""
+        if not self._is_closed:
+            return None
+        return UsageError("the index's place is closed", url=self.description, hint="Use it while the session is open.")
 
     def _exist(self) -> bool:
         """Whether the tables are there."""
@@ -438,6 +456,7 @@ def _engine(database: str | URL | Engine) -> tuple[Engine, bool]:
     else:
         try:
             url = make_url(database)
+            _check_dialect(url.get_backend_name())
             options = {"timeout": _BUSY_S} if url.get_backend_name() == "sqlite" else {}
             engine = create_engine(url, connect_args=options, hide_parameters=True)
         except ImportError as error:
@@ -445,17 +464,24 @@ def _engine(database: str | URL | Engine) -> tuple[Engine, bool]:
                 f"the driver of the index's database is not installed: {error.name}",
                 hint="Install the package that has it, or name another: postgresql+psycopg://host/database.",
             ) from error
+        except InvalidOptionError:
+            raise
         except (ArgumentError, NoSuchModuleError, ValueError) as error:  # whose text may have the password
             raise InvalidOptionError(
                 f"the url of the index's database cannot be used: {type(error).__name__}",
                 hint="It is SQLAlchemy's: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
             ) from None
-    if engine.dialect.name not in _DIALECTS:
-        raise InvalidOptionError(
-            f"indexes are not kept in {engine.dialect.name}", hint=f"Those that are: {', '.join(_DIALECTS)}."
-        )
+    _check_dialect(engine.dialect.name)
     if engine.dialect.name == "sqlite" and engine.url.database in (None, "", ":memory:"):
         raise InvalidOptionError(
             "a SQLite database in memory is of one thread alone", hint="Take a MemoryPlace, or a file."
         )
     return engine, owned
+
+
+def _check_dialect(name: str) -> None:
+    if name not in _DIALECTS:
+        raise InvalidOptionError(
+            f"indexes are not kept in {name}",
+            hint="They are in SQLite and PostgreSQL: sqlite:///index.sqlite, or postgresql+psycopg://user@host/database.",
+        )

@@ -418,7 +418,9 @@ class ValkeyPlace:
             except OSError as error:
                 if attempt == _ATTEMPTS:
                     raise TransportError(
-                        f"the server cannot be reached ({type(error).__name__})", url=self.description
+                        f"the server cannot be reached ({str(error) or type(error).__name__})",
+                        url=self.description,
+                        hint="Does it run there, and are user and password right?",
                     ) from error
                 attempt += 1
 

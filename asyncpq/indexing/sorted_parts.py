@@ -1,0 +1,54 @@
+"""Rows of all parts of an index, on their way from files to segments."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from asyncpq.indexing.file_rows import FileRows
+from asyncpq.indexing.model import Part, Place, Segment
+from asyncpq.indexing.segment_writing import from_thread, write_segments
+from asyncpq.indexing.sorting import ExternalSort
+from asyncpq.options import BuildOptions
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.resources import Resources
+
+
+class SortedParts:
+    """Rows of all parts, of some files, sorted within bounded memory. Close it: it may have local files."""
+
+    def __init__(self, resources: Resources, parts: Sequence[Part], options: BuildOptions) -> None:
+        memory = max(1 << 20, options.memory_bytes // 2 // len(parts))
+        self._resources = resources
+        self._options = options
+        folder = Path(options.folder or tempfile.gettempdir())
+        self._sorts = {part: ExternalSort(part.schema, memory, folder) for part in parts}
+        self._files: dict[Part, list[int]] = {part: [] for part in parts}
+
+    async def add(self, rows: FileRows) -> None:
+        """What one file gives."""
+        for part, table in rows.tables.items():
+            self._files[part].append(rows.work.id)
+            if table.num_rows:
+                await self._resources.in_thread(partial(self._sorts[part].add, table))
+
+    async def write(self, place: Place, build: str) -> list[Segment]:
+        """The segments of all parts, which are not committed yet."""
+        segments: list[Segment] = []
+        for part, sort in self._sorts.items():
+            files = RowRanges((file, file + 1) for file in self._files[part])
+            if files:
+                rows = from_thread(self._resources, await self._resources.in_thread(sort.batches))
+                segments += await write_segments(place, build, part, rows, files, self._options)
+        return segments
+
+    async def close(self) -> None:
+        """Remove the local files, also where it is cancelled, or the session was closed before."""
+        with ExitStack() as left:
+            for sort in self._sorts.values():
+                left.callback(sort.close)
+            for sort in self._sorts.values():
+                await self._resources.in_thread(sort.close)

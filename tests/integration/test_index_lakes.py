@@ -1,0 +1,144 @@
+"""Which files and columns an index is of: those of a pattern, one file, a folder that was moved, files that are named
+one by one; columns of tables that come to have another's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.datasets.model import TableField
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError
+from asyncpq.indexing.differences import field_ids
+from asyncpq.indexing.kinds import Bounds, Keys
+from asyncpq.indexing.places import MemoryPlace
+from tests.delta_tables import DeltaWriter, column, metadata, protocol
+
+
+def _numbers(path: Path, *numbers: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.new")  # another inode: another version, whatever the clock's grain
+    pq.write_table(pa.table({"x": numbers}), new)
+    new.replace(path)
+
+
+async def test_files_named_of_a_pattern_have_the_values_of_all_folders(tmp_path: Path) -> None:
+    """Also of those that the pattern itself names."""
+    for path in ("year=2024/m=1/a.parquet", "year=2024/m=2/a.parquet"):
+        _numbers(tmp_path / path, 1, 2)
+    pattern = f"{tmp_path}/year=2024/*/*.parquet"
+    async with asyncpq.Session() as session:
+        index = await session.build_index(pattern, [Keys("year"), Keys("m")], at=MemoryPlace())
+        _numbers(tmp_path / "year=2024/m=3/new.parquet", 3)
+        done = await index.refresh([f"{tmp_path}/year=2024/m=3/new.parquet"])
+        assert (done.added, done.problems) == (1, ())
+        for view in ("snapshot", "listed"):
+            found = await session.open_dataset(pattern, index=index, view=view)
+            assert await found.count(asyncpq.col("year") == 2024) == 5
+            assert (await found.read(["x"], asyncpq.col("m") == 3)).to_pylist() == [{"x": 3}]
+
+
+async def test_only_files_of_the_dataset_can_be_named(tmp_path: Path) -> None:
+    lake, place = tmp_path / "lake", MemoryPlace()
+    _numbers(lake / "a.parquet", 1, 2)
+    _numbers(lake / "_temporary" / "b.parquet", 3)
+    _numbers(tmp_path / "lake-2" / "c.parquet", 4)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(lake, [Keys("x")], at=place)
+        snapshot = await session.open_dataset(lake, index=index)
+        done = await index.refresh([str(lake / "_temporary" / "b.parquet")])
+        assert (done.added, await snapshot.count()) == (0, 2)
+        for url in (f"file://{lake}/a.parquet", str(tmp_path / "lake-2" / "c.parquet")):
+            with pytest.raises(InvalidOptionError, match="none of the dataset's"):
+                await index.refresh([url])
+        assert await snapshot.count() == 2
+        with pytest.raises(InvalidOptionError, match="of other files"):
+            await session.build_index(tmp_path / "lake-2", [Keys("x")], at=place)
+
+
+async def test_a_dataset_whose_paths_hold_other_columns_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "year=2024" / "a.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"x": [1], "year": pa.array([7], pa.int32())}), path)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(tmp_path, [Keys("year")], at=MemoryPlace())
+        exact = await session.open_dataset(tmp_path, index=index, view="listed")
+        assert await exact.count(asyncpq.col("year") == 2024) == 1
+        with pytest.raises(InvalidOptionError, match="built with 'hive'"):
+            await session.open_dataset(tmp_path, index=index, view="listed", partitioning=None)
+
+
+async def test_one_file(tmp_path: Path) -> None:
+    _numbers(tmp_path / "one.parquet", 1, 2)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(tmp_path / "one.parquet", [Keys("x")], at=MemoryPlace())
+        _numbers(tmp_path / "one.parquet", 1, 2, 2)
+        assert ((done := await index.refresh([str(tmp_path / "one.parquet")])).added, done.removed) == (1, 1)
+        for view in ("snapshot", "listed"):
+            dataset = await session.open_dataset(tmp_path / "one.parquet", index=index, view=view)
+            assert (await dataset.lookup({"x": 2})).num_rows == 2
+
+
+@pytest.mark.parametrize("again", ["open", "build"])
+async def test_a_folder_that_was_moved_with_its_index_is_refreshed_where_it_is(tmp_path: Path, again: str) -> None:
+    _numbers(tmp_path / "old" / "a.parquet", 1, 2)
+    async with asyncpq.Session() as session:
+        await session.build_index(tmp_path / "old", [Keys("x")])
+        new = (tmp_path / "old").rename(tmp_path / "new")
+        _numbers(new / "b.parquet", 2)
+        if again == "open":
+            index = await session.open_index(new / "_asyncpq")
+            done = await index.refresh()
+        else:
+            index = await session.build_index(new, [Keys("x")])
+            assert index.refreshed is not None
+            done = index.refreshed
+        assert (done.added, done.removed) == (1, 0)
+        assert (await index.verify()).problems == []
+        dataset = await session.open_dataset(new)
+        assert (dataset.view, await dataset.count(asyncpq.col("x") == 2)) == ("snapshot", 2)
+
+
+@pytest.mark.parametrize("kind", [Keys, Bounds])
+async def test_another_column_of_an_indexed_ones_name_is_refused(
+    tmp_path: Path, kind: type[Keys] | type[Bounds]
+) -> None:
+    """Delta names the columns in files by itself: a column can be renamed, and its name be given to another."""
+
+    def columns(**names: str) -> dict[str, Any]:
+        made = [column(name, "long", physical=names[name], id_=at) for at, name in enumerate(names)]
+        return metadata(*made, configuration={"delta.columnMapping.mode": "name"})
+
+    lake, url = DeltaWriter(tmp_path / "table"), str(tmp_path / "table")
+    lake.commit(protocol("columnMapping"), columns(a="p1"), lake.file("1.parquet", pa.table({"p1": [1, 2]})))
+    async with asyncpq.Session() as session:
+        index = await session.build_index(url, [kind("a")], at=MemoryPlace(), format="delta")
+        lake.commit(columns(b="p1"), lake.file("2.parquet", pa.table({"p1": [1]})))
+        assert (await index.refresh()).added == 1  # of the new file nothing is known: its column can be "a" again
+        assert (await index.verify()).problems == []
+        lake.commit(columns(b="p1", a="p2"), lake.file("3.parquet", pa.table({"p1": [1], "p2": [1]})))
+        with pytest.raises(SchemaMismatchError, match="of the same name"):
+            await session.open_dataset(url, index=index, format="delta")
+        with pytest.raises(SchemaMismatchError, match="another one"):
+            await index.refresh()
+        lake.commit(columns(a="p1"))
+        dataset = await session.open_dataset(url, index=index, format="delta")
+        assert await dataset.count(asyncpq.col("a") == 1) == 3
+
+
+def test_columns_are_told_apart_down_to_the_leaf() -> None:
+    leaf, other = (TableField(name="a", type=pa.int64(), field_id=number) for number in (3, 9))
+    struct = pa.struct([("a", pa.int64())])
+    ids = [
+        field_ids([TableField(name="s", type=struct, field_id=2, children=(child,))], ["s.a", "x"])
+        for child in (leaf, other)
+    ]
+    assert ids == [{"s": 2, "s.a": 3}, {"s": 2, "s.a": 9}]
+    possible: list[tuple[str, ...]] = [(), ("a",), ("b",), ("c",)]
+    named = [field_ids([TableField(name="a", type=pa.int64(), names=names)], ["a"]) for names in possible]
+    assert named[0] == named[1] == {}
+    assert named[2] != named[3]
