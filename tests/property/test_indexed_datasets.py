@@ -52,6 +52,15 @@ def possible_parts(table: pa.Table, kinds: dict[str, str]) -> list[Part]:
     return found
 
 
+def read_table(path: Path) -> pa.Table:
+    """A file, by pyarrow."""
+    try:
+        return pq.read_table(path)
+    except pa.ArrowInvalid:
+        assume(False)  # pyarrow's writer loses nested rows where a dictionary overflows at once
+        raise
+
+
 @settings(max_examples=settings().max_examples // 4)
 @given(tables(max_rows=60), writer_options, LIMITS, st.data())
 def test_reads_equal_pyarrow(
@@ -69,7 +78,7 @@ def test_reads_equal_pyarrow(
     lookup_first = data.draw(st.booleans())
 
     async def question(root: Path) -> None:
-        now = [pq.read_table(root / path) for path, _ in files]
+        now = [read_table(root / path) for path, _ in files]
         schema = now[0].schema
         async with asyncpq.Session(limits=limits, cache_policy=asyncpq.etag(0)) as session:
             place = MemoryPlace()
@@ -141,7 +150,7 @@ def test_indexes_of_ones_own(made: tuple[pa.Table, dict[str, str]], writer: Writ
     where = data.draw(expressions(kinds, foreign=False))
 
     async def question(root: Path) -> None:
-        now = [pq.read_table(root / path) for path, _ in files]
+        now = [read_table(root / path) for path, _ in files]
         try:
             wanted = [piece.append_column("#", pa.array(range(len(piece)))).filter(oracle(where)) for piece in now]
         except _REFUSALS:
