@@ -34,7 +34,7 @@ from asyncpq.datasets.reader import counted_in
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.indexing.commits import commit, load, new_id
 from asyncpq.indexing.manifest import Manifest
-from asyncpq.indexing.model import Part, Place, file_key
+from asyncpq.indexing.model import KeyRange, Part, Place, file_key
 from asyncpq.indexing.segment_writing import write_segments
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.testing import ObjectServer
@@ -87,7 +87,9 @@ async def build(endpoint: str, files: str, place: Path) -> float:
     shutil.rmtree(place, ignore_errors=True)
     async with asyncpq.Session(options(endpoint)) as session:
         began = time.perf_counter()
-        await session.build_index(f"s3://{BUCKET}/{files}", [Bounds("id"), Keys("ref"), Footers()], at=str(place))
+        kinds = [Bounds("id"), Keys("ref"), Footers()]
+        index = await session.build_index(f"s3://{BUCKET}/{files}", kinds, at=str(place))
+        await index.compact()
         return time.perf_counter() - began
 
 
@@ -124,7 +126,6 @@ async def further(
     place: Place, manifest: Manifest, part: Part, real: int, number: int
 ) -> AsyncIterator[pa.RecordBatch]:
     """Rows of ``part`` for the files that are not there, by key."""
-    (segment,) = manifest.of_part(part)
     if part.kind == "keys":
         values = refs(number * FILE_ROWS)[real * FILE_ROWS :]
         order = np.argsort(values)
@@ -134,8 +135,6 @@ async def further(
         yield from_columns(part, columns)
         return
     if part.kind == "bounds":
-        last = await place.read_segment(segment, None)
-        assert last is not None
         records = []
         for file in range(real, number):
             for group in range(-1, FILE_ROWS // GROUP_ROWS):
@@ -146,9 +145,9 @@ async def further(
         records.sort()
         yield from_columns(part, list(zip(*records, strict=True)))
         return
-    table = await place.read_segment(segment, None)
-    assert table is not None
-    sample = table.filter(pa.compute.starts_with(table["key"], file_key(real - 1)))
+    last = KeyRange.prefix(file_key(real - 1))
+    found = [await place.read_segment(segment, [last]) for segment in manifest.of_part(part)]
+    sample = pa.concat_tables([table for table in found if table is not None])
     for first in range(real, number, 1000):
         pieces = []
         for file in range(first, min(first + 1000, number)):
