@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -120,18 +120,13 @@ async def open_target(
         elif files is not None and view is View.TABLE:
             raise InvalidOptionError("view='table': this is no table")
         elif files is not None and place is not None and view in (None, View.SNAPSHOT):
-            dataset = await _open_snapshot(resources, files, place, own, options, operation)
-            dataset.metrics = operation.metrics
-            return dataset
+            return await _open_snapshot(resources, files, place, own, options, operation)
         else:
             assert files is not None
             dataset = await _open_files(resources, files, options, operation)
             if index is None and view is not View.LISTED and dataset._state.has_index:
-                dataset = await _open_snapshot(
-                    resources, files, f"{files.folder}{INDEX_FOLDER}", own, options, operation
-                )
-                dataset.metrics = operation.metrics
-                return dataset
+                beside = f"{files.folder}{INDEX_FOLDER}"
+                return await _open_snapshot(resources, files, beside, own, options, operation)
         if view is View.SNAPSHOT:
             raise InvalidOptionError("view='snapshot' is that of an index", hint="Name the index: index=...")
         if place is not None or own:
@@ -183,7 +178,9 @@ async def _open_snapshot(
         raise InvalidOptionError(
             "the index is of a table, whose files are not all rows", url=operation.url, hint="Open the table with it."
         )
-    return open_snapshot(resources, opened, own, skips=options.skips)
+    dataset = open_snapshot(resources, opened, own, skips=options.skips)
+    dataset.metrics = operation.metrics
+    return dataset
 
 
 def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
@@ -315,19 +312,9 @@ def _look_of(
             if manifest is None:
                 raise ObjectNotFoundError("there is no index", hint="Build it: session.build_index().")
             return await listed_lake(resources, manifest, operation, urls, given=target, at=at)
-        partitioning = options.described()
-        dataset = await open_files(
-            resources,
-            target,
-            operation,
-            schema=options.schema,
-            policy=options.schema_policy,
-            partitioning=partitioning,
-            skips=False,
-            plain=options.format == "parquet",
-            listing_max_age_s=_LISTING_AGE_S,
-        )
-        described = described_files(target, partitioning, inside=folder_around(at) == target.folder)
+        first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
+        dataset = await _open_files(resources, target, first, operation)
+        described = described_files(target, options.described(), inside=folder_around(at) == target.folder)
         return await dataset_lake(dataset._state, root_of(target), described, operation)
 
     return look
