@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import pytest
 
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import RetryOptions
@@ -121,3 +123,34 @@ class MemoryBackend(Backend):
 def local_through_fsspec(folder: Path) -> LocalBackend:
     """Local files as FsspecStore reads them: a synchronous filesystem, in threads."""
     return LocalBackend(folder, FsspecStore("file", {}, retry=FAST_RETRIES, limits=LIMITS))
+
+
+@asynccontextmanager
+async def running_backend(
+    kind: str, folder: Path, request: pytest.FixtureRequest, content: bytes
+) -> AsyncIterator[Backend]:
+    """A store of that kind whose object "key" has ``content``; LocalStack is started where it is asked for."""
+    async with ObjectServer() as server:
+        made: Backend
+        if kind == "s3":
+            made = ServerBackend(server, "s3", server.storage_options)
+        elif kind == "s3-unsigned":
+            made = ServerBackend(server, "s3", {"anon": True, "endpoint_url": server.endpoint})
+        elif kind == "s3-through-s3fs":
+            made = ServerBackend(server, "s3", {**server.storage_options, "requester_pays": True})
+        elif kind == "s3-extras":
+            extras = {"ServerSideEncryption": "AES256"}
+            made = ServerBackend(server, "s3", {**server.storage_options, "s3_additional_kwargs": extras})
+        elif kind == "s3-localstack":
+            made = LocalStackBackend(request.getfixturevalue("localstack"), f"contract-{os.urandom(8).hex()}")
+        elif kind == "http":
+            made = ServerBackend(server, "http", {})
+        elif kind == "local":
+            made = LocalBackend(folder, open_test_store("file", {}))
+        elif kind == "memory":
+            made = MemoryBackend()
+        else:
+            made = local_through_fsspec(folder)
+        await made.put("key", content)
+        yield made
+        await made.store.close()

@@ -10,17 +10,14 @@ from pathlib import Path
 import pytest
 
 from asyncpq.storage.base import Guarantee, Store
-from asyncpq.testing import LatencyStore, ObjectServer, RecordingStore, WrappedStore
+from asyncpq.testing import LatencyStore, RecordingStore, WrappedStore
 from asyncpq.testing.store_contract import DATA, STORE_CHECKS, StoreStorage, filesystem_storage
 from tests.store_backends import (
     Backend,
     LocalBackend,
-    LocalStackBackend,
-    MemoryBackend,
-    ServerBackend,
-    local_through_fsspec,
     new_context,
     open_test_store,
+    running_backend,
 )
 
 KINDS = ["s3", "s3-unsigned", "s3-through-s3fs", "s3-localstack", "http", "local", "memory", "local-through-fsspec"]
@@ -34,28 +31,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def backend(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
-    async with ObjectServer() as server:
-        made: Backend
-        if kind == "s3":
-            made = ServerBackend(server, "s3", server.storage_options)
-        elif kind == "s3-unsigned":
-            made = ServerBackend(server, "s3", {"anon": True, "endpoint_url": server.endpoint})
-        elif kind == "s3-through-s3fs":
-            made = ServerBackend(server, "s3", {**server.storage_options, "requester_pays": True})
-        elif kind == "s3-localstack":
-            endpoint = request.getfixturevalue("localstack")
-            made = LocalStackBackend(endpoint, f"contract-{os.urandom(8).hex()}")
-        elif kind == "http":
-            made = ServerBackend(server, "http", {})
-        elif kind == "local":
-            made = LocalBackend(tmp_path, open_test_store("file", {}))
-        elif kind == "memory":
-            made = MemoryBackend()
-        else:
-            made = local_through_fsspec(tmp_path)
-        await made.put("key", DATA)
+    async with running_backend(kind, tmp_path, request, DATA) as made:
         yield made
-        await made.store.close()
 
 
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -11,16 +10,13 @@ import pytest
 
 from asyncpq.errors import UnsupportedStoreError
 from asyncpq.storage.base import Store, writable
-from asyncpq.testing import STORE_WRITE_CHECKS, ObjectServer, StoreStorage, StoreWrite, WrappedStore
+from asyncpq.testing import STORE_WRITE_CHECKS, StoreStorage, StoreWrite, WrappedStore
 from tests.store_backends import (
     Backend,
     LocalBackend,
-    LocalStackBackend,
-    MemoryBackend,
-    ServerBackend,
-    local_through_fsspec,
     new_context,
     open_test_store,
+    running_backend,
 )
 
 T = TypeVar("T")
@@ -31,32 +27,8 @@ READ_ONLY = ["http", "local-through-fsspec"]
 
 @pytest.fixture(params=[*KINDS, *READ_ONLY])
 async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
-    kind = str(request.param)
-    async with ObjectServer() as server:
-        made: Backend
-        if kind == "s3":
-            made = ServerBackend(server, "s3", server.storage_options)
-        elif kind == "s3-unsigned":
-            made = ServerBackend(server, "s3", {"anon": True, "endpoint_url": server.endpoint})
-        elif kind == "s3-through-s3fs":
-            made = ServerBackend(server, "s3", {**server.storage_options, "requester_pays": True})
-        elif kind == "s3-extras":
-            extras = {"ServerSideEncryption": "AES256"}
-            made = ServerBackend(server, "s3", {**server.storage_options, "s3_additional_kwargs": extras})
-        elif kind == "s3-localstack":
-            endpoint = request.getfixturevalue("localstack")
-            made = LocalStackBackend(endpoint, f"writing-{os.urandom(8).hex()}")
-        elif kind == "http":
-            made = ServerBackend(server, "http", {})
-        elif kind == "local":
-            made = LocalBackend(tmp_path, open_test_store("file", {}))
-        elif kind == "memory":
-            made = MemoryBackend()
-        else:
-            made = local_through_fsspec(tmp_path)
-        await made.put("key", b"data")
+    async with running_backend(str(request.param), tmp_path, request, b"data") as made:
         yield made
-        await made.store.close()
 
 
 @pytest.mark.parametrize("check", STORE_WRITE_CHECKS, ids=lambda check: check.__name__)
