@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +14,7 @@ from asyncpq.errors import CorruptIndexError, ObjectNotFoundError
 from asyncpq.indexing.commits import commit, load, new_id
 from asyncpq.indexing.heartbeats import Heartbeat
 from asyncpq.indexing.manifest import Manifest, union
-from asyncpq.indexing.model import Part, Place, Segment
+from asyncpq.indexing.model import BY_VALUE, Part, Place, Segment
 from asyncpq.indexing.segment_writing import write_segments
 from asyncpq.indexing.sorting import merged_async, without_files
 from asyncpq.options import BuildOptions
@@ -39,8 +39,8 @@ class Compacted:
 
 
 async def compact(resources: Resources, place: Place, options: BuildOptions, *, max_segments: int = 1) -> Compacted:
-    """Merge segments of each part: where more than ``max_segments`` are not full, or the files of some are mostly not
-    in use.
+    """Merge segments of each part: where more than ``max_segments`` are not full, or may hold the same key of a part by
+    value, or the files of some are mostly not in use.
 
     Raises:
         ObjectNotFoundError: there is no index.
@@ -126,10 +126,32 @@ class _Swaps:
 
 
 def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, options: BuildOptions) -> list[Segment]:
-    """What is to be merged: those that are not full, where they are too many, and those that are mostly out of use."""
+    """What is to be merged: those that are not full, where they are too many, those that are mostly out of use, and
+    those that a question about one key would all be asked of."""
     small = [segment for segment in segments if not _is_full(segment, options)]
-    chosen = small if len(small) > max_segments else []
-    return chosen + [segment for segment in segments if segment not in chosen and _is_mostly(segment, unused)]
+    chosen = {segment.name for segment in (small if len(small) > max_segments else ())}
+    chosen |= {segment.name for segment in segments if _is_mostly(segment, unused)}
+    if segments and segments[0].part.kind in BY_VALUE:
+        chosen |= {segment.name for run in _overlapping(segments, max_segments) for segment in run}
+    return [segment for segment in segments if segment.name in chosen]
+
+
+def _overlapping(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
+    """Those whose keys overlap, where more than ``most`` may hold one key; a run of segments only touches."""
+    group: list[Segment] = []
+    open_: list[bytes] = []  # ends of those that hold the keys right before the next one's
+    depth, end = 0, b""
+    for segment in sorted(segments, key=lambda segment: (segment.low, segment.high)):
+        if group and segment.low >= end:
+            if depth > most:
+                yield group
+            group, open_, depth = [], [], 0
+        group.append(segment)
+        open_ = [high for high in open_ if high > segment.low]
+        open_.append(segment.high)
+        depth, end = max(depth, len(open_)), max(open_)
+    if depth > most:
+        yield group
 
 
 def _is_full(segment: Segment, options: BuildOptions) -> bool:

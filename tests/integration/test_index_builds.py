@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -397,6 +398,30 @@ async def test_segments_that_are_full_are_not_merged_again(tmp_path: Path) -> No
         write(lake / "new.parquet", 6)
         await index.refresh()
         await index.compact()
+        await _check(index, lake)
+
+
+async def test_compaction_leaves_one_run_of_segments(tmp_path: Path) -> None:
+    """Full ones too, where several may hold a key: however many files there are, one segment is asked for it."""
+    lake = tmp_path / "lake"
+    options = BuildOptions(segment_bytes=3000, max_segments=3)
+    write(lake / "0.parquet", 0)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(str(lake), [Keys("id")], at=MemoryPlace(), building=options)
+        keys = next(part for part in index.manifest.parts if part.kind == "keys")
+
+        def deepest() -> int:
+            runs = [(one.low, one.high) for one in index.manifest.of_part(keys)]
+            return max(sum(low <= key < high for low, high in runs) for key, _ in runs)
+
+        for number in range(1, 9):
+            shutil.copy(lake / "0.parquet", lake / f"{number}.parquet")
+            await index.refresh()
+            assert deepest() <= options.max_segments
+        await index.compact()
+        assert len(index.manifest.of_part(keys)) > options.max_segments  # they are as full as they may be
+        assert deepest() <= 1
+        assert (await index.compact()).merged == 0
         await _check(index, lake)
 
 
