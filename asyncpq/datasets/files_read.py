@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -25,6 +25,8 @@ from asyncpq.plan import Plan
 from asyncpq.read import Read
 from asyncpq.resources import Resources
 from asyncpq.storage.urls import safe_url
+
+T = TypeVar("T")
 
 _MAX_AGREED = 64
 
@@ -238,6 +240,15 @@ class FilesRead:
 
     async def plans(self) -> list[Plan]:
         """What would be read of the files that are not ruled out, in their order; nothing is."""
+
+        async def describe(opened: OpenedFile) -> Plan | None:
+            return opened.describe(scan=self._scan)
+
+        async with aclosing(self.planned(describe)) as plans:
+            return [plan async for plan in plans if plan is not None]
+
+    async def planned(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
+        """What ``look`` gives for each file that is not ruled out, planned but not read; in their order."""
         async with self._resources.deadline(self._state.url):
             source = self._state.source
             if self._matches_nothing:
@@ -247,17 +258,15 @@ class FilesRead:
                 self._check_access(found)
                 self._find(found)
 
-        async def describe(opened: OpenedFile) -> Plan | None:
+        async def prepare(opened: OpenedFile) -> T | None:
             await self._prepare(opened)
-            return opened.describe(scan=self._scan) if opened.has_rows else None
+            return await look(opened) if opened.has_rows else None
 
-        plans: list[Plan] = []
-        async with aclosing(self._opener().files(self._candidates, describe)) as files:
-            async for opened, plan in files:
-                if plan is not None:
-                    plans.append(plan)
+        async with aclosing(self._opener().files(self._candidates, prepare)) as files:
+            async for opened, looked in files:
                 await self._end(opened)
-        return plans
+                if looked is not None:
+                    yield looked
 
     def url(self, number: int) -> str:
         """Of a file, as the dataset has it."""
@@ -354,6 +363,8 @@ class FilesRead:
         indexed = changed and opened.file.entry is not None and self._ask.access is None
         if changed:
             await opened.changed()
+            if opened.file.pinned:
+                raise error
         # rows that were given out cannot be taken back; those of other files need not be, where order does not matter
         alone = self._collected is None and not self._ordered
         given_out = [opened] if alone else self._open.values()

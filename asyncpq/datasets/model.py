@@ -118,6 +118,7 @@ class DataFile:
         bounds: what is known of other columns, by name or dotted path of a struct's leaf.
         deletes: which rows are deleted; None for none.
         immutable: whatever is at ``url`` never changes, as tables promise of their files.
+        pinned: the version of ``validator`` is read, or none.
         fields: how this file has the table's columns, where that is not how its other files do.
         content: the file itself, where it is in no store; ``url`` then only names it.
         entry: what an index says of it; None: nothing.
@@ -131,6 +132,7 @@ class DataFile:
     bounds: Mapping[str, ColumnBounds] = field(default_factory=dict)
     deletes: Deletes | None = None
     immutable: bool = False
+    pinned: bool = False
     fields: tuple[TableField, ...] | None = None
     content: bytes | None = None
     entry: IndexEntry | None = None

@@ -127,6 +127,10 @@ class OpenedFile:
             metrics = operation.metrics
             context = RequestContext(metrics, scan=scan, guest=scan, round=metrics.rounds + 1)
             version = await opened._known_version(context)
+            if file.pinned and (file.validator is None or not version.validator.same_version(file.validator)):
+                raise ObjectChangedError(
+                    "the object has another version than the one that was planned", url=version.url, hint="Plan again."
+                )
             if _differs(version.validator, file.validator):
                 version = await source.reload(version, context)
             elif listed_at is not None and file.validator is not None and file.validator.is_strong:

@@ -127,6 +127,9 @@ class Opener:
             try:
                 return await self._prepared(number, file, part, prepare)
             except ObjectChangedError:
+                if file.pinned:
+                    self._operation.metrics.add_part(part.metrics)
+                    raise
                 if file.entry is not None and file.entry.validator is not None:
                     file = file.unindexed()  # what stands there now is read without the index
                     part.restarts()

@@ -1,0 +1,259 @@
+"""What the workers of a Spark job are told: read on the driver, frozen into the plan, free of secrets."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from asyncpq.errors import InvalidOptionError
+from asyncpq.options import KIB, MIB
+from asyncpq.storage.urls import safe_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PREFIX: Final = "spark.asyncpq."
+#: Bytes of caches in memory where the executor's share is not known.
+DEFAULT_MEMORY_BYTES: Final = 64 * MIB
+
+DiskTier = Literal["executor", "host", "off"]
+_TIERS: Final = ("executor", "host", "off")
+_SECRET = re.compile(
+    r"secret|passw|token|credential|account_?key|access_?key|customer_?key|private_?key|api_?key|sas|connection_?string|signature"
+    r"|authorization|cookie|^key$|^auth$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkSettings:
+    """Settings of asyncpq on the driver and its workers. Can be pickled; holds no secrets.
+
+    Attributes:
+        storage_options: as :class:`asyncpq.Session` takes them, in JSON; without credentials.
+        credentials_provider: ``module:function``, imported and called where files are read or written: it takes no
+            argument, and gives further storage options, with credentials. None: those that the environment has.
+        memory_cache_bytes: budget of a worker process's caches; None for a quarter of its share of the executor's
+            memory (``spark.executor.pyspark.memory``), or 64 MiB where that is not set.
+        disk_cache: "executor": below the executor's local folder; "host": in ``disk_cache_folder``, which all executors
+            of the host share; "off".
+        disk_cache_folder: a folder on each host.
+        disk_cache_bytes: budget of that folder.
+        work_folder: a url that driver and executors reach, for plans that are too large to be sent.
+        split_bytes: of a split, about: what one task reads.
+        most_splits: of one read, at most.
+    """
+
+    storage_options: str = "{}"
+    credentials_provider: str | None = None
+    memory_cache_bytes: int | None = None
+    disk_cache: DiskTier = "executor"
+    disk_cache_folder: str | None = None
+    disk_cache_bytes: int = 1024 * MIB
+    work_folder: str | None = None
+    split_bytes: int = 64 * MIB
+    most_splits: int = 100_000
+
+    def __post_init__(self) -> None:
+        try:
+            options = json.loads(self.storage_options)
+        except (TypeError, ValueError) as error:
+            raise InvalidOptionError("storage_options: must be JSON") from error
+        if not isinstance(options, dict):
+            raise InvalidOptionError("storage_options: must be a mapping")
+        refuse_secrets("storage_options", options)
+        if self.disk_cache not in _TIERS:
+            raise InvalidOptionError(f"disk_cache={self.disk_cache!r}: must be one of {', '.join(_TIERS)}")
+        if self.disk_cache == "host" and not self.disk_cache_folder:
+            raise InvalidOptionError("disk_cache='host': disk_cache_folder must name the folder")
+        for name, least in (("disk_cache_bytes", MIB), ("split_bytes", 64 * KIB), ("most_splits", 1)):
+            _require_whole(name, getattr(self, name), least)
+        if self.memory_cache_bytes is not None:
+            _require_whole("memory_cache_bytes", self.memory_cache_bytes, MIB)
+        provider = self.credentials_provider
+        if provider is not None and not re.fullmatch(r"[\w.]+:[\w.]+", provider):
+            raise InvalidOptionError("credentials_provider: must be 'module:function'")
+        if self.work_folder is not None and safe_url(self.work_folder) != self.work_folder:
+            raise InvalidOptionError("work_folder: must be a url without user, password and query")
+
+    @classmethod
+    def of(cls, spark: SparkSession, given: Mapping[str, Any] | None = None) -> Self:
+        """Those of ``spark.asyncpq.*``, but for the ones that are ``given``, by their names here.
+
+        ``given["storage_options"]`` is a mapping, whose entries come on top of the setting's, protocol by protocol.
+
+        Raises:
+            InvalidOptionError: a setting that cannot be, or one that looks like a credential.
+        """
+        found: dict[str, str] = {}
+        for one in fields(cls):
+            value = spark.conf.get(PREFIX + _camel(one.name), None)
+            if value is not None:
+                found[one.name] = value
+        for name, value in _all_settings(spark).items():
+            if name.startswith(PREFIX):
+                _check_name(name.removeprefix(PREFIX), value, [_camel(one.name) for one in fields(cls)])
+        return cls._made(found, given or {})
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Those among the options of a data source, whose names come in lower case.
+
+        Raises:
+            InvalidOptionError: as :meth:`of`.
+        """
+        names = {_camel(one.name).lower(): one.name for one in fields(cls)}
+        for name, value in options.items():
+            if _SECRET.search(name) and name.lower() not in names:
+                raise _secret(f"the option {name!r}")
+            refuse_secret_url(f"the option {name!r}", value)
+        lowered = {name.lower(): value for name, value in options.items()}
+        return cls._made({names[name]: value for name, value in lowered.items() if name in names}, {})
+
+    @classmethod
+    def _made(cls, found: Mapping[str, str], given: Mapping[str, Any]) -> Self:
+        values: dict[str, Any] = {}
+        for one in fields(cls):
+            if one.name in found:
+                values[one.name] = _typed(one.name, found[one.name], str(one.type))
+        unknown = given.keys() - {one.name for one in fields(cls)}
+        if unknown:
+            raise InvalidOptionError(f"there is no setting {min(unknown)!r}")
+        for name, value in given.items():
+            if value is None:
+                continue
+            values[name] = _merged(values.get(name, "{}"), value) if name == "storage_options" else value
+        return cls(**values)
+
+    @property
+    def storage(self) -> dict[str, Any]:
+        """Storage options without credentials."""
+        options: dict[str, Any] = json.loads(self.storage_options)
+        return options
+
+    def resolved_storage(self) -> dict[str, Any]:
+        """Storage options with what the provider gives; to be called where they are used.
+
+        Raises:
+            InvalidOptionError: there is no such provider, or it gives no mapping.
+        """
+        if self.credentials_provider is None:
+            return self.storage
+        given = _provider(self.credentials_provider)()
+        if not isinstance(given, Mapping):
+            raise InvalidOptionError(
+                f"the credentials provider {self.credentials_provider!r} gave a {type(given).__name__}, not a mapping"
+            )
+        return _united(self.storage, given)
+
+
+def refuse_secrets(where: str, value: object) -> None:
+    """
+    Raises:
+        InvalidOptionError: something in ``value`` looks like a credential.
+    """
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if isinstance(name, str) and _SECRET.search(name) and inner not in (None, "", False):
+                raise _secret(f"{name!r} in {where}")
+            refuse_secrets(where, inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            refuse_secrets(where, inner)
+    elif isinstance(value, str):
+        refuse_secret_url(where, value)
+
+
+def refuse_secret_url(where: str, value: object) -> None:
+    """
+    Raises:
+        InvalidOptionError: ``value`` is a url with user info, or with a query that looks like a signature.
+    """
+    if isinstance(value, str) and "://" in value:
+        _, _, rest = value.partition("://")
+        authority, _, _ = rest.partition("/")
+        _, _, query = rest.partition("?")
+        if "@" in authority or any(_SECRET.search(part.partition("=")[0]) for part in query.split("&")):
+            raise _secret(f"the url in {where}")
+
+
+def _secret(what: str) -> InvalidOptionError:
+    return InvalidOptionError(
+        f"{what} looks like a credential: settings and options of Spark are shown in plans, logs and its UI",
+        hint="Give credentials_provider='module:function' (option credentialsProvider), which is called where files are"
+        " read, or let the executors' environment have them.",
+    )
+
+
+def _provider(name: str) -> Callable[[], object]:
+    module, _, function = name.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in function.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidOptionError(
+            f"the credentials provider {name!r} cannot be imported here: {error}",
+            hint="Its module must be importable on driver and executors; spark.addArtifacts ships one.",
+        ) from error
+    if not callable(found):
+        raise InvalidOptionError(f"the credentials provider {name!r} is no function")
+    return found  # type: ignore[no-any-return]  # it is asked for a mapping, and checked then
+
+
+def _merged(base: str, more: object) -> str:
+    if not isinstance(more, Mapping):
+        raise InvalidOptionError(f"storage_options: must be a mapping, not a {type(more).__name__}")
+    refuse_secrets("storage_options", more)
+    try:
+        return json.dumps(_united(json.loads(base), more), sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise InvalidOptionError(f"storage_options: must be values of JSON: {error}") from error
+
+
+def _united(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, mapping by mapping; ``more`` wins."""
+    united = dict(base)
+    for name, value in more.items():
+        known = united.get(name)
+        united[name] = _united(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+    return united
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
+
+
+def _typed(name: str, value: str, type_: str) -> Any:
+    if "int" not in type_:
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        raise InvalidOptionError(f"{_camel(name)}={value!r}: must be a whole number of bytes") from None
+
+
+def _require_whole(name: str, value: object, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
+
+
+def _all_settings(spark: SparkSession) -> Mapping[str, str]:
+    """All of the session's settings that its API can list."""
+    listed = getattr(spark.conf, "getAll", {})
+    found = listed() if callable(listed) else listed
+    return found if isinstance(found, Mapping) else {}
+
+
+def _check_name(name: str, value: object, known: list[str]) -> None:
+    if name in known:
+        refuse_secret_url(f"the setting {PREFIX}{name}", value)
+    elif _SECRET.search(name):
+        raise _secret(f"the setting {PREFIX}{name}")
+    else:
+        raise InvalidOptionError(f"there is no setting {PREFIX}{name}", hint=f"Known: {', '.join(known)}.")
