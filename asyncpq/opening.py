@@ -27,6 +27,7 @@ from asyncpq.indexing.kinds import Kind
 from asyncpq.indexing.lakes import (
     check_columns,
     check_partitioning,
+    check_schema,
     dataset_lake,
     described_files,
     folder_around,
@@ -311,6 +312,9 @@ def _look_of(
         if manifest is not None or target is None:
             if manifest is None:
                 raise ObjectNotFoundError("there is no index", hint="Build it: session.build_index().")
+            if target is not None:
+                check_partitioning(manifest, options.described())
+                check_schema(manifest, options.schema)
             return await listed_lake(resources, manifest, operation, urls, given=target, at=at)
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
         dataset = await _open_files(resources, target, first, operation)

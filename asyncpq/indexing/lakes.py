@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.known_files import type_of
 from asyncpq.datasets.listing import INDEX_FOLDER, Target, folders_of, is_file_of, list_files, parse_target
@@ -182,8 +184,22 @@ def check_partitioning(manifest: Manifest, partitioning: Partitioning | None) ->
     if manifest.dataset.get("kind") == "files" and known != _described(partitioning):
         raise InvalidOptionError(
             f"partitioning: the index was built with {known!r}",
-            hint="Open the dataset with the same, or without the index.",
+            hint="Give the same, or open the dataset without the index.",
         )
+
+
+def check_schema(manifest: Manifest, schema: pa.Schema | None) -> None:
+    """Whether an index has the columns that a caller says the files have; None: whichever it has.
+
+    Raises:
+        InvalidOptionError: it was built with others.
+    """
+    for field in schema or ():
+        if type_of(manifest.schema, field.name) != field.type:
+            raise InvalidOptionError(
+                f"schema: the index there was built with another column {field.name!r}",
+                hint="Refresh that one, drop it first, or build this one in another place.",
+            )
 
 
 def partitioning_of(manifest: Manifest) -> Partitioning | None:

@@ -84,6 +84,18 @@ async def test_a_pattern_has_no_place_of_its_own(session: asyncpq.Session, lake:
         await session.build_index(f"{lake}/**/*.parquet", [Bounds("id")])
 
 
+async def test_an_index_is_not_built_again_with_other_columns(session: asyncpq.Session, lake: Path) -> None:
+    """Instead of taking no notice of what is asked for."""
+    await session.build_index(lake, [Keys("user")])
+    with pytest.raises(InvalidOptionError, match="partitioning: the index was built with 'hive'"):
+        await session.build_index(lake, [Keys("user")], partitioning=None)
+    for other in (pa.schema([("id", pa.int32())]), pa.schema([("more", pa.int64())])):
+        with pytest.raises(InvalidOptionError, match="built with another column"):
+            await session.build_index(lake, [Keys("user")], schema=other)
+    same = await session.build_index(lake, [Keys("user")], schema=TABLE.schema)
+    assert same.manifest.num_files == 2
+
+
 async def test_an_index_is_none_of_a_folder_inside(session: asyncpq.Session, lake: Path) -> None:
     """Its files have other names there; a copy of the dataset is another matter."""
     index = await session.build_index(lake, [Keys("user")])
