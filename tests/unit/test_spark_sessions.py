@@ -1,0 +1,195 @@
+"""Sessions of worker processes: they outlive tasks, read batch by batch, and come with the credentials of the day."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.errors import CredentialsError, ObjectNotFoundError, UsageError
+from asyncpq.options import MIB
+from asyncpq.spark import sessions
+from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
+
+_SETTINGS = SparkSettings(disk_cache="off")
+
+
+@pytest.fixture(autouse=True)
+def no_others() -> Iterator[None]:
+    sessions.close_all()
+    yield
+    sessions.close_all()
+    assert not [thread for thread in threading.enumerate() if thread.name == "asyncpq-blocking"]
+
+
+async def _itself(session: asyncpq.Session) -> asyncpq.Session:
+    return session
+
+
+def test_a_process_has_one_session_for_each_settings() -> None:
+    first = sessions.run(_SETTINGS, _itself)
+    assert sessions.run(_SETTINGS, _itself) is first
+    assert sessions.run(SparkSettings(disk_cache="off", split_bytes=MIB), _itself) is not first
+    for size in range(2, 9):
+        sessions.run(SparkSettings(disk_cache="off", split_bytes=size * MIB), _itself)
+    again = sessions.run(_SETTINGS, _itself)
+    assert again is not first  # too many others came between
+    with pytest.raises(UsageError, match="closed"):
+        first._resources.check()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_process_makes_its_own() -> None:
+    first = sessions.run(_SETTINGS, _itself)
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            os._exit(0 if sessions.run(_SETTINGS, _itself) is not first else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert sessions.run(_SETTINGS, _itself) is first
+
+
+def test_what_it_may_hold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert sessions.run(_SETTINGS, _itself).memory_cache.max_bytes == DEFAULT_MEMORY_BYTES
+    monkeypatch.setenv("PYSPARK_EXECUTOR_MEMORY_MB", "1000")
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/a,{tmp_path}/b")
+    monkeypatch.setenv("SPARK_BUFFER_SIZE", "65536")
+    assert sessions.run(SparkSettings(), _itself).memory_cache.max_bytes == 250 * MIB
+    assert (tmp_path / "a" / "asyncpq-cache").is_dir()
+    host = SparkSettings(disk_cache="host", disk_cache_folder=f"{tmp_path}/host", memory_cache_bytes=3 * MIB)
+    assert sessions.run(host, _itself).memory_cache.max_bytes == 3 * MIB
+    assert (tmp_path / "host").is_dir()
+
+
+class _Scan:
+    """Batches 0, 1, 2, ... until it is left."""
+
+    def __init__(self, fail_at: int = 1 << 30, error: Exception | None = None) -> None:
+        self.given = 0
+        self.left = 0
+        self._fail_at = fail_at
+        self._error = error
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
+        try:
+            yield self._batches()
+        finally:
+            self.left += 1
+
+    async def _batches(self) -> AsyncIterator[pa.RecordBatch]:
+        while True:
+            if self.given == self._fail_at and self._error is not None:
+                raise self._error
+            self.given += 1
+            yield pa.record_batch({"n": [self.given - 1]})
+
+
+def test_batches_come_as_they_are_asked_for() -> None:
+    scan = _Scan()
+
+    async def make(session: asyncpq.Session) -> Any:
+        return scan()
+
+    batches = sessions.batches(_SETTINGS, make)
+    assert [next(batches)["n"].to_pylist() for _ in range(3)] == [[0], [1], [2]]
+    assert scan.given == 3
+    batches.close()  # type: ignore[attr-defined]  # it is a generator
+    assert scan.left == 1
+
+
+def test_a_read_that_fails_is_left(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "a.parquet")
+
+    async def make(session: asyncpq.Session) -> Any:
+        file = await session.open_file(str(tmp_path / "a.parquet"))
+        return file.scan()
+
+    assert pa.Table.from_batches(sessions.batches(_SETTINGS, make)).to_pydict() == {"a": [1, 2]}
+    (tmp_path / "a.parquet").unlink()
+    sessions.close_all()
+    with pytest.raises(ObjectNotFoundError):
+        list(sessions.batches(_SETTINGS, make))
+    scan = _Scan(2, RuntimeError("broken"))
+
+    async def broken(session: asyncpq.Session) -> Any:
+        return scan()
+
+    with pytest.raises(RuntimeError, match="broken"):
+        list(sessions.batches(_SETTINGS, broken))
+    assert scan.left == 1
+
+
+_keys = iter(range(1000))
+
+
+def fresh() -> dict[str, Any]:
+    return {"s3": {"key": f"key {next(_keys)}", "secret": "s"}}
+
+
+def same() -> dict[str, Any]:
+    return {"s3": {"key": "key", "secret": "s"}}
+
+
+def test_expired_credentials_are_asked_for_again() -> None:
+    settings = SparkSettings(disk_cache="off", credentials_provider=f"{__name__}:fresh")
+    seen: list[asyncpq.Session] = []
+
+    async def refused_once(session: asyncpq.Session) -> int:
+        seen.append(session)
+        if len(seen) == 1:
+            raise CredentialsError("the token has expired", url="s3://bucket/a")
+        return len(seen)
+
+    assert sessions.run(settings, refused_once) == 2
+    assert seen[0] is not seen[1]
+    with pytest.raises(UsageError, match="closed"):
+        seen[0]._resources.check()
+
+
+@pytest.mark.parametrize("provider", [None, f"{__name__}:same"])
+def test_credentials_that_stay_refused_end_it(provider: str | None) -> None:
+    settings = SparkSettings(disk_cache="off", credentials_provider=provider)
+    calls = []
+
+    async def refused(session: asyncpq.Session) -> None:
+        calls.append(session)
+        raise CredentialsError("the token has expired", url="s3://bucket/a")
+
+    for number in (1, 2):
+        with pytest.raises(CredentialsError, match="s3://bucket/a"):
+            sessions.run(settings, refused)
+        assert len(calls) == number
+    assert calls[0] is not calls[1]  # whoever comes next resolves them anew
+
+
+@pytest.mark.parametrize(("fail_at", "given"), [(0, 2), (1, None)])
+def test_a_read_begins_again_only_before_its_first_batch(fail_at: int, given: int | None) -> None:
+    settings = SparkSettings(disk_cache="off", credentials_provider=f"{__name__}:fresh")
+    expired = CredentialsError("the token has expired", url="s3://bucket/a")
+    scans = [_Scan(fail_at, expired), _Scan()]
+    made = iter(scans)
+
+    async def make(session: asyncpq.Session) -> Any:
+        return next(made)()
+
+    batches = sessions.batches(settings, make)
+    if given is None:
+        next(batches)
+        with pytest.raises(CredentialsError):
+            next(batches)
+        assert [scan.left for scan in scans] == [1, 0]
+    else:
+        assert [next(batches)["n"].to_pylist() for _ in range(given)] == [[0], [1]]
+        batches.close()  # type: ignore[attr-defined]  # it is a generator
+        assert [scan.left for scan in scans] == [1, 1]
