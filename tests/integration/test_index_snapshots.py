@@ -4,6 +4,8 @@ are gone; what is told of them."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +22,7 @@ from asyncpq.datasets.dataset import Dataset
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotError
 from asyncpq.expressions import Expression
-from asyncpq.indexing import Bounds, answers, commits, indexed_files, part_reads, snapshot_files
+from asyncpq.indexing import Bounds, SqlPlace, answers, commits, indexed_files, part_reads, snapshot_files
 from asyncpq.indexing.commits import Head
 from asyncpq.indexing.file_index import FileSlices
 from asyncpq.indexing.indexed_files import IndexedFiles
@@ -200,6 +202,23 @@ async def test_a_dropped_index_is_noticed(
     monkeypatch.setattr(commits, "_FORGOTTEN_S", 0.0)  # as if that had passed
     with pytest.raises(StaleSnapshotError, match="dropped"):
         await values(dataset, col("a") > 2)
+
+
+async def test_a_dropped_index_is_noticed_where_its_tables_are_gone(session: asyncpq.Session, tmp_path: Path) -> None:
+    database = tmp_path / "index.db"
+    write(tmp_path / "lake", {"0.parquet": [1, 2, 3]})
+    place = SqlPlace(f"sqlite:///{database}")
+    await session.build_index(tmp_path / "lake", [Bounds("a")], at=place)
+    dataset = await session.open_dataset(tmp_path / "lake", index=place)
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (name,) in tables:
+            connection.execute(f'DROP TABLE "{name}"')
+        connection.commit()
+    assert tables
+    with pytest.raises(StaleSnapshotError):
+        await values(dataset, col("a") > 2)
+    await place.close()
 
 
 async def test_a_snapshot_that_is_not_there(session: asyncpq.Session, tmp_path: Path) -> None:

@@ -365,13 +365,21 @@ class SqlPlace:
         self, method: str, work: Callable[[Connection, Sent], list[Any]], purpose: Purpose = "table"
     ) -> list[Any]:
         """What ``work`` finds; nothing where there are no tables."""
+        from sqlalchemy.exc import SQLAlchemyError
+
         with counted_request(method, purpose) as sent:
 
             def run() -> list[Any]:
                 if not self._exist():
                     return []
-                with self._engine.connect() as connection:
-                    return work(connection, sent)
+                try:
+                    with self._engine.connect() as connection:
+                        return work(connection, sent)
+                except SQLAlchemyError:
+                    self._is_there = False
+                    if self._exist():
+                        raise
+                    return []  # the tables were dropped since they were last seen
 
             return await self._in_thread(run)
 
