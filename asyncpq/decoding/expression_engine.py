@@ -72,7 +72,8 @@ def to_pyarrow(expr: Expression, fields: Mapping[str, pc.Expression] | None = No
         if isinstance(expr, In):
             return field.isin(_value_set(expr.values))
         if isinstance(expr, KeyIn):
-            keys = [pc.scalar(arrow_scalar(value)) for value in expr.values if value is not None]
+            joined = (value for value in expr.values if value is not None and value == value)  # null and NaN equal none
+            keys = [pc.scalar(arrow_scalar(value)) for value in joined]
             return _join(Or(()), [field == key for key in keys])
     except CONVERSION_ERRORS as error:
         raise PredicateTypeError(f"{expr}: pyarrow cannot hold the literal: {error}", column=name) from error
