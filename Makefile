@@ -27,7 +27,16 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo "$$name"; break; fi; done)
 
-.PHONY: help venv demo test test-all fuzz soak test-services check format bench build clean
+# What tests/spark needs, one Spark cluster for all, no two processes share: pytest runs twice. That ARGS selects nothing
+# for one of them (5) is no failure.
+define pytest_twice
+	$(1) --spark-tests without $(2) $(ARGS); first=$$?; \
+	if [ $$first -ne 0 ] && [ $$first -ne 5 ]; then exit $$first; fi; \
+	$(1) --spark-tests only $(ARGS) -n 0; second=$$?; \
+	if [ $$second -eq 5 ]; then exit $$first; fi; exit $$second
+endef
+
+.PHONY: help venv demo test test-all fuzz soak test-services check format bench bench-spark build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -58,10 +67,11 @@ demo: $(STAMP) ## a lookup, a scan and a take on an S3 server of its own, beside
 	$(PY) -m examples.demo $(ARGS)
 
 test: $(STAMP) ## the tests, bar the slow ones
-	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not slow and not services" $(ARGS)
+	$(call pytest_twice,$(PY) -m pytest -m "not slow and not services",-n $(JOBS) --dist loadfile)
 
 test-all: $(STAMP) $(STAMP_SPARK) ## all tests, with more examples of each property, and tables that Spark writes
-	ASYNCPQ_HYPOTHESIS_PROFILE=thorough ASYNCPQ_SPARK_PYTHON=$(abspath $(VENV_SPARK))/bin/python $(PY) -m pytest --timeout 900 $(ARGS)
+	export ASYNCPQ_HYPOTHESIS_PROFILE=thorough ASYNCPQ_SPARK_PYTHON=$(abspath $(VENV_SPARK))/bin/python; \
+	$(call pytest_twice,$(PY) -m pytest --timeout 900)
 
 fuzz: $(STAMP) ## damaged files for 5 minutes, or as long as ARGS="--minutes 20" says
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) $(PIP_INSTALL) -r tests/fuzz/requirements.txt || \
@@ -88,6 +98,10 @@ format: $(STAMP) ## let ruff fix what it can
 
 bench: $(STAMP_BENCH) ## lookups by asyncpq, DataFusion and pyarrow, side by side
 	$(PY_BENCH) -m benchmarks.run $(ARGS)
+
+bench-spark: $(STAMP_BENCH) ## scans, joins and indexes on Spark, beside Spark's own; needs Java
+	@$(PY_BENCH) -c 'import pyspark' 2>/dev/null || $(PY_BENCH) $(PIP_INSTALL) -r benchmarks/spark/requirements.txt
+	$(PY_BENCH) -m benchmarks.spark.run $(ARGS)
 
 build: $(STAMP) ## wheel and source archive in dist/
 	$(PY) -m build --outdir dist .

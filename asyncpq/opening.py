@@ -22,15 +22,18 @@ from asyncpq.events import Operation
 from asyncpq.indexing.commits import Head, latest
 from asyncpq.indexing.differences import Lake
 from asyncpq.indexing.file_index import FileIndex
+from asyncpq.indexing.gathering import LocalGathering, MakeGathering
 from asyncpq.indexing.index import Index, build_index, open_index
 from asyncpq.indexing.kinds import Kind
 from asyncpq.indexing.lakes import (
     check_columns,
     check_partitioning,
     check_schema,
+    committed,
     dataset_lake,
     described_files,
     folder_around,
+    is_committed,
     listed_lake,
     only,
     root_of,
@@ -124,9 +127,18 @@ async def open_target(
             return await _open_snapshot(resources, files, place, own, options, operation)
         else:
             assert files is not None
-            dataset = await _open_files(resources, files, options, operation)
-            if index is None and view is not View.LISTED and dataset._state.has_index:
-                beside = f"{files.folder}{INDEX_FOLDER}"
+            beside = f"{files.folder}{INDEX_FOLDER}" if files.folder and files.pattern is None else None
+            beside = None if index is not None or view is View.LISTED else beside
+            try:
+                dataset = await _open_files(resources, files, options, operation)
+            except ObjectNotFoundError as error:
+                if beside is None:
+                    raise
+                try:  # there may be an index that lists no files
+                    return await _open_snapshot(resources, files, beside, own, options, operation)
+                except ObjectNotFoundError:
+                    raise error from None
+            if beside is not None and dataset._state.has_index:
                 return await _open_snapshot(resources, files, beside, own, options, operation)
         if view is View.SNAPSHOT:
             raise InvalidOptionError("view='snapshot' is that of an index", hint="Name the index: index=...")
@@ -250,6 +262,7 @@ async def build(
     at: object,
     options: DatasetOptions,
     building: BuildOptions,
+    gathering: MakeGathering = LocalGathering,
 ) -> Index:
     """See :meth:`asyncpq.Session.build_index`."""
     resources.check()
@@ -260,17 +273,26 @@ async def build(
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
     if at is None:
-        if files is None or files.urls is not None or files.pattern is not None:
-            raise InvalidOptionError(
-                "at: only the index of a prefix has a place of its own, below it",
-                hint="Say where it is to be kept: at='s3://bucket/indexes/trips/'.",
-            )
-        at = f"{files.folder}{INDEX_FOLDER}"
+        at = place_below(files)
     operation = resources.operation("build", _shown(target, files))
     with operation, counted_in(operation):
         place = await open_place(resources, _place(at, "at"), create=True)
-        look = _look_of(resources, files, catalog, options, at)
-        return await build_index(resources, place, kinds, look, operation, building)
+        look = _look_of(resources, place, files, catalog, options, at)
+        return await build_index(resources, place, kinds, look, operation, building, gathering)
+
+
+def place_below(files: Target | None) -> str:
+    """The place of the index of a prefix; None: of a table.
+
+    Raises:
+        InvalidOptionError: this is no prefix.
+    """
+    if files is None or files.urls is not None or files.pattern is not None:
+        raise InvalidOptionError(
+            "at: only the index of a prefix has a place of its own, below it",
+            hint="Say where it is to be kept: at='s3://bucket/indexes/trips/'.",
+        )
+    return f"{files.folder}{INDEX_FOLDER}"
 
 
 async def open_existing(
@@ -280,6 +302,7 @@ async def open_existing(
     options: DatasetOptions,
     building: BuildOptions,
     snapshot: int | None,
+    gathering: MakeGathering = LocalGathering,
 ) -> Index:
     """See :meth:`asyncpq.Session.open_index`."""
     resources.check()
@@ -292,12 +315,17 @@ async def open_existing(
     operation = resources.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
     with operation, counted_in(operation):
         place = await open_place(resources, _place(at, "at"), create=False)
-        look = _look_of(resources, None, catalog, options, at)
-        return await open_index(resources, place, look, operation, building, snapshot)
+        look = _look_of(resources, place, None, catalog, options, at)
+        return await open_index(resources, place, look, operation, building, snapshot, gathering)
 
 
 def _look_of(
-    resources: Resources, target: Target | None, catalog: Catalog | None, options: DatasetOptions, at: object
+    resources: Resources,
+    place: Place,
+    target: Target | None,
+    catalog: Catalog | None,
+    options: DatasetOptions,
+    at: object,
 ) -> Any:
     """Looks for the files of an index: those of a table in its newest version, others by what the manifest says."""
 
@@ -315,7 +343,8 @@ def _look_of(
             if target is not None:
                 check_partitioning(manifest, options.described())
                 check_schema(manifest, options.schema)
-            return await listed_lake(resources, manifest, operation, urls, given=target, at=at)
+            lake = await listed_lake(resources, manifest, operation, urls, given=target, at=at)
+            return await committed(resources, place, manifest, lake) if is_committed(manifest) else lake
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
         dataset = await _open_files(resources, target, first, operation)
         described = described_files(target, options.described(), inside=folder_around(at) == target.folder)

@@ -266,12 +266,15 @@ class ReadOptions:
         require_pinning: refuse stores that cannot pin or compare versions.
         extension_types: names of Arrow extension types registered in Python that a file may ask
             for; others come as their storage type. Canonical types need no listing.
+        int96_unit: of timestamps that are stored as INT96: "ns", which reaches from 1677 to 2262, as pyarrow has
+            them, or "us", without the digits below.
     """
 
     verify_crc: bool = True
     trust_statistics: bool = True
     require_pinning: bool = False
     extension_types: frozenset[str] = frozenset()
+    int96_unit: Literal["ns", "us"] = "ns"
 
     def __post_init__(self) -> None:
         _require_flags(self, "verify_crc", "trust_statistics", "require_pinning")
@@ -281,6 +284,7 @@ class ReadOptions:
             self.extension_types,
             "must be a frozenset of names",
         )
+        _require(self.int96_unit in ("ns", "us"), "int96_unit", self.int96_unit, "must be 'ns' or 'us'")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -141,7 +141,7 @@ def _write(file: Path, rows: int) -> None:
     with pq.ParquetWriter(unfinished, SCHEMA, sorting_columns=[pq.SortingColumn(0)], **WRITE_OPTIONS) as writer:
         for number, start in enumerate(range(0, rows, ROW_GROUP_ROWS)):
             stop = min(rows, start + ROW_GROUP_ROWS)
-            writer.write_table(_events(start, stop, seed=number), row_group_size=ROW_GROUP_ROWS)
+            writer.write_table(events(start, stop, seed=number), row_group_size=ROW_GROUP_ROWS)
     os.replace(unfinished, file)
 
 
@@ -199,8 +199,8 @@ def _write_refs(dataset: Dataset, file: Path, refs: Path) -> None:
     refs.write_text(json.dumps(wanted), encoding="utf-8")
 
 
-def _events(start: int, stop: int, seed: int) -> pa.Table:
-    """Rows ``[start, stop)`` of the file."""
+def events(start: int, stop: int, seed: int) -> pa.Table:
+    """Rows ``[start, stop)`` of a file of events."""
     random = np.random.default_rng(seed)
     count = stop - start
     ids = np.arange(start, stop, dtype=np.int64) * KEY_STEP

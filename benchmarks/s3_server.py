@@ -106,13 +106,17 @@ class Objects:
             self._open[path] = known
         return known
 
-    def list(self, bucket: str, prefix: str) -> bytes:
-        """ListObjectsV2, all in one page."""
+    def list(self, bucket: str, prefix: str, *, after: str = "", most: int | None = None) -> bytes:
+        """ListObjectsV2 of the keys after ``after``, in one page, unless the client wants pages of ``most``."""
         folder = self._root / bucket
+        below = folder / prefix.rpartition("/")[0]
+        keys = sorted(file.relative_to(folder).as_posix() for file in below.rglob("*") if file.is_file())
+        wanted = [key for key in keys if key.startswith(prefix) and key > after]
+        page = wanted[:most]
+        more = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if len(page) < len(wanted) else ""
         entries = []
-        for file in sorted(folder.rglob("*")):
-            key = file.relative_to(folder).as_posix()
-            if key.startswith(prefix) and (found := self.get(f"{bucket}/{key}")) is not None:
+        for key in page:
+            if (found := self.get(f"{bucket}/{key}")) is not None:
                 modified = "2026-01-01T00:00:00.000Z"
                 entries.append(
                     f"<Contents><Key>{escape(key)}</Key><LastModified>{modified}</LastModified>"
@@ -122,7 +126,8 @@ class Objects:
             '<?xml version="1.0" encoding="UTF-8"?>'
             '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
             f"<Name>{escape(bucket)}</Name><Prefix>{escape(prefix)}</Prefix><KeyCount>{len(entries)}</KeyCount>"
-            f"<MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>{''.join(entries)}</ListBucketResult>"
+            f"<MaxKeys>1000</MaxKeys><IsTruncated>{str(bool(more)).lower()}</IsTruncated>{more}"
+            f"{''.join(entries)}</ListBucketResult>"
         ).encode()
 
 
@@ -217,8 +222,16 @@ class Connection(asyncio.Protocol):
             answer = answer_object(self._objects, path, headers)
         else:
             span.method = "LIST"
-            prefix = parse_qs(query).get("prefix", [""])[0]
-            answer = Answer(200, {"Content-Type": "application/xml"}, memoryview(self._objects.list(path, prefix)))
+            asked = {name: values[0] for name, values in parse_qs(query).items()}
+            # S3A asks for two keys where it wants to know whether there is a folder; 1,000 and more is no limit here.
+            most = int(asked.get("max-keys", 1000))
+            page = self._objects.list(
+                path,
+                asked.get("prefix", ""),
+                after=asked.get("continuation-token", ""),
+                most=most if most < 1000 else None,
+            )
+            answer = Answer(200, {"Content-Type": "application/xml"}, memoryview(page))
         self._counts.spans.append(span)
         self._loop.call_later(self._first_byte_s, self._send, answer, method != "HEAD")
 

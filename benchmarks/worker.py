@@ -70,7 +70,7 @@ def run(peer_name: str, workload: str, dataset: data.Dataset, endpoint: str, lim
     wall = time.perf_counter() - began
     cpu = _cpu_seconds() - cpu_began
     time.sleep(0.05)  # the server notes a request's end after its last byte was handed over
-    counted = _stats(endpoint)
+    counted = stats(endpoint)
     peer.close()
     if outcome.users != [[user] for user in users[: len(outcome.users)]] or not outcome.users:
         sys.exit(f"{peer_name} {workload}: wrong rows")
@@ -94,11 +94,11 @@ def run(peer_name: str, workload: str, dataset: data.Dataset, endpoint: str, lim
 
 def _restart(endpoint: str) -> tuple[float, float]:
     """Forget what was counted so far; returns the clock and the CPU clock."""
-    _stats(endpoint, reset=True)
+    stats(endpoint, reset=True)
     return time.perf_counter(), _cpu_seconds()
 
 
-def _stats(endpoint: str, *, reset: bool = False) -> dict[str, int]:
+def stats(endpoint: str, *, reset: bool = False) -> dict[str, int]:
     with urllib.request.urlopen(f"{endpoint}/__stats?reset={int(reset)}") as response:
         counted: dict[str, int] = json.load(response)
         return counted

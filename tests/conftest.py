@@ -1,14 +1,18 @@
-"""Settings of the whole test run: hypothesis profiles, and which asyncpq is tested."""
+"""Settings of the whole test run: hypothesis profiles, which asyncpq is tested, and the S3 that tests share."""
 
 from __future__ import annotations
 
 import os
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import asyncpq
+from localstack.seed import seed
+from localstack.start import running_localstack
 
 # Examples decode files, so a wall-clock deadline would only measure the machine.
 _slow_is_fine = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -31,6 +35,35 @@ settings.register_profile(
 settings.load_profile(os.environ.get("ASYNCPQ_HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
+_SPARK_TESTS = Path(__file__).parent / "spark"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--spark-tests",
+        choices=("with", "without", "only"),
+        default="with",
+        help="tests/spark shares one Spark cluster, so it runs in one process: `make test` calls pytest twice",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return None if collection_path.is_dir() or _is_wanted(collection_path, config) else True
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Files that the command line names are collected in any case.
+    unwanted = [item for item in items if not _is_wanted(item.path, config)]
+    if unwanted:
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if _is_wanted(item.path, config)]
+
+
+def _is_wanted(path: Path, config: pytest.Config) -> bool:
+    wanted: str = config.getoption("spark_tests")
+    return wanted == "with" or path.is_relative_to(_SPARK_TESTS) == (wanted == "only")
+
+
 def pytest_report_header() -> str:
     return f"asyncpq: {_installed_from()}"
 
@@ -43,3 +76,18 @@ def pytest_configure() -> None:
 
 def _installed_from() -> Path:
     return Path(asyncpq.__file__).parent
+
+
+@pytest.fixture(scope="session")
+def localstack() -> Iterator[str]:
+    """The endpoint of a running LocalStack, started once."""
+    with running_localstack() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+async def bucket(localstack: str) -> str:
+    """A new, empty bucket in LocalStack."""
+    name = f"asyncpq-{uuid.uuid4().hex[:20]}"
+    await seed(localstack, name, {})
+    return name

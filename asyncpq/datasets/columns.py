@@ -239,7 +239,8 @@ def _plain_type(version: FileVersion, ordinal: int) -> pa.DataType:
 
     def make() -> pa.DataType:
         field = version.metadata.schema.fields[ordinal]
-        return read_schema(schema_file(version.metadata, [field], None)).field(0).type
+        file = schema_file(version.metadata, [field], None)
+        return read_schema(file, version.metadata.int96_unit).field(0).type
 
     return version.derived(("plain type", ordinal), make, 1000)
 

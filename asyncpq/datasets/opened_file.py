@@ -127,14 +127,14 @@ class OpenedFile:
             metrics = operation.metrics
             context = RequestContext(metrics, scan=scan, guest=scan, round=metrics.rounds + 1)
             version = await opened._known_version(context)
-            if file.pinned and (file.validator is None or not version.validator.same_version(file.validator)):
-                raise ObjectChangedError(
-                    "the object has another version than the one that was planned", url=version.url, hint="Plan again."
-                )
             if _differs(version.validator, file.validator):
                 version = await source.reload(version, context)
             elif listed_at is not None and file.validator is not None and file.validator.is_strong:
                 source.currency.seen(version, listed_at)
+            if file.pinned and (file.validator is None or not version.validator.same_version(file.validator)):
+                raise ObjectChangedError(
+                    "the object has another version than the one that was planned", url=version.url, hint="Plan again."
+                )
             if listed_at is None and file.validator is None and file.size not in (None, version.size):
                 raise ObjectChangedError(
                     f"the file has {version.size} bytes, where the table names one of {file.size}", url=version.url

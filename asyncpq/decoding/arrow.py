@@ -61,13 +61,18 @@ def parquet_bytes(table: pa.Table) -> bytes:
     return content.getvalue()
 
 
-def read_column(file: bytes, *, verify_crc: bool) -> pa.ChunkedArray:
+def read_column(file: bytes, *, verify_crc: bool, int96_unit: str = "ns") -> pa.ChunkedArray:
     """Decode a Parquet file in memory that has one leaf, as :func:`read_leaves` does."""
-    return read_leaves(file, [(0,)], verify_crc=verify_crc)[0]
+    return read_leaves(file, [(0,)], verify_crc=verify_crc, int96_unit=int96_unit)[0]
 
 
 def read_leaves(
-    file: bytes, groups: Sequence[Sequence[int]], *, verify_crc: bool, as_dictionary: Sequence[str] = ()
+    file: bytes,
+    groups: Sequence[Sequence[int]],
+    *,
+    verify_crc: bool,
+    as_dictionary: Sequence[str] = (),
+    int96_unit: str = "ns",
 ) -> list[pa.ChunkedArray]:
     """Decode leaves of a Parquet file in memory whose schema is one top-level field.
 
@@ -76,6 +81,7 @@ def read_leaves(
         groups: ordinals of the leaves that make one array, for each array.
         verify_crc: check the pages' CRCs where they have them.
         as_dictionary: dotted paths of byte array leaves that are to come as dictionary arrays.
+        int96_unit: of timestamps stored as INT96.
 
     Returns:
         For each group the field cut to its leaves.
@@ -90,6 +96,7 @@ def read_leaves(
             pre_buffer=False,
             page_checksum_verification=verify_crc,
             read_dictionary=as_dictionary or None,
+            coerce_int96_timestamp_unit=int96_unit,
         ).reader
         tables = [reader.read_all(column_indices=list(leaves), use_threads=False) for leaves in groups]
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
@@ -99,7 +106,9 @@ def read_leaves(
     return [table.column(0) for table in tables]
 
 
-def open_encrypted(file: io.RawIOBase, properties: object, *, verify_crc: bool) -> pq.ParquetFile:
+def open_encrypted(
+    file: io.RawIOBase, properties: object, *, verify_crc: bool, int96_unit: str = "ns"
+) -> pq.ParquetFile:
     """pyarrow's reader of an encrypted file, its footer decrypted or its signature verified.
 
     Args:
@@ -118,6 +127,7 @@ def open_encrypted(file: io.RawIOBase, properties: object, *, verify_crc: bool) 
             decryption_properties=properties,
             pre_buffer=False,
             page_checksum_verification=verify_crc,
+            coerce_int96_timestamp_unit=int96_unit,
         )
     except Exception as error:
         if type(error) is OSError and "plaintext file" in str(error):
@@ -148,18 +158,18 @@ def decryption_error(error: Exception, what: str) -> AsyncpqError:
     return AsyncpqError(message, hint="The error of the KmsClient is this one's __cause__.")
 
 
-def read_schema(footer_file: bytes) -> pa.Schema:
+def read_schema(footer_file: bytes, int96_unit: str = "ns") -> pa.Schema:
     """The Arrow schema that pyarrow gives a file in memory that has no rows."""
     try:
-        return pq.read_schema(pa.BufferReader(footer_file))
+        return pq.ParquetFile(pa.BufferReader(footer_file), coerce_int96_timestamp_unit=int96_unit).schema_arrow
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise typed_error(error, "the schema cannot be understood") from error
 
 
-def read_schema_of(footer_file: bytes, leaves: Sequence[int]) -> pa.Schema:
+def read_schema_of(footer_file: bytes, leaves: Sequence[int], int96_unit: str = "ns") -> pa.Schema:
     """The same, cut to some leaf columns."""
     try:
-        reader = pq.ParquetFile(pa.BufferReader(footer_file)).reader
+        reader = pq.ParquetFile(pa.BufferReader(footer_file), coerce_int96_timestamp_unit=int96_unit).reader
         return reader.read_all(column_indices=list(leaves), use_threads=False).schema
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise typed_error(error, "the schema cannot be understood") from error

@@ -108,7 +108,9 @@ class FileDecryption:
         length = int.from_bytes(plain[-TRAILER_BYTES:-4], "little")
         return plain[-TRAILER_BYTES - length : -TRAILER_BYTES]
 
-    def read(self, file: SparseFile, row_group: int, paths: Sequence[str], *, verify_crc: bool) -> pa.Table:
+    def read(
+        self, file: SparseFile, row_group: int, paths: Sequence[str], *, verify_crc: bool, int96_unit: str
+    ) -> pa.Table:
         """Leaves of one row group.
 
         Raises:
@@ -116,7 +118,7 @@ class FileDecryption:
             UnsupportedFeatureError: pyarrow does not implement something in them.
             AccessDeniedError, TransportError, AsyncpqError: the KMS client failed.
         """
-        reader = open_encrypted(file, self._properties, verify_crc=verify_crc)
+        reader = open_encrypted(file, self._properties, verify_crc=verify_crc, int96_unit=int96_unit)
         try:
             return reader.read_row_group(row_group, columns=list(paths), use_threads=False)
         except Exception as error:
@@ -159,7 +161,11 @@ class EncryptedFieldSource(FieldSource):
         paths = [leaf.leaf.dotted for leaf in read]
         try:
             table = decryption.read(
-                SparseFile(version.size, pieces), self._row_group, paths, verify_crc=limits.verify_crc
+                SparseFile(version.size, pieces),
+                self._row_group,
+                paths,
+                verify_crc=limits.verify_crc,
+                int96_unit=version.metadata.int96_unit,
             )
         except AsyncpqError as error:
             raise error.locate(column=name) from error.__cause__

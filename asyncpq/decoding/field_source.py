@@ -185,6 +185,7 @@ class FieldSource:
             [[leaf - first for leaf in group] for group in groups],
             verify_crc=limits.verify_crc,
             as_dictionary=as_dictionary,
+            int96_unit=template.int96_unit,
         )
 
     # -- sizes ------------------------------------------------------------------------------------

@@ -255,7 +255,7 @@ class LeafDecoder:
         """Splice, decode, and hold the row count to what was planned."""
         file = template.splice(dictionary_page, pages, num_values=num_rows + 1, num_rows=num_rows + 1)
         try:
-            column = read_column(file, verify_crc=limits.verify_crc)
+            column = read_column(file, verify_crc=limits.verify_crc, int96_unit=self._metadata.int96_unit)
         except AsyncpqError as error:
             raise error.locate(column=self.leaf.dotted) from error.__cause__
         if len(column) != num_rows:

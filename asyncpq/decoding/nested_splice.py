@@ -53,6 +53,7 @@ class FieldTemplate:
         self._without_pages = [_column_chunk(leaf, None, len(MAGIC)) for leaf in self._leaves]
         self._arrow_schema = arrow_schema
         self._created_by = written_by(metadata)
+        self.int96_unit = metadata.int96_unit
 
     def splice(self, contents: Mapping[int, LeafContent], *, num_rows: int) -> bytes:
         """The small file.

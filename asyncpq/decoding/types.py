@@ -59,9 +59,11 @@ def _read_types(version: FileVersion, missing: Sequence[int], allowed: frozenset
     asked = [metadata.schema.fields[field] for field in missing]
     stored = _stored_schema(version, allowed)
     try:
-        plain = read_schema(schema_file(metadata, asked, None))
+        plain = read_schema(schema_file(metadata, asked, None), metadata.int96_unit)
         encoded = stored.encoded(asked)
-        schema = plain if encoded is None else read_schema(schema_file(metadata, asked, encoded))
+        schema = plain
+        if encoded is not None:
+            schema = read_schema(schema_file(metadata, asked, encoded), metadata.int96_unit)
     except FormatError as error:
         raise error.locate(url=version.url) from error.__cause__
     types: dict[int, FieldType] = {}
@@ -95,7 +97,7 @@ def projected_field(version: FileVersion, projection: Projection, allowed_extens
         file = schema_file(version.metadata, [field], whole.arrow_schema)
         leaves = [leaf - field.first_leaf for leaf in projection.leaves]
         try:
-            return _Part(read_schema_of(file, leaves).field(0), _FIELD_WEIGHT)
+            return _Part(read_schema_of(file, leaves, version.metadata.int96_unit).field(0), _FIELD_WEIGHT)
         except FormatError as error:  # the whole column was understood
             raise UnsupportedFeatureError(
                 f"pyarrow has no type for this part of the column: {error.message}",

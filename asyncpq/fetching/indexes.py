@@ -128,7 +128,7 @@ def _locations(
     """Whether the pages' places are in ``indexes`` now, or will be once what is ``missing`` has come."""
     place = (request.row_group, request.leaf)
     parsed = known[chunk.offsets or chunk.learnt]
-    if parsed is None and chunk.offsets is not None:
+    if parsed is None and chunk.offsets is not None and place not in version.made:
         missing.append((request, chunk.offsets, chunk.chunk))
         return True
     if isinstance(parsed, OffsetIndex) and chunk.offsets is not None:

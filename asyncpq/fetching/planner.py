@@ -113,7 +113,8 @@ async def _fetch_indexes(
         return PageIndexes()
     wanted: list[IndexRequest] = []
     bounded: set[int] = set()
-    if where is not None and source.resources.options.read.trust_statistics:
+    prunes = not isinstance(query.prune, Constant)  # else whoever asks has done that
+    if where is not None and prunes and source.resources.options.read.trust_statistics:
         bounded = {leaf.index for leaf in query.columns.bounded.values()}
     for ordinal, rows in candidates:
         if where is not None and ordinal not in proven:

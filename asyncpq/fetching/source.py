@@ -192,6 +192,7 @@ class ObjectSource:
             if version is not None and not (version.leaves is not None and known.leaves <= version.leaves):
                 version = None
         if version is None:
+            metadata.int96_unit = self.resources.options.read.int96_unit
             version = FileVersion(
                 url=self.handle.url,
                 namespace=self._namespace,
@@ -329,6 +330,7 @@ class ObjectSource:
         metadata = decode_file_metadata(
             data, max_elements=limits.max_footer_elements, max_schema_elements=limits.max_schema_elements
         )
+        metadata.int96_unit = self.resources.options.read.int96_unit
         if decryption is not None and footer.endswith(MAGIC) and not metadata.has_encryption:
             decryption = None  # keys were given for a file that needs none
         return FileVersion(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from array import array
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from asyncpq.errors import CorruptFileError
 from asyncpq.format.chunk_walk import locate_structs
@@ -79,6 +79,7 @@ class FileMetadata:
         created_by: the writer, e.g. "parquet-mr version 1.8.0 (build abc)".
         column_orders: one for each leaf; None when the file has none.
         has_encryption: some columns are, or may be, encrypted.
+        int96_unit: in which its readers want timestamps stored as INT96, "ns" or "us".
     """
 
     __slots__ = (
@@ -90,6 +91,7 @@ class FileMetadata:
         "created_by",
         "data",
         "has_encryption",
+        "int96_unit",
         "num_rows",
         "row_groups",
         "schema",
@@ -104,6 +106,7 @@ class FileMetadata:
     created_by: str | None
     column_orders: tuple[ColumnOrder, ...] | None
     has_encryption: bool
+    int96_unit: Literal["ns", "us"]
 
     def __init__(self, data: bytes) -> None:
         """Called by :func:`decode_file_metadata`, which fills in the rest."""
@@ -114,6 +117,7 @@ class FileMetadata:
         self.created_by = None
         self.column_orders = None
         self.has_encryption = False
+        self.int96_unit = "ns"
         self._key_value_span: int | None = None
         self._key_values: dict[str, str | None] | None = None
         self._parsed_chunks = [0]

@@ -8,10 +8,8 @@ whatever was committed once is not read again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from asyncpq.errors import (
@@ -24,15 +22,15 @@ from asyncpq.errors import (
 from asyncpq.events import Operation
 from asyncpq.indexing.commits import commit, gone, new_id
 from asyncpq.indexing.differences import Lake, Todo, differences
-from asyncpq.indexing.file_rows import FileRows, FileWork, Wanted, collect_file, version_of
+from asyncpq.indexing.file_rows import FileRows, FileWork, Wanted, version_of
+from asyncpq.indexing.gathering import LocalGathering, MakeGathering
 from asyncpq.indexing.heartbeats import Heartbeat
 from asyncpq.indexing.listed_files import IndexedFile, files_of
 from asyncpq.indexing.manifest import FILES, Build, Manifest
 from asyncpq.indexing.model import Part, Place, Segment
-from asyncpq.indexing.sorted_parts import SortedParts
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.resources import ByteBudget, Resources
+from asyncpq.resources import Resources
 from asyncpq.storage.base import Validator
 from asyncpq.storage.together import all_of
 from asyncpq.storage.urls import safe_url
@@ -71,6 +69,7 @@ async def build(
     options: BuildOptions,
     base: Manifest | None,
     index: str | None = None,
+    gathering: MakeGathering = LocalGathering,
 ) -> Refreshed:
     """Bring the index at ``place`` up to ``lake``; only files are read that it does not know as they are.
 
@@ -79,6 +78,7 @@ async def build(
         operation: what it costs is counted there, and each file that is done with is told.
         base: the newest snapshot from before the lake was looked at: what is in use since then is newer than the lake.
         index: ``Manifest.index`` of the one that is meant; None for whichever is there.
+        gathering: reads the files.
 
     Raises:
         InvalidOptionError: another index is there, or a part makes no sense in this place.
@@ -90,7 +90,7 @@ async def build(
     if parts is not None:
         parts = list(dict.fromkeys((FILES, *parts)))
         place.check([part.kind for part in parts])
-    return await _Build(resources, place, lake, parts, operation, options, base, index).run()
+    return await _Build(resources, place, lake, parts, operation, options, base, index, gathering).run()
 
 
 class _Build:
@@ -104,8 +104,10 @@ class _Build:
         options: BuildOptions,
         base: Manifest | None,
         index: str | None,
+        gathering: MakeGathering,
     ) -> None:
         self._index = index
+        self._gathering = gathering(resources, place, operation, options)
         self._base = base
         self._resources = resources
         self._place = place
@@ -114,17 +116,18 @@ class _Build:
         self._operation = operation
         self._options = options
         self._id = new_id()
-        self._budget = ByteBudget(options.memory_bytes // 2)
         self._brought: dict[str, IndexedFile] = {}
         self._removed: dict[int, IndexedFile] = {}
         self._problems: list[tuple[str, AsyncpqError]] = []
         self._heartbeat = Heartbeat(place, self._id, options.grace_s)
         self._known: RowRanges = RowRanges()
+        self._outdated = 0  # files that had to go since the lake's are to be alone
 
     async def run(self) -> Refreshed:
         base = self._base
         todo = await self._without_unchanged(await self._todo(base))
-        if base is not None and base.is_built and todo.is_nothing and not await self._dead(base):
+        idle = todo.is_nothing and not self._lake.alone
+        if base is not None and base.is_built and idle and not await self._dead(base):
             return Refreshed(base)
         async with self._heartbeat:
             manifest, todo = await self._begin(base, todo)
@@ -133,7 +136,7 @@ class _Build:
         return Refreshed(
             manifest,
             added=len(self._brought),
-            removed=len(self._removed),
+            removed=len(self._removed) + self._outdated,
             problems=tuple(self._problems),
             resumed=len(todo.taken),
         )
@@ -183,6 +186,10 @@ class _Build:
     def _check(self, base: Manifest) -> None:
         if self._index not in (None, base.index):
             raise gone(self._place)
+        if self._lake.alone:
+            return
+        if self._lake.required:
+            self._check_columns(base)
         if self._parts is not None and set(self._parts) != set(base.parts):
             raise InvalidOptionError(
                 f"the index there knows {', '.join(map(str, base.parts[1:])) or 'files alone'}",
@@ -198,6 +205,38 @@ class _Build:
                     column=name,
                     hint="Drop the index and build it again.",
                 )
+
+    def _check_columns(self, base: Manifest) -> None:
+        here, new = ({field.name: field.type for field in schema} for schema in (base.schema, self._lake.schema))
+        for name in dict.fromkeys((*here, *new)):
+            if here.get(name) != new.get(name):
+                raise SchemaMismatchError(
+                    f"the files have it as {new.get(name)}, and the index as {here.get(name)}",
+                    url=self._place.description,
+                    column=name,
+                    hint="Files that are added have the columns of those that are there.",
+                )
+
+    def _shaped(self, newest: Manifest) -> Manifest:
+        """With the columns and parts that are to be. Where these are others it is another index, which is what readers
+        of the one before are told."""
+        lake, parts = self._lake, newest.parts if self._parts is None else tuple(self._parts)
+        if not lake.alone:
+            return newest
+        if newest.schema.equals(lake.schema) and newest.parts == parts:
+            return replace(newest, schema=lake.schema)  # its metadata may be others
+        return replace(
+            newest,
+            index=new_id(),
+            root=lake.root,
+            dataset=lake.dataset,
+            schema=lake.schema,
+            partitions=lake.partitions,
+            field_ids=lake.field_ids(parts),
+            parts=parts,
+            segments=tuple(segment for segment in newest.segments if segment.name.startswith(f"{self._id}-")),
+            builds=tuple(begun for begun in newest.builds if begun.id == self._id),
+        )
 
     async def _begin(self, base: Manifest | None, todo: Todo) -> tuple[Manifest, Todo]:
         """Reserve ids for the files that will be read, and hold those that others have read."""
@@ -249,95 +288,43 @@ class _Build:
         lake, metrics = self._lake, self._operation.metrics
         metrics.files_total = len(lake.files)
         metrics.files_ruled_out = len(lake.files) - len(todo.works)
+        shaped = self._shaped(manifest)
         wanted = Wanted(
-            schema=manifest.schema,
+            schema=shaped.schema,
             fields=lake.fields,
-            parts=lake.readable(manifest.parts),
+            parts=lake.readable(shaped.parts),
             neighbours=lake.url,
             options=self._options,
         )
-        done = metrics.files_ruled_out
-        left: list[Segment] = []
-        for at in range(0, len(todo.works), self._options.checkpoint_files):
+        done, left = metrics.files_ruled_out, list[Segment]()
+
+        def told(rows: FileRows, part: Operation) -> None:
+            nonlocal done
+            done += 1
+            metrics.files_opened += not rows.gone
+            self._note(rows, todo)
+            self._operation.part_ended(part, rows.problem, done)
+
+        step = self._gathering.files_between_commits(len(todo.works))
+        for at in range(0, len(todo.works), step):
             if left:
                 manifest = await self._checkpoint(manifest, left)
-            works = todo.works[at : at + self._options.checkpoint_files]
-            sorted_rows = SortedParts(self._resources, manifest.parts, self._options)
-            try:
-                async with aclosing(self._rows(works, wanted)) as found:
-                    async for rows, part in found:
-                        await sorted_rows.add(rows)
-                        done += 1
-                        metrics.files_opened += not rows.gone
-                        self._note(rows, todo)
-                        self._operation.part_ended(part, rows.problem, done)
-                left = await sorted_rows.write(self._place, self._id)
-            finally:
-                await sorted_rows.close()
+            works = todo.works[at : at + step]
+            left = await self._gathering.segments(works, wanted, shaped.parts, self._id, told)
         return left
 
     def _note(self, rows: FileRows, todo: Todo) -> None:
         work, last = rows.work, todo.replaced.get(rows.work.path)
         if last is not None:
             self._removed[last.id] = last
+        if self._lake.required and (rows.gone or rows.problem is not None):
+            raise rows.problem or ObjectNotFoundError("the file is not there any more", url=safe_url(work.file.url))
         if rows.gone:
             return
         if rows.problem is not None:
             self._problems.append((work.path, rows.problem))
             logger.warning("%s is not indexed: %s", safe_url(work.file.url), rows.problem)
         self._brought[work.path] = IndexedFile(work.id, work.path, rows.validator, rows.num_rows)
-
-    async def _rows(self, works: Sequence[FileWork], wanted: Wanted) -> AsyncGenerator[tuple[FileRows, Operation]]:
-        """What the files give, as they become ready, a bounded number at once."""
-        columns = wanted.columns()
-        at_once = self._options.files_at_once if wanted.reads_values else self._resources.options.limits.files_ahead
-        left = iter(works)
-        running: set[asyncio.Task[tuple[FileRows, Operation]]] = set()
-
-        async def one(work: FileWork) -> tuple[FileRows, Operation]:
-            part = self._operation.part(safe_url(work.file.url), 0)
-            try:
-                return await collect_file(self._resources, work, wanted, columns, part, self._room), part
-            except BaseException:
-                self._operation.metrics.add_part(part.metrics)
-                raise
-
-        try:
-            while True:
-                for work in left:
-                    running.add(asyncio.get_running_loop().create_task(one(work)))
-                    if len(running) >= at_once:
-                        break
-                if not running:
-                    return
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                running |= done
-                for task in done:
-                    running.discard(task)
-                    yield task.result()
-        finally:
-            for task in running:
-                task.cancel()
-            if running:
-                await asyncio.wait(running)
-                for task in running:
-                    if not task.cancelled():
-                        task.exception()  # the first one is raised
-
-    @asynccontextmanager
-    async def _room(self, weight: int) -> AsyncIterator[None]:
-        weight = min(weight, self._budget.limit)
-        granted = self._budget.request(weight)
-        try:
-            await granted
-        except BaseException:
-            if self._budget.withdraw(granted):
-                self._budget.release(weight)
-            raise
-        try:
-            yield
-        finally:
-            self._budget.release(weight)
 
     # -- committing -------------------------------------------------------------------------------
 
@@ -361,9 +348,13 @@ class _Build:
             brought, removed = await self._against(newest)
             live = newest.live
             mine = RowRanges((file.id, file.id + 1) for file in brought)
-            out = RowRanges((file.id, file.id + 1) for file in removed)
             more = sum(file.num_rows or 0 for file in brought if file.id not in live)
-            less = sum(file.num_rows or 0 for file in removed if file.id in live)
+            if self._lake.alone:
+                newest, out, less = self._shaped(newest), live - mine, newest.num_rows
+                self._outdated = out.num_rows
+            else:
+                out = RowRanges((file.id, file.id + 1) for file in removed)
+                less = sum(file.num_rows or 0 for file in removed if file.id in live)
             return replace(
                 newest,
                 segments=(*newest.segments, *segments),

@@ -35,6 +35,9 @@ class Lake:
         partitions: names of those columns that are no files'.
         files: by their urls, each once.
         complete: these are all; else those that are not among them stay as they are.
+        required: they were written for the index: each must be there, with columns that are the index's.
+        alone: once they are committed nothing else is there, whatever others have committed meanwhile, and the index
+            has their columns.
         as_of: when they were looked for; with a zone.
     """
 
@@ -46,6 +49,8 @@ class Lake:
     partitions: tuple[str, ...]
     files: Sequence[DataFile]
     complete: bool = True
+    required: bool = False
+    alone: bool = False
     as_of: datetime
 
     def path(self, url: str) -> str:

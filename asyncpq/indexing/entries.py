@@ -70,7 +70,12 @@ def entries_in(table: pa.Table) -> dict[int, Entry]:
 
 def url_of(manifest: Manifest, entry: Entry) -> str:
     """Of the file, as listings of the dataset have it."""
-    root, path = manifest.root, entry.file.path
+    return url_in(manifest, entry.file.path)
+
+
+def url_in(manifest: Manifest, path: str) -> str:
+    """Of the file of that path, as listings of the dataset have it."""
+    root = manifest.root
     if not path:
         return root.removesuffix("/")
     return path if not root else root + path if root.endswith("/") else f"{root}/{path}"

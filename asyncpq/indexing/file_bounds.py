@@ -211,15 +211,15 @@ def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict
     factor = _factor(own, wanted)
     if factor is None:
         return None
-    zones: dict[int, ZoneBounds] = {}
+    some: dict[int, Bounds] = {}
     for group in metadata.row_groups:
         if group.num_rows:
             chunk = group.parse_chunk(leaf.index)
             found, _ = chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows)
             if found.null_count is None and leaf.max_definition_level == 0:
                 found = replace(found, null_count=0)
-            zones[group.ordinal] = _zone(found, own, type_, factor)
-    return zones
+            some[group.ordinal] = found
+    return _zones_of(some, own, type_, factor)
 
 
 def _factor(own: ValueKind, wanted: ValueKind) -> int | None:
@@ -238,40 +238,52 @@ def _factor(own: ValueKind, wanted: ValueKind) -> int | None:
     return 1 if own.domain in (Domain.INTEGER, Domain.FLOAT32) and wanted.domain in floats else None
 
 
-def _zone(found: Bounds, own: ValueKind, type_: pa.DataType, factor: int) -> ZoneBounds:
-    nulls, nans = found.null_count, found.nan_count if own.has_nan else 0
-    values = None if nulls is None or nans is None else found.num_values - nulls - nans
-    if values == 0 or found.all_null:
-        return ZoneBounds(b"", b"", 0, nulls, 0 if found.all_null else nans)
-    least: Any = found.min
-    most: Any = found.max
-    if least is None or most is None:
-        return ZoneBounds(_LEAST, _GREATEST, values, nulls, nans)
-    if own.is_bytes and not found.max_exact:
-        most = successor(most) if most else most  # an empty one was not cut short
+def _zones_of(some: Mapping[int, Bounds], own: ValueKind, type_: pa.DataType, factor: int) -> dict[int, ZoneBounds]:
+    zones: dict[int, ZoneBounds] = {}
+    bounded: dict[int, tuple[Any, Any]] = {}
+    for number, found in some.items():
+        nulls, nans = found.null_count, found.nan_count if own.has_nan else 0
+        values = None if nulls is None or nans is None else found.num_values - nulls - nans
+        zones[number] = ZoneBounds(_LEAST, _GREATEST, values, nulls, nans)
+        if values == 0 or found.all_null:
+            zones[number] = ZoneBounds(b"", b"", 0, nulls, 0 if found.all_null else nans)
+        elif found.min is not None and found.max is not None:
+            most: Any = found.max
+            if own.is_bytes and not found.max_exact:
+                most = successor(most) if most else most  # an empty one was not cut short
+            bounded[number] = found.min, most
+    if not bounded:
+        return zones
     kind = pa.binary() if is_variable(type_) else type_  # cut short, a string need not be UTF-8
-    low = _key(_stored(least, factor, kind), kind, upper=False)
-    high = _GREATEST if most is None else _key(_stored(most, factor, kind), kind, upper=True)
-    return ZoneBounds(low, high, values, nulls, nans)
+    least = [low for low, _ in bounded.values()]
+    lows = bound_keys(_stored(least, factor, kind), kind, upper=False).to_pylist()
+    most = [least[0] if high is None else high for _, high in bounded.values()]
+    highs = bound_keys(_stored(most, factor, kind), kind, upper=True).to_pylist()
+    for (number, (_, limit)), low, high in zip(bounded.items(), lows, highs, strict=True):
+        zones[number] = zones[number]._replace(low=low, high=_GREATEST if limit is None else high)
+    return zones
 
 
-def _stored(value: Any, factor: int, type_: pa.DataType) -> pa.Array:
-    """A bound, as statistics have it, in the dataset's type.
+def _stored(values: Sequence[Any], factor: int, type_: pa.DataType) -> pa.Array:
+    """Bounds, as statistics have them, in the dataset's type.
 
     Raises:
-        ArrowException, OverflowError: the type does not hold it.
+        ArrowException, OverflowError: the type does not hold one.
     """
     kind = stored_type(type_)
     if is_variable(kind) or pa.types.is_boolean(kind):
-        return pa.array([value], kind)
+        return pa.array(values, kind)
     if pa.types.is_floating(kind):
-        return pa.array([float(value)], kind)
-    number = value * factor
+        return pa.array([float(value) for value in values], kind)
+    numbers = [value * factor for value in values]
     if pa.types.is_decimal(kind):
-        digits = tuple(map(int, str(abs(number))))
-        return pa.array([Decimal((number < 0, digits, -kind.scale))], kind)
+        return pa.array([_decimal(number, kind.scale) for number in numbers], kind)
     if pa.types.is_temporal(kind):
         if pa.types.is_date64(kind):
-            number *= _MILLISECONDS_OF_A_DAY
-        return pa.array([number], pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
-    return pa.array([number], kind)
+            numbers = [number * _MILLISECONDS_OF_A_DAY for number in numbers]
+        return pa.array(numbers, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+    return pa.array(numbers, kind)
+
+
+def _decimal(number: int, scale: int) -> Decimal:
+    return Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale))

@@ -18,6 +18,7 @@ from asyncpq.indexing.commits import Head, latest, load, numbered
 from asyncpq.indexing.compaction import Compacted, compact
 from asyncpq.indexing.differences import Lake, differences
 from asyncpq.indexing.file_rows import Wanted
+from asyncpq.indexing.gathering import LocalGathering, MakeGathering
 from asyncpq.indexing.kinds import Kind
 from asyncpq.indexing.listed_files import files_of
 from asyncpq.indexing.manifest import Manifest
@@ -51,7 +52,15 @@ class Index(Unpicklable):
         refreshed: what the last build or refresh of this handle has done.
     """
 
-    def __init__(self, resources: Resources, place: Place, head: Head, look: Look, options: BuildOptions) -> None:
+    def __init__(
+        self,
+        resources: Resources,
+        place: Place,
+        head: Head,
+        look: Look,
+        options: BuildOptions,
+        gathering: MakeGathering = LocalGathering,
+    ) -> None:
         self.metrics = ReadMetrics()
         self.refreshed: Refreshed | None = None
         self.head = head
@@ -59,6 +68,7 @@ class Index(Unpicklable):
         self._place = place
         self._look = look
         self._options = options
+        self._gathering = gathering
 
     def __repr__(self) -> str:
         return f"Index({self.url!r}, snapshot {self.snapshot})"
@@ -99,7 +109,7 @@ class Index(Unpicklable):
             base, index = await load(self._place), self.manifest.index
             lake = await self._look(operation, base or self.manifest, urls)
             self.refreshed = await _refresh(
-                self._resources, self._place, lake, None, operation, self._options, base, index
+                self._resources, self._place, lake, None, operation, self._options, base, index, self._gathering
             )
             self._advance(self.refreshed.manifest)
         return self.refreshed
@@ -236,6 +246,7 @@ async def build_index(
     look: Look,
     operation: Operation,
     options: BuildOptions,
+    gathering: MakeGathering = LocalGathering,
 ) -> Index:
     """An index of ``kinds`` at ``place``: built, or brought up to the files if it is there.
 
@@ -247,8 +258,8 @@ async def build_index(
         base = await load(place)
         lake = await look(operation, base, None)
         parts = [part for kind in kinds for part in kind.parts(lake.schema)]
-        refreshed = await _refresh(resources, place, lake, parts, operation, options, base)
-    index = Index(resources, place, Head(place, refreshed.manifest), look, options)
+        refreshed = await _refresh(resources, place, lake, parts, operation, options, base, None, gathering)
+    index = Index(resources, place, Head(place, refreshed.manifest), look, options, gathering)
     index.metrics, index.refreshed = operation.metrics, refreshed
     return index
 
@@ -260,6 +271,7 @@ async def open_index(
     operation: Operation,
     options: BuildOptions,
     snapshot: int | None = None,
+    gathering: MakeGathering = LocalGathering,
 ) -> Index:
     """The index at ``place``, as it was not long ago; its first read looks for a newer snapshot.
 
@@ -290,7 +302,7 @@ async def open_index(
             "the index has not been built to its end",
             hint=f"Build it again at {place.description}: what is there of it is used.",
         )
-    index = Index(resources, place, Head(place, manifest, pinned=snapshot is not None), look, options)
+    index = Index(resources, place, Head(place, manifest, pinned=snapshot is not None), look, options, gathering)
     index.metrics = operation.metrics
     return index
 
@@ -303,9 +315,10 @@ async def _refresh(
     operation: Operation,
     options: BuildOptions,
     base: Manifest | None,
-    index: str | None = None,
+    index: str | None,
+    gathering: MakeGathering,
 ) -> Refreshed:
-    done = await build(resources, place, lake, parts, operation, options, base, index)
+    done = await build(resources, place, lake, parts, operation, options, base, index, gathering)
     if all(len(done.manifest.of_part(part)) <= options.max_segments for part in done.manifest.parts):
         return done
     compacted = await compact(resources, place, options, max_segments=options.max_segments)

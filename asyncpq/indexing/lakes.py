@@ -19,7 +19,9 @@ from asyncpq.datasets.partitioning import Partitioning, read_partitions
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.differences import Lake, field_ids
+from asyncpq.indexing.listed_files import files_of
 from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.model import Place
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
@@ -150,6 +152,18 @@ async def listed_lake(
         complete=urls is None,
         as_of=began,
     )
+
+
+def is_committed(manifest: Manifest) -> bool:
+    """Whether files are there once the index lists them, not once they are written."""
+    return manifest.dataset.get("committed") is True
+
+
+async def committed(resources: Resources, place: Place, manifest: Manifest, lake: Lake) -> Lake:
+    """Of the files that were found those that the index lists: the others were never committed, or not to be seen any
+    more."""
+    listed = {file.path for file in await files_of(resources, place, manifest, manifest.live)}
+    return replace(lake, files=[file for file in lake.files if lake.path(file.url) in listed])
 
 
 def check_columns(manifest: Manifest, state: DatasetState) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
 
 from asyncpq.indexing.file_rows import FileRows
 from asyncpq.indexing.model import Part, Place, Segment
@@ -15,6 +18,9 @@ from asyncpq.indexing.sorting import ExternalSort
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
+
+
+_FEW_ROWS: Final = 1000  # are added at once: handing them to a thread costs more
 
 
 class SortedParts:
@@ -30,18 +36,32 @@ class SortedParts:
 
     async def add(self, rows: FileRows) -> None:
         """What one file gives."""
-        for part, table in rows.tables.items():
+        for part in rows.tables:
             self._files[part].append(rows.work.id)
+        if sum(table.num_rows for table in rows.tables.values()) <= _FEW_ROWS:
+            self._add(rows)
+        else:
+            await self._resources.in_thread(partial(self._add, rows))
+
+    def _add(self, rows: FileRows) -> None:
+        for part, table in rows.tables.items():
             if table.num_rows:
-                await self._resources.in_thread(partial(self._sorts[part].add, table))
+                self._sorts[part].add(table)
+
+    def files(self, part: Part) -> RowRanges:
+        """Ids of those of which it has all rows of the part."""
+        return RowRanges((file, file + 1) for file in self._files[part])
+
+    async def batches(self, part: Part) -> AsyncIterator[pa.RecordBatch]:
+        """All rows of the part, in order; once, and nothing can be added after."""
+        return from_thread(self._resources, await self._resources.in_thread(self._sorts[part].batches))
 
     async def write(self, place: Place, build: str) -> list[Segment]:
         """The segments of all parts, which are not committed yet."""
         segments: list[Segment] = []
-        for part, sort in self._sorts.items():
-            files = RowRanges((file, file + 1) for file in self._files[part])
-            if files:
-                rows = from_thread(self._resources, await self._resources.in_thread(sort.batches))
+        for part in self._sorts:
+            if files := self.files(part):
+                rows = await self.batches(part)
                 segments += await write_segments(place, build, part, rows, files, self._options)
         return segments
 

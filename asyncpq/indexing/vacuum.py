@@ -20,10 +20,12 @@ class Vacuumed:
     Attributes:
         snapshots: their numbers.
         segments: names of those that only these snapshots named, or that no snapshot ever did.
+        files: paths of data files that asyncpq wrote, and that no snapshot lists any more, or none ever did.
     """
 
     snapshots: tuple[int, ...]
     segments: tuple[str, ...]
+    files: tuple[str, ...] = ()
 
 
 async def vacuum(place: Place, *, keep: int, older_than_s: float, orphans_s: float, grace_s: float) -> Vacuumed:

@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from asyncpq.blocking import Portal
 from asyncpq.errors import AsyncpqError, CredentialsError
-from asyncpq.options import MIB, DiskCacheOptions
+from asyncpq.options import MIB, DiskCacheOptions, ReadOptions
 from asyncpq.session import Session
 from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
 
@@ -59,6 +60,7 @@ class ProcessSession:
                 self.storage,
                 memory_cache_bytes=_memory_bytes(settings),
                 disk_cache=_disk_cache(settings, on_executor=on_executor),
+                read=ReadOptions(int96_unit=settings.int96_unit),
             )
             return await session.__aenter__()
 
@@ -217,12 +219,16 @@ def _disk_cache(settings: SparkSettings, *, on_executor: bool) -> DiskCacheOptio
     return DiskCacheOptions(path=str(Path(local) / _CACHE_FOLDER), max_bytes=settings.disk_cache_bytes)
 
 
-@atexit.register
 def close_all() -> None:
     """End all sessions of the process that nobody uses."""
     with _lock:
         closing = [key for key, session in _sessions.items() if not session.users]
         sessions = [_sessions.pop(key) for key in closing] if _process == os.getpid() else []
     for session in sessions:
-        with suppress(AsyncpqError):
+        with suppress(AsyncpqError, RuntimeError):  # at the interpreter's end there are no new threads
             session.close()
+
+
+# What is registered last runs first: stores end their threads by finalizers, which weakref gives up when it ends.
+weakref.finalize(SparkSettings, int).detach()
+atexit.register(close_all)

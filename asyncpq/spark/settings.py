@@ -46,6 +46,7 @@ class SparkSettings:
         work_folder: a url that driver and executors reach, for plans that are too large to be sent.
         split_bytes: of a split, about: what one task reads.
         most_splits: of one read, at most.
+        int96_unit: of timestamps stored as INT96: "us", as Spark has them, or "ns" with the digits that it drops.
     """
 
     storage_options: str = "{}"
@@ -57,6 +58,7 @@ class SparkSettings:
     work_folder: str | None = None
     split_bytes: int = 64 * MIB
     most_splits: int = 100_000
+    int96_unit: Literal["us", "ns"] = "us"
 
     def __post_init__(self) -> None:
         try:
@@ -72,6 +74,8 @@ class SparkSettings:
             raise InvalidOptionError("disk_cache='host': disk_cache_folder must name the folder")
         for name, least in (("disk_cache_bytes", MIB), ("split_bytes", 64 * KIB), ("most_splits", 1)):
             _require_whole(name, getattr(self, name), least)
+        if self.int96_unit not in ("us", "ns"):
+            raise InvalidOptionError(f"int96_unit={self.int96_unit!r}: must be 'us' or 'ns'")
         if self.memory_cache_bytes is not None:
             _require_whole("memory_cache_bytes", self.memory_cache_bytes, MIB)
         provider = self.credentials_provider
@@ -230,7 +234,7 @@ def _camel(name: str) -> str:
 
 
 def _typed(name: str, value: str, type_: str) -> Any:
-    if "int" not in type_:
+    if not type_.startswith("int"):
         return value
     try:
         return int(value)

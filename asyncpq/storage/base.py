@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Protocol, runtime_checkable
@@ -257,6 +257,15 @@ class WritableStore(Store, Protocol):
 
         Raises:
             StoreError: any of the store's errors; also where the file cannot be read.
+        """
+
+    async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
+        """Create an object by what comes, in bounded memory; it is seen once all has come. False as
+        :meth:`create_object`.
+
+        Raises:
+            ConcurrentCommitUnsupported: it is known that the store does not create in one step.
+            StoreError: any of the store's errors; or what ``pieces`` raises. Then nothing is left.
         """
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:

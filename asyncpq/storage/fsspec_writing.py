@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import secrets
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from asyncpq.storage.urls import safe_url
 #: Google's (a generation that must match) and Azure's (If-None-Match) stores, and this process's memory. fsspec has
 #: others that know ``mode="create"``, and look before they write.
 WRITABLE_PROTOCOLS = frozenset({"gs", "gcs", "abfs", "abfss", "az", "memory"})
+
+_WHOLE_BYTES = 8 * 1024 * 1024  # objects up to this size are sent by one call
 
 _MEMORY = threading.Lock()  # fsspec's memory looks first, too, so asyncpq's writes to it come one by one
 
@@ -72,6 +75,28 @@ class WritableFsspecStore(FsspecStore):
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"the file to be stored cannot be read: {error.strerror}", url=safe_url(url)) from error
+
+    async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
+        """Create an object by what comes, through a local file if that is much; False if there is one."""
+        with tempfile.TemporaryDirectory(prefix="asyncpq-object-", ignore_cleanup_errors=True) as folder:
+            path, size = Path(folder, "content"), 0
+            async for piece in pieces:
+                size += len(piece)
+                await asyncio.to_thread(_append, path, piece, url)
+            if not self._asynchronous or size <= _WHOLE_BYTES:
+                data = await asyncio.to_thread(path.read_bytes) if size else b""
+                return await self.create_object(url, data, context=context)
+            if not self._creates():
+                raise cannot_create(f"this version of the {self.protocol} filesystem", safe_url(url))
+            # Azure's has no mode here, and replaces nothing unless it is told to
+            named = "mode" in inspect.signature(self.filesystem._put_file).parameters
+            try:
+                await self._write(
+                    url, "PUT", size, context, "put_file", str(path), **({"mode": "create"} if named else {})
+                )
+            except ObjectExistsError:
+                return False
+        return True
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
         """Delete objects, each by a call of its own."""
@@ -124,6 +149,14 @@ class WritableFsspecStore(FsspecStore):
 
             return await asyncio.shield(self._threads.start(write))
         return await super().call(name, *arguments, **options)
+
+
+def _append(path: Path, piece: bytes, url: str) -> None:
+    try:
+        with path.open("ab") as file:
+            file.write(piece)
+    except OSError as error:
+        raise StoreError(f"the local file for it cannot be written: {error.strerror}", url=safe_url(url)) from error
 
 
 class _Written(FsspecPath):

@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,7 +38,7 @@ from asyncpq.storage.clock_grain import may_change_unseen
 from asyncpq.storage.creating import CreateProbe
 from asyncpq.storage.deadline import within_deadline
 from asyncpq.storage.local_listing import list_folder, local_validator
-from asyncpq.storage.local_writing import delete_file, write_file
+from asyncpq.storage.local_writing import NewFile, delete_file, write_file
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import local_path, safe_url
@@ -139,6 +139,29 @@ class LocalStore(Unpicklable):
         """Create or replace a file by a copy of another."""
         target = local_path(url)
         await self._write("PUT", target, 0, context, lambda: write_file(target, path, create=False))
+
+    async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
+        """Create a file by what comes, which is beside its place until then; False if there is one."""
+        path, size = local_path(url), 0
+        file = await self._step(lambda: NewFile(path))
+        try:
+            async for piece in pieces:
+                size += len(piece)
+                await self._step(functools.partial(file.write, piece))
+            return await self._write("PUT", path, size, context, lambda: file.finish(create=True))
+        finally:
+            file.discard()  # at once: the store may have been closed
+
+    async def _step(self, work: Callable[[], T]) -> T:
+        """In a thread, to its end, though this be cancelled."""
+        if self._closed:
+            raise UsageError("the store is closed", hint="Write while the session is open.")
+        running = self._threads.start(work)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait((running,))
+            raise
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
         """Delete files. Folders stay."""

@@ -10,6 +10,7 @@ import errno
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from asyncpq.errors import AccessDeniedError, ObjectNotFoundError, StoreError
@@ -18,6 +19,73 @@ from asyncpq.storage.urls import safe_url
 
 _COPY_BYTES = 1024 * 1024
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+class NewFile:
+    """A file that nobody sees yet. Ends with :meth:`finish`; then, or in its place, :meth:`discard`.
+
+    Raises:
+        ConcurrentCommitUnsupported: the file system has no links, which creating needs.
+        StoreError: it cannot be written.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._folder = os.path.dirname(path)
+        self._temporary = os.path.join(self._folder, f".{secrets.token_hex(8)}.tmp")
+        with _typed(path):
+            _make_folder(self._folder)
+            self._file = open(self._temporary, "xb")  # noqa: SIM115  # closed by discard()
+
+    def write(self, data: bytes) -> None:
+        """Add to it."""
+        with _typed(self._path):
+            self._file.write(data)
+
+    def copy(self, source: Path) -> None:
+        """Add another file's content."""
+        with _typed(self._path), source.open("rb") as content:
+            shutil.copyfileobj(content, self._file, _COPY_BYTES)
+
+    def finish(self, *, create: bool) -> bool:
+        """Put it in its place, on disk.
+
+        Args:
+            create: leave a file that is there; then False is returned.
+        """
+        with _typed(self._path):
+            try:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
+                if not create:
+                    os.replace(self._temporary, self._path)
+                elif not self._link():
+                    return False
+            finally:
+                self.discard()  # before its folder is synced
+            _sync_folder(self._folder)
+        return True
+
+    def discard(self) -> None:
+        """Leave nothing but what was put in its place."""
+        with _typed(self._path):
+            try:
+                self._file.close()  # may write what is left
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._temporary)
+
+    def _link(self) -> bool:
+        try:
+            os.link(self._temporary, self._path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise cannot_create("the file system", safe_url(self._path)) from error
+            raise
+        return True
 
 
 def write_file(path: str, source: bytes | Path, *, create: bool) -> bool:
@@ -31,34 +99,15 @@ def write_file(path: str, source: bytes | Path, *, create: bool) -> bool:
         ConcurrentCommitUnsupported: the file system has no links, which ``create`` needs.
         StoreError: it cannot be written.
     """
-    folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f".{secrets.token_hex(8)}.tmp")
+    file = NewFile(path)
     try:
-        _make_folder(folder)
-        try:
-            _write(temporary, source)
-            if create:
-                try:
-                    os.link(temporary, path)
-                except FileExistsError:
-                    return False
-                except OSError as error:
-                    if error.errno in _NO_LINKS:
-                        raise cannot_create("the file system", safe_url(path)) from error
-                    raise
-            else:
-                os.replace(temporary, path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-        _sync_folder(folder)
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise _write_error(error, path) from error
-    except ValueError as error:  # a name with NUL
-        raise StoreError("no file can have this name", url=safe_url(path)) from error
-    return True
+        if isinstance(source, bytes):
+            file.write(source)
+        else:
+            file.copy(source)
+        return file.finish(create=create)
+    finally:
+        file.discard()
 
 
 def delete_file(path: str) -> None:
@@ -73,17 +122,6 @@ def delete_file(path: str) -> None:
         return
     except OSError as error:
         raise _write_error(error, path) from error
-
-
-def _write(path: str, source: bytes | Path) -> None:
-    with open(path, "xb") as file:
-        if isinstance(source, bytes):
-            file.write(source)
-        else:
-            with source.open("rb") as content:
-                shutil.copyfileobj(content, file, _COPY_BYTES)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _make_folder(folder: str) -> None:
@@ -106,6 +144,18 @@ def _sync_folder(folder: str) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _typed(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise _write_error(error, path) from error
+    except ValueError as error:  # a name with NUL
+        raise StoreError("no file can have this name", url=safe_url(path)) from error
 
 
 def _write_error(error: OSError, path: str) -> StoreError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,11 @@ class S3Store(Unpicklable):
         """Create or replace an object by a file; a large one in parts, which only together become the object."""
         writer = await self._writer(url, context)
         await writer.put_file(path, await self.open_object(url), _writing(context))
+
+    async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
+        """Create an object by what comes, in parts if that is much; False if there is one."""
+        writer = await self._writer(url, context)
+        return await writer.create_stream(pieces, await self.open_object(url), _writing(context))
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
         """Delete objects, each by a request of its own."""

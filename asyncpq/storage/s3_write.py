@@ -71,8 +71,8 @@ def upload_part(upload_id: str, number: int, data: bytes) -> WriteCall:
     return WriteCall("upload_part", "PUT", query, data, arguments, etag=True)
 
 
-def complete_upload(upload_id: str, etags: Sequence[str]) -> WriteCall:
-    """CompleteMultipartUpload of parts from 1 on."""
+def complete_upload(upload_id: str, etags: Sequence[str], *, create: bool) -> WriteCall:
+    """CompleteMultipartUpload of parts from 1 on; ``create``: only where there is no object."""
     parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
     listed = "".join(
         f"<Part><PartNumber>{part['PartNumber']}</PartNumber><ETag>{escape(str(part['ETag']))}</ETag></Part>"
@@ -81,8 +81,11 @@ def complete_upload(upload_id: str, etags: Sequence[str]) -> WriteCall:
     document = (
         f'<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{listed}</CompleteMultipartUpload>'
     )
-    arguments = {"UploadId": upload_id, "MultipartUpload": {"Parts": parts}}
-    return WriteCall("complete_multipart_upload", "POST", {"uploadId": upload_id}, document.encode(), arguments)
+    arguments: dict[str, Any] = {"UploadId": upload_id, "MultipartUpload": {"Parts": parts}}
+    if create:
+        arguments["IfNoneMatch"] = "*"
+    query = {"uploadId": upload_id}
+    return WriteCall("complete_multipart_upload", "POST", query, document.encode(), arguments, create=create)
 
 
 def abort_upload(upload_id: str) -> WriteCall:

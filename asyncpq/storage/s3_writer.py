@@ -8,7 +8,8 @@ import hashlib
 import os
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,6 +43,7 @@ from asyncpq.storage.transport import Transport
 from asyncpq.storage.wire import DirectWire
 
 _PART_BYTES = 16 * 1024 * 1024  # 10,000 parts are allowed: larger ones for files beyond 160 GB
+_STREAM_PART_BYTES = 8 * 1024 * 1024  # of what comes piece by piece: then 80 GB
 _MAX_PARTS = 10_000
 _AT_ONCE = 4  # parts that are in memory
 _ABORT_S = 5.0  # parts that are left behind cost money, but nobody waits for long
@@ -93,45 +95,74 @@ class S3Writer:
                 if size <= _PART_BYTES:
                     await self.put(await asyncio.to_thread(file.read), context)
                 else:
-                    await self._upload(file, size, stored, context)
+                    await self._upload(self._parts_of(file, size), stored, context, create=False)
         except OSError as error:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"the file to be stored cannot be read: {error.strerror}", url=self._url) from error
 
-    async def _upload(self, file: BinaryIO, size: int, stored: StoredObject, context: RequestContext) -> None:
+    async def create_stream(self, pieces: AsyncIterator[bytes], stored: StoredObject, context: RequestContext) -> bool:
+        """Create it by ``pieces``: in one request, or in parts if they are many; False if there is one.
+
+        Args:
+            stored: the object, to be read.
+        """
+        async with aclosing(cut(pieces, _STREAM_PART_BYTES)) as parts:
+            first = await anext(parts, b"")
+            if len(first) < _STREAM_PART_BYTES:
+                return await self.create(first, context)
+            async with aclosing(_after(first, parts)) as all_parts:
+                return await self._upload(all_parts, stored, context, create=True)
+
+    async def _upload(
+        self, parts: AsyncIterator[bytes], stored: StoredObject, context: RequestContext, *, create: bool
+    ) -> bool:
         upload_id = (await self._send(begin_upload(), context)).upload_id
         assert upload_id is not None  # the exchange refuses an answer without
         step = context.step(context.purpose, context.round + 1)
         try:
-            etags = await self._upload_parts(file, size, upload_id, step)
+            size, etags = await self._upload_parts(parts, upload_id, step)
             step = context.step(context.purpose, context.round + 2)
             try:
-                await self._send(complete_upload(upload_id, etags), step)
+                await self._send(complete_upload(upload_id, etags, create=create), step)
+            except ObjectExistsError:
+                if not await self._is_completed(stored, size, etags, step):
+                    await self._abort(upload_id, context)
+                    return False
             except StoreError as error:
                 if not is_gone(error):
                     raise
                 # The first answer was lost, and the upload is not there any more, since it is an object.
-                await self._check_completed(stored, size, etags, step)
+                if not await self._is_completed(stored, size, etags, step):
+                    raise TransportError("it is not known whether the upload was completed", url=self._url) from error
         except BaseException:
-            last = context.step(context.purpose, context.round + 3)
-            last.deadline = asyncio.get_running_loop().time() + _ABORT_S
-            with contextlib.suppress(AsyncpqError, asyncio.CancelledError):
-                await self._send(abort_upload(upload_id), last)
+            await self._abort(upload_id, context)
             raise
+        return True
 
-    async def _upload_parts(self, file: BinaryIO, size: int, upload_id: str, context: RequestContext) -> list[str]:
-        part_bytes = max(_PART_BYTES, -(-size // _MAX_PARTS))
+    async def _abort(self, upload_id: str, context: RequestContext) -> None:
+        last = context.step(context.purpose, context.round + 3)
+        last.deadline = asyncio.get_running_loop().time() + _ABORT_S
+        with contextlib.suppress(AsyncpqError, asyncio.CancelledError):
+            await self._send(abort_upload(upload_id), last)
+
+    async def _upload_parts(
+        self, parts: AsyncIterator[bytes], upload_id: str, context: RequestContext
+    ) -> tuple[int, list[str]]:
+        """How many bytes they have, and their ETags."""
         running: deque[asyncio.Future[WriteAnswer]] = deque()
         etags: list[str] = []
-        left, number = size, 0
+        size, number, more = 0, 0, True
         try:
-            while left > 0 or running:
-                if left > 0 and len(running) < _AT_ONCE:
-                    data = await asyncio.to_thread(file.read, min(part_bytes, left))
-                    if not data:
-                        raise StoreError("the file to be stored became shorter meanwhile", url=self._url)
-                    left, number = left - len(data), number + 1
+            while more or running:
+                if more and len(running) < _AT_ONCE:
+                    data = await anext(parts, None)
+                    if data is None:
+                        more = False
+                        continue
+                    size, number = size + len(data), number + 1
+                    if number > _MAX_PARTS:
+                        raise StoreError(f"the object would have more than {_MAX_PARTS} parts", url=self._url)
                     running.append(asyncio.ensure_future(self._send(upload_part(upload_id, number, data), context)))
                 else:
                     etags.append((await running[0]).etag or "")
@@ -141,14 +172,39 @@ class S3Writer:
                 part.cancel()
             if running:
                 await asyncio.wait(running)
-        return etags
+        return size, etags
 
-    async def _check_completed(
-        self, stored: StoredObject, size: int, etags: list[str], context: RequestContext
-    ) -> None:
+    async def _parts_of(self, file: BinaryIO, size: int) -> AsyncIterator[bytes]:
+        part_bytes, left = max(_PART_BYTES, -(-size // _MAX_PARTS)), size
+        while left > 0:
+            data = await asyncio.to_thread(file.read, min(part_bytes, left))
+            if not data:
+                raise StoreError("the file to be stored became shorter meanwhile", url=self._url)
+            left -= len(data)
+            yield data
+
+    async def _is_completed(self, stored: StoredObject, size: int, etags: list[str], context: RequestContext) -> bool:
+        """Whether the object that is there is the one of these parts."""
         found = (await stored.fetch_tail(1, context=context)).validator
-        if found.size != size or found.etag != etag_of_parts(etags):
-            raise TransportError("it is not known whether the upload was completed", url=self._url)
+        return found.size == size and found.etag == etag_of_parts(etags)
+
+
+async def cut(pieces: AsyncIterator[bytes], size: int) -> AsyncGenerator[bytes]:
+    """The same bytes in pieces of ``size``; the last one is shorter, or there is none."""
+    held = bytearray()
+    async for piece in pieces:
+        held += piece
+        while len(held) >= size:
+            yield bytes(held[:size])
+            del held[:size]
+    if held:
+        yield bytes(held)
+
+
+async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    yield first
+    async for part in rest:
+        yield part
 
 
 # -- carriers -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import asyncio
 import random
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from asyncpq.errors import (
@@ -117,6 +117,43 @@ async def check_put_file(storage: StoreStorage) -> None:
     equal(len(await _read(store, url)), 1000, "the length after a file that was not there")
 
 
+async def check_create_stream(storage: StoreStorage) -> None:
+    """Of any length, seen once it is whole; what is there stays; what raises on its way leaves nothing."""
+    store = await _creating(storage)
+    if store is None:
+        return
+    folder = storage.url("streamed/")
+    for length in (0, 10, _LARGE_BYTES):
+        url, data = f"{folder}{length}", random.Random(length).randbytes(length)
+        seen: list[list[str]] = []
+
+        async def pieces(data: bytes = data, url: str = url, seen: list[list[str]] = seen) -> AsyncIterator[bytes]:
+            for at in range(0, len(data), 3_000_001):
+                yield data[at : at + 3_000_001]
+            seen.append([each.url for each in await store.list_objects(url, context=_context())])
+
+        equal(await store.create_stream(url, pieces(), context=_context()), True, "what creating said")
+        equal(seen, [[]], "what was listed before all had come")
+        if length:
+            assert await _read(store, url) == data, f"the object of {length} bytes has other ones"
+            equal(await store.create_stream(url, _pieces(b"x" * (length + 1)), context=_context()), False, "the second")
+            assert await _read(store, url) == data, "what was there was replaced"
+
+    async def failing(length: int) -> AsyncIterator[bytes]:
+        yield bytes(length)
+        raise _PiecesError
+
+    before = await store.list_objects(folder, context=_context())
+    for length in (10, _LARGE_BYTES):
+        try:
+            await store.create_stream(f"{folder}failed", failing(length), context=_context())
+        except _PiecesError:
+            pass
+        else:
+            raise AssertionError("what the pieces raised was not raised")
+    equal(await store.list_objects(folder, context=_context()), before, "what a failed one left")
+
+
 async def check_readers_see_whole_objects(storage: StoreStorage) -> None:
     """Whoever reads while an object is replaced sees one content or the other."""
     store = _writable(storage)
@@ -219,6 +256,7 @@ STORE_WRITE_CHECKS: tuple[Callable[[StoreStorage], Awaitable[None]], ...] = (
     check_create_at_once,
     check_probe,
     check_put_file,
+    check_create_stream,
     check_readers_see_whole_objects,
     check_delete,
     check_clock,
@@ -251,6 +289,14 @@ async def _creating(storage: StoreStorage) -> WritableStore | None:
 async def _read(store: WritableStore, url: str) -> bytes:
     stored = await store.open_object(url)
     return (await stored.fetch_tail(1 << 30, context=_context())).data
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+class _PiecesError(Exception):
+    """Of the check's own."""
 
 
 async def _raised(kind: type[AsyncpqError], work: Awaitable[object]) -> AsyncpqError:

@@ -7,7 +7,7 @@ filesystem, or without the cost of a server.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -78,7 +78,7 @@ class StoreWrite:
     """One write that was asked for.
 
     Attributes:
-        name: of the store's method: "put_object", "create_object", "put_file", "delete_objects".
+        name: of the store's method: "put_object", "create_object", "put_file", "create_stream", "delete_objects".
         urls: what it writes to.
         length: of the content, where that is known.
     """
@@ -137,6 +137,13 @@ class WrappedStore:
         """By ``inner``."""
         inner = self._writable(url)
         await self.around_write(StoreWrite("put_file", (url,)), lambda: inner.put_file(url, path, context=context))
+
+    async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
+        """By ``inner``."""
+        inner = self._writable(url)
+        return await self.around_write(
+            StoreWrite("create_stream", (url,)), lambda: inner.create_stream(url, pieces, context=context)
+        )
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
         """By ``inner``."""

@@ -1,33 +1,15 @@
-"""The S3s that integration tests run against: LocalStack, started once, and one in the test's process, with faults."""
+"""The S3 in the test's own process, with faults. LocalStack's is a fixture of all tests."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from asyncpq.storage.base import Store
 from asyncpq.testing import ObjectServer
-from localstack.seed import seed
-from localstack.start import running_localstack
 from tests.s3_reads import DATA
 from tests.store_backends import open_test_store
-
-
-@pytest.fixture(scope="session")
-def localstack() -> Iterator[str]:
-    """The endpoint of a running LocalStack."""
-    with running_localstack() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-async def bucket(localstack: str) -> str:
-    """A new, empty bucket in LocalStack."""
-    name = f"asyncpq-{uuid.uuid4().hex[:20]}"
-    await seed(localstack, name, {})
-    return name
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.events import Event, FileEnded
-from asyncpq.indexing import building
+from asyncpq.indexing import gathering
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.file_rows import FileRows, FileWork, collect_file
 from asyncpq.indexing.index import Index
@@ -180,7 +180,7 @@ async def test_a_build_that_failed_goes_on(tmp_path: Path, monkeypatch: pytest.M
         read.append(work.path)
         return await real(resources, work, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(building, "collect_file", collect)
+    monkeypatch.setattr(gathering, "collect_file", collect)
     options = BuildOptions(checkpoint_files=3, files_at_once=1)
     async with asyncpq.Session() as session:
         with pytest.raises(TransportError):
@@ -434,7 +434,7 @@ async def test_postings_of_a_large_file_are_not_held_in_memory(tmp_path: Path, m
         read.append(await collect_file(*args))
         return read[-1]
 
-    monkeypatch.setattr(building, "collect_file", collected)
+    monkeypatch.setattr(gathering, "collect_file", collected)
     kinds, place = [Keys("id"), Keys("tags"), Text("name"), ValueSet("id")], MemoryPlace()
     async with asyncpq.Session() as session:
         little = BuildOptions(memory_bytes=20_000, folder=str(tmp_path))

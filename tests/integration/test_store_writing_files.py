@@ -7,6 +7,7 @@ import datetime
 import errno
 import multiprocessing
 import os
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from fsspec.registry import _registry
 
 from asyncpq.errors import AccessDeniedError, ConcurrentCommitUnsupported, StoreError, UnsupportedStoreError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.storage import local_writing
+from asyncpq.storage import fsspec_writing, local_writing
 from asyncpq.storage.base import RequestContext, WritableStore, writable
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 
@@ -141,6 +142,8 @@ class FakeObjects(AsyncFileSystem):  # type: ignore[misc]  # fsspec is not typed
 
     async def _put_file(self, lpath: str, rpath: str, mode: str = "overwrite") -> None:
         self._answer()
+        if mode == "create" and rpath in self.objects:
+            raise FileExistsError(rpath)
         self.objects[rpath] = await asyncio.to_thread(Path(lpath).read_bytes)
 
     async def _rm_file(self, path: str) -> None:
@@ -218,6 +221,46 @@ async def test_files_and_time(fake: WritableStore, tmp_path: Path) -> None:
     assert [(record.method, record.stop) for record in context.metrics.log] == [("PUT", 7)]
     assert await fake.clock("gs://b/folder/", context=new_context()) == FakeObjects.clock.timestamp()
     assert list(FakeObjects.objects) == ["b/folder/1"]
+
+
+@pytest.mark.parametrize("whole_bytes", [10, 1], ids=["at once", "through a file"])
+async def test_what_comes_piece_by_piece(
+    fake: WritableStore, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
+) -> None:
+    monkeypatch.setattr(fsspec_writing, "_WHOLE_BYTES", whole_bytes)
+
+    async def pieces(*some: bytes) -> AsyncIterator[bytes]:
+        for piece in some:
+            yield piece
+
+    context = new_context()
+    assert await fake.create_stream("gs://b/1", pieces(b"one ", b"two"), context=context) is True
+    assert FakeObjects.objects == {"b/1": b"one two"}
+    assert [(record.method, record.stop) for record in context.metrics.log] == [("PUT", 7)]
+    assert await fake.create_stream("gs://b/1", pieces(b"another"), context=new_context()) is False
+    assert FakeObjects.objects == {"b/1": b"one two"}
+
+
+async def test_a_disk_that_is_full_on_the_way(
+    fake: WritableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    opened = Path.open
+
+    def fail(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name == "content":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", fail)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"1"
+
+    with pytest.raises(StoreError, match="local file") as caught:
+        await fake.create_stream("gs://b/1", pieces(), context=new_context())
+    assert caught.value.url == "gs://b/1"
+    assert (FakeObjects.objects, os.listdir(tmp_path)) == ({}, [])
 
 
 @pytest.mark.parametrize("protocol", ["ftp", "http"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.errors import StaleSnapshotError
-from asyncpq.indexing import building, commits, heartbeats
+from asyncpq.indexing import commits, gathering, heartbeats
 from asyncpq.indexing.building import build
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.compaction import compact
@@ -49,7 +49,7 @@ class _World:
         self.snapshots: dict[int, dict[str, str | None]] = {}
         monkeypatch.setattr(heartbeats, "time", SimpleNamespace(time=lambda: self.turns.now))
         monkeypatch.setattr(commits, "_WAIT_S", 0.0)
-        monkeypatch.setattr(building, "collect_file", lambda *args: collector(self.turns, _who.get())(*args))
+        monkeypatch.setattr(gathering, "collect_file", lambda *args: collector(self.turns, _who.get())(*args))
 
     def lake(self) -> Lake:
         self.number += 1

@@ -11,6 +11,7 @@ one core and 1 GiB, and Spark speculates only onto another host than the first a
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -28,7 +29,7 @@ JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-_START_S = 60.0
+_START_S = 120.0
 _STOP_S = 5.0
 
 
@@ -144,7 +145,7 @@ def _executors() -> Iterator[tuple[Executor, str]]:
             continue
         words = _command(int(entry.name))
         if _EXECUTOR in words:
-            options = dict(zip(words, words[1:], strict=False))
+            options = dict(itertools.pairwise(words))
             found = Executor(int(options["--executor-id"]), options["--hostname"], int(entry.name))
             yield found, options["--app-id"]
 
@@ -207,7 +208,7 @@ def _keep(folder: Path) -> list[subprocess.Popen[bytes]]:
         workers.append(_start(folder, f"worker-{number}", kind, *place, *size, *ports, url, host=host))
     for worker, log in workers:
         _wait_for_line(worker, log, re.compile("Successfully registered with master"))
-    print(url, flush=True)
+    print(url, flush=True)  # noqa: T201
     return [master, *(worker for worker, _ in workers)]
 
 
@@ -215,8 +216,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for name in ("events", "local"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to the whole group below
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)  # sent to the whole group below; SIG_IGN is inherited
     processes: list[subprocess.Popen[bytes]] = []
     try:
         processes = _keep(folder)

@@ -20,6 +20,8 @@ DOORS = {
         "decoding/arrow.py",
         "indexing/embedded.py",
         "indexing/places/segment_file.py",
+        "spark/file_writer.py",
+        "spark/write_options.py",
         "testing/traces.py",
     },
     "pyarrow.acero": {"decoding/expression_engine.py"},

@@ -1,0 +1,1 @@
+"""asyncpq on Spark: the extra ``asyncpq[spark]``."""

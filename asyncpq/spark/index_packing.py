@@ -1,0 +1,41 @@
+"""Files are spread over tasks by what they cost: one large file takes as long as thousands of tiny ones."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Final
+
+from asyncpq.indexing.file_rows import FileWork
+from asyncpq.options import KIB, MIB
+
+#: What a task should cost: about a second.
+TASK_BYTES: Final = 32 * MIB
+_OPENING_BYTES: Final = 256 * KIB  # to open a file costs as much as to read so many bytes of it
+_FOOTER_SHARE: Final = 64  # a footer has one of so many bytes of its file, at most
+_UNKNOWN_BYTES: Final = 4 * MIB  # of a file whose size no listing names
+
+
+def cost_of(work: FileWork, *, reads_values: bool) -> int:
+    """What it costs to read a file, as bytes."""
+    size = work.file.size if work.file.validator is None else work.file.validator.size
+    if size is None:
+        size = _UNKNOWN_BYTES
+    return _OPENING_BYTES + (size if reads_values else size // _FOOTER_SHARE)
+
+
+def packed(costs: Sequence[int], target: int) -> list[list[int]]:
+    """Positions in ``costs``, in as many bins as it takes for each to cost about ``target``.
+
+    No bin costs more than a third above the best that can be done with so many of them. The heaviest bin comes first:
+    it should not be begun last. Positions in a bin ascend.
+    """
+    if not costs:
+        return []
+    count = max(1, min(len(costs), -(-sum(costs) // max(1, target))))
+    bins: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(count)]
+    for at in sorted(range(len(costs)), key=lambda at: (-costs[at], at)):
+        load, number, held = bins[0]
+        held.append(at)
+        heapq.heapreplace(bins, (load + costs[at], number, held))
+    return [sorted(held) for _, _, held in sorted(bins, key=lambda one: (-one[0], one[1])) if held]

@@ -1,0 +1,45 @@
+"""Whether a Python has what asyncpq needs.
+
+:func:`asyncpq.spark.add_to` ships a copy of this module, which runs before anything else of the package is imported:
+nothing but the standard library is used here.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+import socket
+import sys
+from collections.abc import Mapping
+
+
+def check(required: Mapping[str, str]) -> None:
+    """
+    Args:
+        required: least versions by name, of packages whose modules are named as they are.
+
+    Raises:
+        ImportError: it names what is missing or too old, and where.
+    """
+    lacking = []
+    for name, least in required.items():
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            if importlib.util.find_spec(name) is None:  # some environments have modules without metadata
+                lacking.append(f"{name}>={least} (is missing)")
+            continue
+        if _numbers(version) < _numbers(least):
+            lacking.append(f"{name}>={least} (is {version})")
+    if lacking:
+        raise ImportError(
+            f"asyncpq was shipped to {socket.gethostname()}, but its Python, {sys.executable}, lacks"
+            f" {', '.join(lacking)}. Install them on every node, or ship an environment that has them"
+            " (see asyncpq's documentation of Spark).",
+            name=lacking[0].partition(">")[0],
+        )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)[:3]]

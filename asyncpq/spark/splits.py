@@ -1,0 +1,390 @@
+"""What the tasks of a read are told: files of pinned versions, packed into splits by their bytes.
+
+A split travels as bytes: a record batch of Arrow IPC, one row a file, in which partition values are JSON. So a split
+that lies in the work folder is never unpickled.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import accumulate
+from typing import Any, Final
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import TableField
+from asyncpq.errors import CorruptIndexError
+from asyncpq.expressions import Expression
+from asyncpq.options import KIB, MIB
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scalars import Timestamp, as_scalar
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.storage.base import Validator
+
+#: Bytes of an encoded split, at most, with what its files' footers say; else that is left out, and read by its task.
+MOST_SPLIT_BYTES: Final = 64 * KIB
+#: Bytes of data that are worth a task of their own.
+LEAST_SPLIT_BYTES: Final = 4 * MIB
+#: Bytes that opening a file is taken to cost, so that a split has a bounded number of them.
+FILE_COST_BYTES: Final = 2 * MIB
+
+_VERSION: Final = b"1"
+_REFERENCE: Final = b"R"
+_PIECES: Final = 64  # pieces of a read grow as it does: about so many of them are its last half
+_PAYLOADS: Final = pa.list_(pa.struct([pa.field("leaf", pa.int32()), pa.field("payload", pa.binary())]))
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("url", pa.string()),
+        pa.field("size", pa.int64()),  # null: no version is named
+        pa.field("etag", pa.string()),
+        pa.field("last_modified", pa.string()),
+        pa.field("version", pa.string()),
+        pa.field("starts", pa.list_(pa.int64())),  # null: all rows
+        pa.field("stops", pa.list_(pa.int64())),
+        pa.field("num_rows", pa.int64()),
+        pa.field("num_bytes", pa.int64()),
+        pa.field("filtered", pa.bool_()),
+        pa.field("immutable", pa.bool_()),
+        pa.field("partition", pa.string()),
+        pa.field("fields", pa.int32()),
+        pa.field("content", pa.binary()),
+        pa.field("footers", _PAYLOADS),
+        pa.field("pages", _PAYLOADS),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFile:
+    """One version of a file, and which of its rows are read.
+
+    Attributes:
+        url: where it is.
+        validator: of the version; None only for ``content``.
+        rows: numbers of its rows; None for all.
+        num_rows: how many these are; 0 where unknown.
+        num_bytes: compressed bytes that they take, about.
+        filtered: the predicate decides about each of the rows; else it is true for all of them.
+        immutable: whatever is at ``url`` never changes, as tables promise.
+        partition: values that are the same in all rows, by column.
+        fields: how the file has the columns: 0 as ``Lake.fields``, else ``Lake.variants[fields - 1]``.
+        content: the file itself, where it is in no store.
+        footers: what a read needs of its footer, as the part "footers" of an index has it for file 0; may be empty.
+        pages: page locations of these leaves, as the part "pages" has them; may be empty.
+    """
+
+    url: str
+    validator: Validator | None
+    rows: RowRanges | None = None
+    num_rows: int = 0
+    num_bytes: int = 0
+    filtered: bool = True
+    immutable: bool = False
+    partition: Mapping[str, Any] = field(default_factory=dict)
+    fields: int = 0
+    content: bytes | None = None
+    footers: Mapping[int, bytes] = field(default_factory=dict)
+    pages: Mapping[int, bytes] = field(default_factory=dict)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of ``footers`` and ``pages``."""
+        return sum(map(len, self.footers.values())) + sum(map(len, self.pages.values()))
+
+    def without_payloads(self) -> PlannedFile:
+        """The same file, whose footer is read by its task."""
+        return replace(self, footers={}, pages={})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lake:
+    """What all splits of a plan share. Can be pickled; holds no secrets.
+
+    Attributes:
+        url: of the dataset, without secrets.
+        description: what it is, and which version.
+        view: "snapshot", "listed" or "table".
+        schema: the dataset's columns, as asyncpq has them.
+        fields: the table's; None where names decide.
+        variants: how single files have them otherwise.
+        columns: names of what is read, the columns of the predicate among them, in the order of ``spark_schema``.
+        spark_schema: JSON of the ``StructType`` of what is read.
+        conf: how values are read (``asyncpq.spark.types.ReadConf``).
+        partitioning: how values in paths were understood: another way gives other values to the same files.
+        where: rows for which it is not true need not be given; relative times are resolved. None: all are.
+        settings: of the sessions.
+    """
+
+    url: str
+    description: str
+    view: str
+    schema: pa.Schema
+    fields: tuple[TableField, ...] | None
+    variants: tuple[tuple[TableField, ...], ...] = ()
+    columns: tuple[str, ...]
+    spark_schema: str
+    conf: Any = None
+    partitioning: str = ""
+    where: Expression | None = None
+    settings: SparkSettings
+
+
+# -- packed ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some files, encoded: a split, or a part of one.
+
+    Attributes:
+        data: see :func:`decode_files`; None once it lies in the work folder.
+        num_bytes: compressed bytes that they take.
+        num_files: how many they are.
+        place: url, first byte and stop, in the work folder.
+    """
+
+    data: bytes | None
+    num_bytes: int
+    num_files: int
+    place: tuple[str, int, int] | None = None
+
+
+class Packer:
+    """Puts files together as they come, so that what is kept of them is their encoded form.
+
+    Args:
+        split_bytes: what a split may have, but for one row group that has more.
+    """
+
+    def __init__(self, split_bytes: int) -> None:
+        self._split_bytes = split_bytes
+        self._files: list[PlannedFile] = []
+        self._open_bytes = 0
+        self.total_bytes = 0
+
+    def add(self, file: PlannedFile) -> Iterator[Piece]:
+        """Take one; gives what is full now."""
+        cost = max(file.num_bytes, FILE_COST_BYTES)
+        if self._files and self._open_bytes + cost > self._piece_bytes:
+            yield self._seal()
+        self._files.append(file)
+        self._open_bytes += cost
+        self.total_bytes += file.num_bytes
+
+    def finish(self) -> Iterator[Piece]:
+        """What is left."""
+        if self._files:
+            yield self._seal()
+
+    @property
+    def _piece_bytes(self) -> int:
+        """Small at first: how large a split is to be is known once all are there."""
+        return min(self._split_bytes, max(LEAST_SPLIT_BYTES, self.total_bytes // _PIECES))
+
+    def _seal(self) -> Piece:
+        files, self._files, self._open_bytes = self._files, [], 0
+        return Piece(encode_files(files), sum(file.num_bytes for file in files), len(files))
+
+
+def group_pieces(
+    pieces: Sequence[Piece], *, split_bytes: int, most_splits: int, parallelism: int = 1
+) -> list[tuple[Piece, ...]]:
+    """Pieces in their order, as splits: at most ``most_splits``; as many as there are tasks at once, if each of them
+    has enough to do.
+
+    Args:
+        parallelism: tasks that run at once.
+    """
+    if not pieces:
+        return []
+    costs = [max(piece.num_bytes, piece.num_files * FILE_COST_BYTES) for piece in pieces]
+    total = sum(costs)
+    wanted = min(split_bytes, max(LEAST_SPLIT_BYTES, -(-total // parallelism)))
+    splits: list[list[Piece]] = []
+    size = 0
+    for piece, cost in zip(pieces, costs, strict=True):
+        if not splits or size + cost > wanted:
+            splits.append([])
+            size = 0
+        splits[-1].append(piece)
+        size += cost
+    if len(splits) > most_splits:
+        splits = [[] for _ in range(most_splits)]
+        for piece, cost, end in zip(pieces, costs, accumulate(costs), strict=True):
+            splits[min(most_splits - 1, (end - cost) * most_splits // total)].append(piece)
+    return [_fitting(split) for split in splits if split]
+
+
+def _fitting(split: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The pieces of a split; where they have many bytes, the last ones without payloads."""
+    if sum(len(piece.data or b"") for piece in split) <= MOST_SPLIT_BYTES:
+        return tuple(split)
+    slim = [piece if piece.data is None else replace(piece, data=_slim(piece.data)) for piece in split]
+    left = MOST_SPLIT_BYTES - sum(len(piece.data or b"") for piece in slim) - 4 * len(split)
+    for at, piece in enumerate(split):
+        more = len(piece.data or b"") - len(slim[at].data or b"")
+        if more <= left:
+            slim[at] = piece
+            left -= more
+    return tuple(slim)
+
+
+def _slim(data: bytes) -> bytes:
+    return encode_files([file.without_payloads() for file in decode_files(data)])
+
+
+# -- encoded --------------------------------------------------------------------------------------
+
+
+def pack_split(pieces: Sequence[Piece]) -> bytes:
+    """What the task of a split gets: its pieces, or where they lie in the work folder."""
+    parts = [
+        piece.data if piece.data is not None else _REFERENCE + json.dumps(piece.place).encode() for piece in pieces
+    ]
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+
+
+def unpack_split(data: bytes) -> list[bytes | tuple[str, int, int]]:
+    """For each piece what :func:`decode_files` takes, or its place: url, first byte and stop."""
+    found: list[bytes | tuple[str, int, int]] = []
+    at = 0
+    while at < len(data):
+        start = at + 4
+        at = start + int.from_bytes(data[at:start], "little")
+        part = data[start:at]
+        if part[:1] == _REFERENCE:
+            url, first, stop = json.loads(part[1:])
+            found.append((url, first, stop))
+        else:
+            found.append(part)
+    return found
+
+
+def encode_files(files: Sequence[PlannedFile], most_bytes: int = MOST_SPLIT_BYTES) -> bytes:
+    """Bytes for :func:`decode_files`; payloads that do not fit into ``most_bytes`` are left out, the last first."""
+    left = most_bytes - 2 * KIB
+    slim: list[PlannedFile] = []
+    for file in files:
+        left -= len(file.url) + 200 + (0 if file.rows is None else 16 * file.rows.num_ranges)
+    for file in files:
+        fits = file.payload_bytes <= left
+        slim.append(file if fits else file.without_payloads())
+        left -= file.payload_bytes if fits else 0
+    data: bytes = _batch(slim).serialize().to_pybytes()
+    return _VERSION + data
+
+
+def decode_files(data: bytes) -> list[PlannedFile]:
+    """
+    Raises:
+        CorruptIndexError: it is of another version of asyncpq, or damaged.
+    """
+    if data[:1] != _VERSION:
+        raise CorruptIndexError(
+            "a split was made by another version of asyncpq", hint="Driver and executors must have the same version."
+        )
+    try:
+        rows = pa.ipc.read_record_batch(pa.py_buffer(data[1:]), _SCHEMA).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptIndexError("a split is damaged") from error
+    return [_file(row) for row in rows]
+
+
+def _batch(files: Sequence[PlannedFile]) -> pa.RecordBatch:
+    rows: list[dict[str, Any]] = []
+    for file in files:
+        validator, ranges = file.validator, file.rows
+        rows.append(
+            {
+                "url": file.url,
+                "size": None if validator is None else validator.size,
+                "etag": None if validator is None else validator.etag,
+                "last_modified": None if validator is None else validator.last_modified,
+                "version": None if validator is None else validator.version,
+                "starts": None if ranges is None else list(ranges.starts),
+                "stops": None if ranges is None else list(ranges.stops),
+                "num_rows": file.num_rows,
+                "num_bytes": file.num_bytes,
+                "filtered": file.filtered,
+                "immutable": file.immutable,
+                "partition": _dump(file.partition) if file.partition else None,
+                "fields": file.fields,
+                "content": file.content,
+                "footers": [{"leaf": leaf, "payload": data} for leaf, data in file.footers.items()],
+                "pages": [{"leaf": leaf, "payload": data} for leaf, data in file.pages.items()],
+            }
+        )
+    return pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+
+
+def _file(row: Mapping[str, Any]) -> PlannedFile:
+    validator = None
+    if row["size"] is not None:
+        validator = Validator(
+            size=row["size"], etag=row["etag"], last_modified=row["last_modified"], version=row["version"]
+        )
+    starts, stops, partition = row["starts"], row["stops"], row["partition"]
+    return PlannedFile(
+        url=row["url"],
+        validator=validator,
+        rows=None if starts is None else RowRanges.from_parallel(starts, stops),
+        num_rows=row["num_rows"],
+        num_bytes=row["num_bytes"],
+        filtered=row["filtered"],
+        immutable=row["immutable"],
+        partition={} if partition is None else _load(partition),
+        fields=row["fields"],
+        content=row["content"],
+        footers={item["leaf"]: item["payload"] for item in row["footers"]},
+        pages={item["leaf"]: item["payload"] for item in row["pages"]},
+    )
+
+
+# -- partition values -----------------------------------------------------------------------------
+
+
+def _dump(values: Mapping[str, Any]) -> str:
+    return json.dumps({name: _plain(as_scalar(value)) for name, value in values.items()})
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: what it has no form for is a list of the type's name and text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return ["float", value.hex()]
+    if isinstance(value, bytes):
+        return ["bytes", base64.b64encode(value).decode()]
+    if isinstance(value, Timestamp):
+        return ["ns", value.nanoseconds, value.timezone]
+    if isinstance(value, dt.timedelta):
+        return ["timedelta", value.days, value.seconds, value.microseconds]
+    if isinstance(value, (dt.date, dt.time)):  # datetimes are dates
+        return [type(value).__name__, value.isoformat()]
+    return [type(value).__name__, str(value)]  # Decimal, UUID
+
+
+_TYPES: Final[Mapping[str, Any]] = {
+    "float": float.fromhex,
+    "bytes": base64.b64decode,
+    "ns": lambda nanoseconds, zone: pa.scalar(nanoseconds, pa.timestamp("ns", zone)),
+    "timedelta": dt.timedelta,
+    "datetime": dt.datetime.fromisoformat,
+    "date": dt.date.fromisoformat,
+    "time": dt.time.fromisoformat,
+    "Decimal": Decimal,
+    "UUID": uuid.UUID,
+}
+
+
+def _load(text: str) -> dict[str, Any]:
+    return {
+        name: _TYPES[value[0]](*value[1:]) if isinstance(value, list) else value
+        for name, value in json.loads(text).items()
+    }

@@ -1,0 +1,228 @@
+"""How files are laid out that asyncpq writes from Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError
+from asyncpq.options import KIB, MIB
+
+COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4_raw", "none")
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BloomFilter:
+    """A Bloom filter for each row group.
+
+    Attributes:
+        column: name, or dotted path of a leaf.
+        ndv: how many distinct values it is made for; None: as many as the file's first row group has rows.
+        fpp: how often, of all values that are not there, one is taken to be.
+    """
+
+    column: str
+    ndv: int | None = None
+    fpp: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.ndv is not None:
+            _require_whole("ndv", self.ndv)
+        share: Any = self.fpp
+        if not isinstance(share, (int, float)) or not 0 < share < 1:
+            raise InvalidOptionError(f"fpp={share!r}: must be between 0 and 1", column=self.column)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SortedBy:
+    """A column that the rows come sorted by; that they do is their giver's business.
+
+    Attributes:
+        column: name of a column, or dotted path of a leaf in structs.
+    """
+
+    column: str
+    descending: bool = False
+    nulls_first: bool = True  # as Spark sorts ascending
+
+    def __post_init__(self) -> None:
+        some: Any = (self.descending, self.nulls_first)
+        if not all(isinstance(one, bool) for one in some):
+            raise InvalidOptionError("sorted_by: descending and nulls_first must be true or false", column=self.column)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """How files are laid out. Can be pickled.
+
+    Attributes:
+        compression: one of ``COMPRESSIONS``.
+        compression_level: None for the codec's own.
+        page_rows, page_bytes: of a page at most; bytes encoded, before they are compressed, and roughly. A lookup reads
+            one page of each column: smaller ones cost more entries in the page index, which it reads, too.
+        row_group_rows, row_group_bytes: of a row group at most; bytes as the rows are in memory. Writing takes twice as
+            much, and 40 MiB for the store's requests.
+        file_bytes: a file that is as large is ended, and the next one begun; it may be larger by a row group.
+        bloom_filters: for columns that are looked up by ``=`` and are not sorted.
+        sorted_by: told in each row group.
+        dictionary_columns: paths of leaves that are written with a dictionary, as long as that is small; None for all.
+        store_schema: the Arrow schema is kept in the footer.
+    """
+
+    compression: str = "zstd"
+    compression_level: int | None = None
+    page_rows: int = 8192
+    page_bytes: int = 256 * KIB
+    row_group_rows: int = 1 << 20
+    row_group_bytes: int = 64 * MIB
+    file_bytes: int = 256 * MIB
+    bloom_filters: tuple[BloomFilter, ...] = ()
+    sorted_by: tuple[SortedBy, ...] = ()
+    dictionary_columns: tuple[str, ...] | None = None
+    store_schema: bool = True
+
+    def __post_init__(self) -> None:
+        if self.compression not in COMPRESSIONS:
+            raise InvalidOptionError(f"compression={self.compression!r}: must be one of {', '.join(COMPRESSIONS)}")
+        if self.compression_level is not None and type(self.compression_level) is not int:
+            raise InvalidOptionError(f"compression_level={self.compression_level!r}: must be a whole number")
+        for name in ("page_rows", "page_bytes", "row_group_rows", "row_group_bytes", "file_bytes"):
+            _require_whole(name, getattr(self, name))
+
+
+def check_options(schema: pa.Schema, options: WriteOptions) -> None:
+    """
+    Raises:
+        InvalidOptionError: an option names no column of ``schema``, or one that it cannot be for.
+        SchemaMismatchError: the format has no such type.
+    """
+    sink = pa.BufferOutputStream()
+    try:
+        codec = options.compression.upper()
+        if options.compression_level is not None:
+            pa.Codec(options.compression, compression_level=options.compression_level)
+        pq.ParquetWriter(sink, schema, compression=codec, compression_level=options.compression_level).close()
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaMismatchError(f"a column cannot be written: {error}") from error
+    except (pa.ArrowException, ValueError) as error:
+        raise InvalidOptionError(f"files cannot be written so: {error}") from error
+    written = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    types = {written.column(at).path: written.column(at).physical_type for at in range(len(written.names))}
+    for option, columns in (
+        ("bloom_filters", [one.column for one in options.bloom_filters]),
+        ("dictionary_columns", options.dictionary_columns or ()),
+    ):
+        for column in columns:
+            if column not in types:
+                raise InvalidOptionError(f"{option}: there is no such column", column=column)
+    for one in options.bloom_filters:
+        if types[one.column] == "BOOLEAN":
+            raise InvalidOptionError("bloom_filters: a column of truth values has none", column=one.column)
+    sorting(schema, options.sorted_by)
+
+
+def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingColumn] | None:
+    """For pyarrow; None for no columns.
+
+    Raises:
+        InvalidOptionError: a column is not there, or has no order.
+    """
+    found: list[pq.SortingColumn] = []
+    for one in columns:
+        order, nulls = "descending" if one.descending else "ascending", "at_start" if one.nulls_first else "at_end"
+        try:
+            found += pq.SortingColumn.from_ordering(schema, [(one.column, order)], nulls)
+        except ValueError as error:
+            raise InvalidOptionError(
+                "sorted_by: there is no such column, or it has no order", column=one.column
+            ) from error
+    return found or None
+
+
+def _require_whole(name: str, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least 1")
+
+
+# -- as options of Spark --------------------------------------------------------------------------
+
+_NUMBERS: Final = ("compression_level", "page_rows", "page_bytes", "row_group_rows", "row_group_bytes", "file_bytes")
+_LISTS: Final = ("bloom_filters", "sorted_by", "dictionary_columns")
+OPTION_NAMES: Final = tuple(_camel(one.name) for one in fields(WriteOptions))
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """By names as ``pageRows``, in any case.
+
+    ``bloomFilters`` and ``sortedBy`` are lists in JSON: of names, or of objects such as
+    ``{"column": "id", "fpp": 0.001}``; ``dictionaryColumns`` is a list of names.
+
+    Raises:
+        InvalidOptionError: a value that cannot be.
+    """
+    texts = {name.lower(): value for name, value in given.items()}
+    values: dict[str, Any] = {}
+    for one in fields(WriteOptions):
+        name = _camel(one.name)
+        text = texts.get(name.lower())
+        if text is None:
+            continue
+        if one.name in _NUMBERS:
+            values[one.name] = _number(name, text)
+        elif one.name in _LISTS:
+            values[one.name] = tuple(_item(name, one.name, item) for item in _json_list(name, text))
+        elif one.name == "store_schema":
+            if text.lower() not in ("true", "false"):
+                raise InvalidOptionError(f"{name}={text!r}: must be true or false")
+            values[one.name] = text.lower() == "true"
+        else:
+            values[one.name] = text.lower()
+    return WriteOptions(**values)
+
+
+def _item(name: str, attribute: str, item: Any) -> Any:
+    if attribute == "dictionary_columns":
+        if not isinstance(item, str):
+            raise InvalidOptionError(f"{name}: must be a list of names")
+        return item
+    kind = BloomFilter if attribute == "bloom_filters" else SortedBy
+    known = {_camel(one.name): one.name for one in fields(kind)}
+    record = {"column": item} if isinstance(item, str) else item
+    if not isinstance(record, dict) or not isinstance(record.get("column"), str) or record.keys() - known.keys():
+        raise InvalidOptionError(f"{name}: must be a list of names, or of objects with {', '.join(known)}")
+    return kind(**{known[key]: value for key, value in record.items()})
+
+
+def json_option(name: str, text: str) -> Any:
+    """
+    Raises:
+        InvalidOptionError: it is no JSON.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidOptionError(f"{name}: must be JSON: {error}") from error
+
+
+def _json_list(name: str, text: str) -> list[Any]:
+    found = json_option(name, text)
+    if not isinstance(found, list):
+        raise InvalidOptionError(f"{name}: must be a list in JSON")
+    return found
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidOptionError(f"{name}={text!r}: must be a whole number") from None

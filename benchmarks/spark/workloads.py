@@ -1,0 +1,198 @@
+"""What is measured: for each workload its sides, which answer the same question, and the lake that is asked."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import broadcast
+
+import asyncpq.spark
+from asyncpq import col
+from asyncpq.indexing import Bloom, Bounds, Footers, Keys, Kind, Text
+from benchmarks.data import BUCKET, WANTED
+from benchmarks.spark.credentials import PROVIDER
+from benchmarks.spark.lakes import Lake
+
+Store = Literal["local", "s3"]
+LakeName = Literal["one", "large", "small"]
+#: Rows that a query found, or nothing, for jobs that have no answer.
+Answer = list[tuple[Any, ...]] | None
+
+
+@dataclass
+class Stage:
+    """What a side works with.
+
+    Attributes:
+        endpoint: of the S3 server, for the store "s3".
+        loaded: DataFrames that are kept from query to query.
+    """
+
+    spark: SparkSession
+    store: Store
+    endpoint: str
+    lake: Lake
+    loaded: dict[str, DataFrame] = field(default_factory=dict)
+
+    @property
+    def native_url(self) -> str:
+        return self._url("s3a", f"{self.lake.key}/")
+
+    @property
+    def url(self) -> str:
+        return self._url("s3", f"{self.lake.key}/")
+
+    @property
+    def index_url(self) -> str:
+        folder = self.lake.index_folder(self.store)
+        return f"s3://{BUCKET}/{folder.name}/" if self.store == "s3" else str(folder)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of asyncpq."""
+        if self.store == "local":
+            return {}
+        options = {"endpoint_url": self.endpoint, "client_kwargs": {"region_name": "us-east-1"}}
+        return {"storage_options": options, "credentials_provider": PROVIDER}
+
+    def _url(self, protocol: str, key: str) -> str:
+        return f"{protocol}://{BUCKET}/{key}" if self.store == "s3" else f"{self.lake.folder}/"
+
+
+#: Answers a question about keys, which differ from question to question.
+Side = Callable[[Stage, Sequence[int]], Answer]
+
+
+def _rows(frame: DataFrame) -> Answer:
+    return sorted((row["user"], row["event"], row["price"]) for row in frame.select(*WANTED).collect())
+
+
+# -- one key --------------------------------------------------------------------------------------
+
+
+def _native_fresh(stage: Stage, keys: Sequence[int]) -> Answer:
+    return _rows(stage.spark.read.parquet(stage.native_url).filter(f"id = {keys[0]}"))
+
+
+def _native_loaded(stage: Stage, keys: Sequence[int]) -> Answer:
+    if "native" not in stage.loaded:
+        stage.loaded["native"] = stage.spark.read.parquet(stage.native_url)
+    return _rows(stage.loaded["native"].filter(f"id = {keys[0]}"))
+
+
+def _scan(stage: Stage, keys: Sequence[int]) -> Answer:
+    where = col("id") == keys[0]
+    return _rows(asyncpq.spark.scan(stage.spark, stage.url, where=where, columns=[*WANTED], **stage.settings))
+
+
+# -- many keys ------------------------------------------------------------------------------------
+
+
+def _frame_of(stage: Stage, keys: Sequence[int]) -> DataFrame:
+    return stage.spark.createDataFrame([(key,) for key in keys], "id long")
+
+
+def _broadcast_join(stage: Stage, keys: Sequence[int]) -> Answer:
+    return _rows(stage.spark.read.parquet(stage.native_url).join(broadcast(_frame_of(stage, keys)), "id"))
+
+
+def _lookup_join(stage: Stage, keys: Sequence[int]) -> Answer:
+    frame = _frame_of(stage, keys)
+    return _rows(
+        asyncpq.spark.lookup_join(frame, stage.url, on="id", columns=[*WANTED], index=stage.index_url, **stage.settings)
+    )
+
+
+# -- indexes --------------------------------------------------------------------------------------
+
+
+def _first_query(stage: Stage, keys: Sequence[int]) -> Answer:
+    stage.spark.catalog.refreshByPath(stage.native_url)
+    _native_fresh(stage, keys)
+    return None
+
+
+def _sorted(*columns: str) -> Side:
+    """Reads and sorts columns, each for itself."""
+
+    def run(stage: Stage, keys: Sequence[int]) -> Answer:
+        for column in columns:
+            frame = stage.spark.read.parquet(stage.native_url).select(column).sort(column)
+            frame.write.format("noop").mode("overwrite").save()
+        return None
+
+    return run
+
+
+def _build(*kinds: Kind) -> Side:
+    def run(stage: Stage, keys: Sequence[int]) -> Answer:
+        place = stage.lake.index_folder("built")
+        shutil.rmtree(place, ignore_errors=True)
+        asyncpq.spark.build_index(stage.spark, stage.url, list(kinds), at=str(place), **stage.settings)
+        return None
+
+    return run
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The first side is what the others are compared with.
+
+    Attributes:
+        keys: asked for in one question.
+        indexed: there is an index beside the lake, made before by one process.
+    """
+
+    title: str
+    store: Store
+    lake: LakeName
+    sides: dict[str, Side]
+    keys: int = 1
+    indexed: bool = False
+
+
+_POINT: dict[str, Side] = {"native": _native_fresh, "native-loaded": _native_loaded, "asyncpq": _scan}
+_JOIN: dict[str, Side] = {"broadcast": _broadcast_join, "asyncpq": _lookup_join}
+_STORES: tuple[tuple[Store, str], ...] = (("local", "local files"), ("s3", "S3"))
+
+WORKLOADS: dict[str, Workload] = {
+    **{
+        f"point-{store}": Workload(f"one key in a file of ten row groups, {where}", store, "one", _POINT)
+        for store, where in _STORES
+    },
+    **{
+        f"join-{count}-{store}": Workload(
+            f"{count:,} keys in 500 files of 200,000 rows, {where}", store, "large", _JOIN, count, indexed=True
+        )
+        for store, where in _STORES
+        for count in (10, 100, 1_000, 10_000)
+    },
+    "build": Workload(
+        "an index of bounds and footers of 2,000 files, against Spark's first query over them",
+        "local",
+        "small",
+        {"first query": _first_query, "asyncpq": _build(Bounds("id"), Footers())},
+    ),
+    "build-keys": Workload(
+        "keys of one column of 2,000 files, against reading and sorting it",
+        "local",
+        "small",
+        {"sort": _sorted("ref"), "asyncpq": _build(Keys("ref"))},
+    ),
+    "build-text": Workload(
+        "words of one column of 2,000 files, against reading and sorting it",
+        "local",
+        "small",
+        {"sort": _sorted("user"), "asyncpq": _build(Text("user"))},
+    ),
+    "build-bloom": Workload(
+        "bloom filters of one column of 2,000 files, against reading and sorting it",
+        "local",
+        "small",
+        {"sort": _sorted("user"), "asyncpq": _build(Bloom("user"))},
+    ),
+}

@@ -1,0 +1,80 @@
+"""A plan of very many files, in a process of its own: prints what it took, as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import resource
+import sys
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import asyncpq
+from asyncpq import col
+from asyncpq.datasets.file_sets import GivenFiles
+from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.model import DataFile, IndexEntry
+from asyncpq.datasets.opened_file import Columns
+from asyncpq.events import Operation
+from asyncpq.fetching.known_version import KnownVersion
+from asyncpq.format.metadata import decode_file_metadata
+from asyncpq.spark.lakes import OpenLake, struct_of
+from asyncpq.spark.planning import plan_lake
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types import ReadConf
+from asyncpq.storage.base import Validator
+
+
+async def plan(number: int, work_folder: str) -> dict[str, float]:
+    """Of files that are nowhere: an index knows all of them, and nothing is asked."""
+    sink = io.BytesIO()
+    rows = pa.table({f"c{at:02}": range(200) for at in range(20)})
+    pq.write_table(rows, sink, row_group_size=100, max_rows_per_page=50, write_page_index=True)
+    content = sink.getvalue()
+    size = int.from_bytes(content[-8:-4], "little")
+    footer = content[-8 - size : -8]
+
+    async def known(operation: Operation) -> KnownVersion:
+        metadata = decode_file_metadata(footer, max_elements=1 << 20, max_schema_elements=1 << 16)
+        start = len(content) - 8 - size
+        return KnownVersion(
+            validator=validator, metadata=metadata, leaves=None, footer_start=start, spans=[(0, content[:start])]
+        )
+
+    validator = Validator(size=len(content), etag='"the same"')
+    files = [
+        DataFile(
+            url=f"s3://lake/table/part-{at:06}.parquet",
+            validator=validator,
+            entry=IndexEntry(validator=validator, known=known),
+        )
+        for at in range(number)
+    ]
+    nowhere = {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:9", "client_kwargs": {"region_name": "x"}}
+    async with asyncpq.Session(nowhere, memory_cache_bytes=64 << 20) as session:
+        columns = Columns(rows.schema, None, object())
+        state = DatasetState(session._resources, "s3://lake/table/", GivenFiles(files), columns, False)
+        opened = OpenLake(state, rows.schema, struct_of(rows.schema), tuple(rows.schema.names))
+        began = time.perf_counter()
+        found = await plan_lake(
+            opened,
+            conf=ReadConf(),
+            settings=SparkSettings(work_folder=work_folder),
+            columns=["c00", "c01", "c02"],
+            pruning=lambda *_: col("c00") >= 150,
+        )
+    return {
+        "seconds": time.perf_counter() - began,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "files": found.num_files,
+        "splits": len(found.splits),
+        "task_bytes": max(map(len, found.tasks())),
+        "requests": found.metrics.requests,
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asyncio.run(plan(int(sys.argv[1]), sys.argv[2]))))

@@ -1,0 +1,96 @@
+"""What is left out by conditions against what Spark takes them for: one query of Spark judges all of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from asyncpq.expressions import Expression
+from asyncpq.spark import sessions
+from asyncpq.spark.lakes import LakeTarget
+from asyncpq.spark.planning import plan_read
+from asyncpq.spark.predicates import Condition, instants_of
+from asyncpq.spark.reading import read_split
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types import ReadConf
+from tests.spark import scan_lakes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.conf import RuntimeConfig
+
+SETTINGS = SparkSettings(disk_cache="off")
+QUESTIONS = 90
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lake")
+    rng = random.Random(7)
+    for number in range(3):
+        scan_lakes.write(folder / f"{number}.parquet", scan_lakes.table(rng, 900, 900 * number))
+    return folder
+
+
+def wanted_rows(spark: SparkSession, lake: Path, questions: Sequence[Expression | str]) -> list[set[int]]:
+    """For each of them the rows that Spark takes."""
+    frame = spark.read.parquet(str(lake))
+    conf = ReadConf.of(spark)
+    asked = [Condition(one).column(frame.schema, conf).alias(f"q{at}") for at, one in enumerate(questions)]
+    answers = frame.select("row", *asked).toArrow()
+    rows = answers.column("row")
+    return [set(rows.filter(answers.column(f"q{at}")).to_pylist()) for at in range(len(questions))]
+
+
+def read_rows(spark: SparkSession, lake: Path, where: Expression | str) -> tuple[set[int], bool]:
+    """What is read for it, and whether anything was left out by it."""
+    conf, asked = ReadConf.of(spark), Condition(where)
+    instants = instants_of(asked.times(), conf, spark)
+
+    def terms(struct: Any, schema: pa.Schema, names: Sequence[str]) -> Expression | None:
+        return asked.terms(struct, schema, conf, instants)
+
+    plan = sessions.run(
+        SETTINGS,
+        lambda session: plan_read(
+            session, LakeTarget(target=str(lake)), conf=conf, settings=SETTINGS, columns=["row"], pruning=terms
+        ),
+    )
+    found: set[int] = set()
+    for task in plan.tasks():
+        for batch in read_split(plan.lake, task):
+            rows = batch.column(0).to_pylist()
+            assert found.isdisjoint(rows)
+            found.update(rows)
+    return found, plan.lake.where is not None
+
+
+def assert_nothing_is_lost(spark: SparkSession, lake: Path, questions: Sequence[Expression | str]) -> None:
+    pruned = exact = 0
+    for where, wanted in zip(questions, wanted_rows(spark, lake, questions), strict=True):
+        found, prunes = read_rows(spark, lake, where)
+        assert wanted <= found, f"{where}: {sorted(wanted - found)[:5]} of {len(wanted)} rows are missing"
+        pruned += prunes
+        exact += prunes and wanted == found
+    assert pruned > len(questions) * 0.5
+    assert exact > pruned * 0.6  # few rows travel for nothing
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_expressions(spark: SparkSession, restored_conf: RuntimeConfig, lake: Path, zone: str) -> None:
+    restored_conf.set("spark.sql.session.timeZone", zone)
+    rng = random.Random(zone)
+    assert_nothing_is_lost(spark, lake, [scan_lakes.condition(rng) for _ in range(QUESTIONS)])
+
+
+def test_sql(spark: SparkSession, restored_conf: RuntimeConfig, lake: Path) -> None:
+    restored_conf.set("spark.sql.session.timeZone", "America/New_York")
+    rng = random.Random(3)
+    assert_nothing_is_lost(spark, lake, [scan_lakes.sql(rng) for _ in range(QUESTIONS)])

@@ -1,0 +1,219 @@
+"""Plans and reads of splits without Spark: what executors ask for, versions, names, and large plans."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark")
+
+from asyncpq import col
+from asyncpq.errors import AmbiguousColumnError, InvalidOptionError, ObjectChangedError
+from asyncpq.expressions import Expression
+from asyncpq.spark import planning, sessions, splits
+from asyncpq.spark.lakes import LakeTarget
+from asyncpq.spark.planning import ReadPlan, plan_read
+from asyncpq.spark.reading import read_split
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types import ReadConf
+from asyncpq.testing import ObjectServer
+
+ROWS = 40_000
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    with ObjectServer.in_thread() as running:
+        yield running
+        sessions.close_all()
+
+
+def settings(server: ObjectServer, **given: Any) -> SparkSettings:
+    options = {"endpoint_url": server.endpoint, "client_kwargs": {"region_name": "us-east-1"}}
+    return SparkSettings(storage_options=json.dumps(options), disk_cache="off", **given)
+
+
+def content(**options: Any) -> bytes:
+    """Six columns, of which one is in order."""
+    rng = random.Random(1)
+    columns: dict[str, Any] = {"id": range(ROWS)}
+    for name in "abcde":
+        columns[name] = [rng.random() for _ in range(ROWS)]
+    sink = pa.BufferOutputStream()
+    known = {"row_group_size": 10_000, "max_rows_per_page": 1000, "write_page_index": True, "use_dictionary": False}
+    pq.write_table(pa.table(columns), sink, **{**known, **options})
+    return bytes(sink.getvalue())
+
+
+def plan(
+    where: Expression | None = None,
+    *,
+    on: SparkSettings,
+    target: Any = "s3://lake/t/",
+    columns: Sequence[str] | None = None,
+    conf: ReadConf = ReadConf(),  # noqa: B008
+    **options: Any,
+) -> ReadPlan:
+    asked = LakeTarget(target=target, **options)
+    return sessions.run(
+        on,
+        lambda session: plan_read(session, asked, conf=conf, settings=on, columns=columns, pruning=lambda *_: where),
+    )
+
+
+def on_another_worker(found: ReadPlan) -> ReadPlan:
+    """With a session that knows nothing."""
+    fresh = replace(found.lake.settings, memory_cache_bytes=(found.lake.settings.memory_cache_bytes or 1 << 26) + 1)
+    return replace(found, lake=replace(found.lake, settings=fresh))
+
+
+def rows(found: ReadPlan) -> pa.Table:
+    tables = [pa.Table.from_batches([batch]) for task in found.tasks() for batch in read_split(found.lake, task)]
+    return pa.concat_tables(tables) if tables else pa.table({})
+
+
+def test_a_task_asks_for_pages_of_the_columns_alone(server: ObjectServer) -> None:
+    server.put("lake/t/0.parquet", content())
+    found = on_another_worker(plan(col("id") == 12_345, on=settings(server), columns=["id", "b"]))
+    server.log.clear()
+    assert rows(found).column("id").to_pylist() == [12_345]
+    metadata = pq.read_metadata(pa.BufferReader(server.objects["lake/t/0.parquet"].data))
+    spans = []
+    for leaf in (0, 2):
+        chunk = metadata.row_group(1).column(leaf)
+        spans.append((chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size))
+    asked = [request.headers["range"].removeprefix("bytes=").split("-") for request in server.log]
+    assert len(asked) == 2
+    for first, last in asked:
+        assert any(start <= int(first) and int(last) < stop for start, stop in spans), (first, last, spans)
+        assert int(last) - int(first) < 20_000  # one page of ten
+    assert all("if-match" in request.headers for request in server.log)
+
+
+def test_rows_of_which_all_match_are_read_without_an_index(server: ObjectServer) -> None:
+    server.put("lake/t/0.parquet", content())
+    found = on_another_worker(plan((col("id") >= 10_000) & (col("id") < 25_000), on=settings(server), columns=["id"]))
+    files = [one for task in found.tasks() for one in splits.decode_files(splits.unpack_split(task)[0])]  # type: ignore[arg-type]
+    assert [one.filtered for one in files] == [False, True]
+    server.log.clear()
+    assert rows(found).column("id").to_pylist() == list(range(10_000, 25_000))
+    assert all(request.method == "GET" and "if-match" in request.headers for request in server.log)
+    assert len(server.log) == 2
+
+
+def test_a_footer_that_is_too_large_to_be_sent_is_read(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.put("lake/t/0.parquet", content())
+    monkeypatch.setattr(planning, "_MOST_FOOTER_BYTES", 100)
+    found = on_another_worker(plan(col("id") == 12_345, on=settings(server), columns=["id"]))
+    assert max(map(len, found.tasks())) < 3000
+    server.log.clear()
+    assert rows(found).num_rows == 1
+    assert any("bytes=-" in request.headers["range"] for request in server.log)
+
+
+@pytest.mark.parametrize("payloads", [True, False])
+@pytest.mark.parametrize("change", ["replaced", "deleted"])
+def test_an_object_that_is_not_the_one_that_was_planned(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch, change: str, payloads: bool
+) -> None:
+    if not payloads:
+        monkeypatch.setattr(planning, "_MOST_FOOTER_BYTES", 0)
+    server.put("lake/t/0.parquet", content())
+    server.put("lake/t/1.parquet", content())
+    found = plan(on=settings(server), columns=["id"])
+    if change == "replaced":
+        server.put("lake/t/1.parquet", content(compression="zstd"))
+    else:
+        server.delete("lake/t/1.parquet")
+    for one in (found, on_another_worker(found)):
+        with pytest.raises(ObjectChangedError if change == "replaced" else Exception, match=r"t/1\.parquet") as caught:
+            rows(one)
+        assert "Plan again" in str(caught.value)
+
+
+def test_a_large_plan_lies_in_the_work_folder(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "MOST_SENT_BYTES", 6000)
+    monkeypatch.setattr(splits, "FILE_COST_BYTES", splits.LEAST_SPLIT_BYTES)
+    for number in range(12):
+        server.put(f"lake/t/{number}.parquet", content())
+    with pytest.raises(InvalidOptionError, match="work folder"):
+        plan(col("id") < 10, on=settings(server))
+    found = plan(col("id") < 10, on=settings(server, work_folder="s3://work/here"))
+    written = {name: item.data for name, item in server.objects.items() if name.startswith("work/here/plans/")}
+    assert len(written) > 1
+    assert sum(map(len, found.tasks())) < 100 * 12
+    assert all(b"pickle" not in data and data[:1] == b"1" for data in written.values())
+    assert sorted(rows(on_another_worker(found)).column("id").to_pylist()) == sorted([*range(10)] * 12)
+
+
+# -- names and partitions -------------------------------------------------------------------------
+
+
+def local() -> SparkSettings:
+    return SparkSettings(disk_cache="off")
+
+
+def test_names_in_other_cases(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"Id": [1, 2], "v": [10, 20]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"V": [30], "iD": [3]}), tmp_path / "b.parquet")
+    pq.write_table(pa.table({"other": [5]}), tmp_path / "c.parquet")
+    target = str(tmp_path)
+    assert rows(plan(on=local(), target=target)).to_pylist() == [
+        {"Id": 1, "v": 10}, {"Id": 2, "v": 20}, {"Id": 3, "v": 30}, {"Id": None, "v": None}
+    ]  # fmt: skip
+    assert rows(plan(col("Id") == 3, on=local(), target=target, columns=["V"])).to_pylist() == [{"v": 30}]
+    exact = rows(plan(on=local(), target=target, conf=ReadConf(case_sensitive=True)))
+    assert exact.column("Id").to_pylist() == [1, 2, None, None]
+    pq.write_table(pa.table({"id": [1], "ID": [2], "v": [3]}), tmp_path / "d.parquet")
+    with pytest.raises(AmbiguousColumnError, match="id and ID"):
+        plan(col("v") == 3, on=local(), target=target)
+    with pytest.raises(AmbiguousColumnError, match="id and ID"):
+        rows(plan(on=local(), target=target))
+
+
+def test_partitions_have_the_types_of_spark(tmp_path: Path) -> None:
+    for number, day in enumerate(["2024-01-01", "2024-02-03", "__HIVE_DEFAULT_PARTITION__"]):
+        folder = tmp_path / f"day={day}" / f"n={number * 3_000_000_000}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"v": [number]}), folder / "f.parquet")
+    found = plan(on=local(), target=str(tmp_path))
+    assert found.struct.simpleString() == "struct<v:bigint,day:date,n:bigint>"
+    table = rows(on_another_worker(found))
+    assert [str(value) for value in table.column("day").to_pylist()] == ["2024-01-01", "2024-02-03", "None"]
+    assert table.column("n").to_pylist() == [0, 3_000_000_000, 6_000_000_000]
+    texts = plan(on=local(), target=str(tmp_path), conf=ReadConf(infer_partition_types=False))
+    assert texts.struct.simpleString() == "struct<v:bigint,day:string,n:string>"
+
+
+def test_files_are_not_opened_where_a_listing_tells_their_versions(server: ObjectServer) -> None:
+    for number in range(5):
+        server.put(f"lake/t/{number}.parquet", content())
+    found = plan(on=settings(server), columns=["id"])
+    assert found.unopened == 5
+    assert sorted({request.path for request in server.log}) == ["/lake", "/lake/t/0.parquet"]  # its schema
+    assert rows(on_another_worker(found)).num_rows == 5 * ROWS
+
+
+def test_a_file_is_cut_at_row_groups(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    table = pa.table({"v": [rng.random() for _ in range(60_000)]})
+    pq.write_table(table, tmp_path / "f.parquet", row_group_size=10_000, use_dictionary=False, compression="none")
+    found = plan(on=SparkSettings(disk_cache="off", split_bytes=200_000), target=str(tmp_path))
+    assert [split[0].num_files for split in found.splits] == [1, 1, 1]
+    assert rows(found).num_rows == 60_000
+    least = plan(on=SparkSettings(disk_cache="off", split_bytes=65_536), target=str(tmp_path))
+    assert len(least.splits) == 6  # a row group is larger, and one split
+    assert (
+        len(plan(on=SparkSettings(disk_cache="off", split_bytes=65_536, most_splits=4), target=str(tmp_path)).splits)
+        <= 4
+    )

@@ -1,0 +1,173 @@
+"""Splits: packed, encoded and decoded."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.errors import CorruptIndexError
+from asyncpq.options import KIB, MIB
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.spark.splits import (
+    FILE_COST_BYTES,
+    LEAST_SPLIT_BYTES,
+    MOST_SPLIT_BYTES,
+    Packer,
+    Piece,
+    PlannedFile,
+    decode_files,
+    encode_files,
+    group_pieces,
+    pack_split,
+    unpack_split,
+)
+from asyncpq.storage.base import Validator
+
+_TEXT = st.text(max_size=12)
+_VALUES: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    _TEXT,
+    st.binary(max_size=9),
+    st.decimals(allow_nan=False, allow_infinity=False),
+    st.dates(),
+    st.datetimes(),
+    st.datetimes(timezones=st.just(dt.UTC)),
+    st.times(),
+    st.timedeltas(),
+    st.uuids(),
+)
+_RANGES = st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), max_size=5).map(
+    lambda pairs: RowRanges((min(pair), max(pair)) for pair in pairs)
+)
+_VALIDATORS = st.builds(
+    Validator,
+    size=st.integers(0, 2**60),
+    etag=st.none() | st.just('"a-3"'),
+    last_modified=st.none() | _TEXT.map(repr),
+    version=st.none() | st.just("v1"),
+)
+_FILES = st.builds(
+    PlannedFile,
+    url=st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
+    validator=st.none() | _VALIDATORS,
+    rows=st.none() | _RANGES,
+    num_rows=st.integers(0, 2**50),
+    num_bytes=st.integers(0, 10 * MIB),
+    filtered=st.booleans(),
+    immutable=st.booleans(),
+    partition=st.dictionaries(_TEXT, _VALUES, max_size=3),
+    fields=st.integers(0, 3),
+    content=st.none() | st.binary(max_size=30),
+    footers=st.dictionaries(st.integers(-1, 40), st.binary(max_size=200), max_size=4),
+    pages=st.dictionaries(st.integers(0, 40), st.binary(max_size=200), max_size=4),
+)
+
+
+@given(st.lists(_FILES, min_size=1, max_size=8))
+def test_files_come_back_as_they_were(files: list[PlannedFile]) -> None:
+    found = decode_files(encode_files(files, most_bytes=1 << 60))
+    assert found == files
+    for one, other in zip(found, files, strict=True):
+        assert list(map(type, one.partition.values())) == list(map(type, other.partition.values()))
+
+
+def test_a_partition_of_nan_and_zeros() -> None:
+    file = PlannedFile(url="a", validator=None, partition={"x": math.nan, "y": -0.0, "z": Decimal("1.50")})
+    (found,) = decode_files(encode_files([file]))
+    assert math.isnan(found.partition["x"])
+    assert math.copysign(1, found.partition["y"]) == -1
+    assert str(found.partition["z"]) == "1.50"
+
+
+def file(num_bytes: int, url: str = "s3://b/k", payload: int = 0) -> PlannedFile:
+    footers = {-1: b"x" * payload} if payload else {}
+    return PlannedFile(url=url, validator=Validator(size=9, etag='"e"'), num_bytes=num_bytes, footers=footers)
+
+
+def test_payloads_that_are_too_many_are_left_out() -> None:
+    files = [file(1, f"s3://bucket/{number}", 9 * KIB) for number in range(12)]
+    data = encode_files(files)
+    assert len(data) <= MOST_SPLIT_BYTES
+    kept = [bool(found.footers) for found in decode_files(data)]
+    assert kept == sorted(kept, reverse=True)
+    assert 5 <= sum(kept) < 12
+
+
+@given(st.lists(st.integers(0, 200 * MIB), max_size=60), st.integers(1, 64), st.sampled_from([4 * MIB, 64 * MIB]))
+def test_packing(sizes: list[int], parallelism: int, split_bytes: int) -> None:
+    pieces = packed(sizes, split_bytes)
+    assert [found.num_bytes for piece in pieces for found in decode_files(piece.data or b"")] == sizes  # order is kept
+    assert [piece.num_bytes for piece in pieces] == [
+        sum(found.num_bytes for found in decode_files(piece.data or b"")) for piece in pieces
+    ]
+    for piece in pieces:
+        cost = sum(max(found.num_bytes, FILE_COST_BYTES) for found in decode_files(piece.data or b""))
+        assert cost <= split_bytes or piece.num_files == 1
+    splits = group_pieces(pieces, split_bytes=split_bytes, most_splits=10_000, parallelism=parallelism)
+    assert [piece for split in splits for piece in split] == pieces
+    for split in splits:
+        assert sum(piece.num_bytes for piece in split) <= split_bytes or len(split) == 1
+    total = sum(sizes)
+    if total > 2 * parallelism * LEAST_SPLIT_BYTES and max(sizes) <= LEAST_SPLIT_BYTES:
+        assert len(splits) >= min(parallelism, total // split_bytes)
+
+
+@given(st.lists(st.integers(0, 300 * MIB), min_size=1, max_size=60), st.integers(1, 20))
+def test_there_are_never_more_splits_than_allowed(sizes: list[int], most: int) -> None:
+    pieces = packed(sizes, 64 * MIB)
+    splits = group_pieces(pieces, split_bytes=64 * MIB, most_splits=most)
+    assert 1 <= len(splits) <= most
+    assert [piece for split in splits for piece in split] == pieces
+    if len(pieces) > most and max(sizes) < 10 * MIB:  # balanced by bytes
+        sums = [sum(max(p.num_bytes, p.num_files * FILE_COST_BYTES) for p in split) for split in splits]
+        assert max(sums) <= sum(sums) / most + 64 * MIB
+
+
+def packed(sizes: list[int], split_bytes: int) -> list[Piece]:
+    packer = Packer(split_bytes)
+    pieces = [piece for size in sizes for piece in packer.add(file(size))]
+    return [*pieces, *packer.finish()]
+
+
+def test_small_files_go_together_and_large_ones_alone() -> None:
+    pieces = packed([100] * 30, 64 * MIB)
+    assert sum(piece.num_files for piece in pieces) == 30
+    assert len(group_pieces(pieces, split_bytes=64 * MIB, most_splits=100)) == 1
+    assert [piece.num_files for piece in packed([100, 200 * MIB, 100], 64 * MIB)] == [1, 1, 1]
+    assert len(group_pieces(packed([100] * 1000, 64 * MIB), split_bytes=64 * MIB, most_splits=100)) == 32
+    few = group_pieces(packed([4 * MIB] * 8, 64 * MIB), split_bytes=64 * MIB, most_splits=100, parallelism=4)
+    assert [sum(piece.num_files for piece in split) for split in few] == [2, 2, 2, 2]
+    assert group_pieces([], split_bytes=MIB, most_splits=3) == []
+
+
+def test_a_split_of_several_pieces_is_no_larger() -> None:
+    packer = Packer(64 * MIB)
+    pieces = [piece for number in range(30) for piece in packer.add(file(1, f"s3://bucket/{number}", 5 * KIB))]
+    pieces += packer.finish()
+    (split,) = group_pieces(pieces, split_bytes=64 * MIB, most_splits=9)
+    assert len(split) == len(pieces) > 5
+    assert len(pack_split(split)) <= MOST_SPLIT_BYTES
+    kept = [bool(found.footers) for piece in split for found in decode_files(piece.data or b"")]
+    assert 5 < sum(kept) < len(kept) == 30
+
+
+def test_what_a_task_is_given() -> None:
+    pieces = [Piece(b"1abc", 3, 1), Piece(None, 4, 2, place=("s3://work/plans/x/0.splits", 5, 90)), Piece(b"1", 0, 0)]
+    assert unpack_split(pack_split(pieces)) == [b"1abc", ("s3://work/plans/x/0.splits", 5, 90), b"1"]
+
+
+def test_bytes_that_are_no_split() -> None:
+    data = encode_files([file(1)])
+    with pytest.raises(CorruptIndexError, match="another version"):
+        decode_files(b"9" + data[1:])
+    with pytest.raises(CorruptIndexError, match="damaged"):
+        decode_files(data[:40])

@@ -1,0 +1,130 @@
+"""Old calendars: files that Spark wrote as its versions before 3.0 did, read by asyncpq and by Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+from asyncpq.errors import UnsupportedFeatureError
+from asyncpq.spark import rebase
+from asyncpq.spark.rebase import file_dates
+from asyncpq.spark.types import ReadConf
+from tests.edited_files import EditedFile
+from tests.spark.types_files import assert_same, metadata_of, read_as_spark, write
+
+if TYPE_CHECKING:
+    from pyspark.sql.conf import RuntimeConfig
+
+# Days around all switches of the two calendars, and clocks around those of the zones.
+_OLD = """
+    SELECT date_add(date'0001-01-01', cast(id * 487 AS int)) AS date,
+        timestamp_micros(unix_micros(timestamp'0001-01-05 01:02:03.456789') + id * 42098765432101) AS timestamp,
+        array(named_struct('d', date_add(date'1582-10-20', -cast(id % 20 AS int)))) AS nested,
+        timestamp_ntz'1000-01-01 00:00:00' AS local
+    FROM range(1500)
+"""
+_WRITE = ("spark.sql.parquet.datetimeRebaseModeInWrite", "spark.sql.parquet.int96RebaseModeInWrite")
+_READ = ("spark.sql.parquet.datetimeRebaseModeInRead", "spark.sql.parquet.int96RebaseModeInRead")
+
+
+def _written(
+    spark: SparkSession, conf: RuntimeConfig, folder: Path, zone: str, unit: str, mode: str = "LEGACY"
+) -> Path:
+    conf.set("spark.sql.session.timeZone", zone)
+    conf.set("spark.sql.parquet.outputTimestampType", unit)
+    for key in _WRITE:
+        conf.set(key, mode)
+    target = folder / f"{zone.replace('/', '_')}-{unit}-{mode}"
+    spark.sql(_OLD).coalesce(1).write.parquet(str(target))
+    (path,) = target.glob("*.parquet")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("zone", "unit"),
+    [
+        ("America/Los_Angeles", "TIMESTAMP_MICROS"),
+        ("Europe/Paris", "TIMESTAMP_MILLIS"),
+        ("Asia/Shanghai", "INT96"),
+        ("UTC", "INT96"),
+    ],
+)
+def test_files_of_the_old_calendar(
+    spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path, zone: str, unit: str
+) -> None:
+    path = _written(spark, restored_conf, tmp_path, zone, unit)
+    conf = ReadConf.of(spark)
+    dates = file_dates(metadata_of(path), conf)
+    assert not dates.is_plain
+    assert (dates.int96 if unit == "INT96" else dates.datetime) == ("LEGACY", zone)
+    assert_same(read_as_spark(path, conf), spark.read.parquet(str(path)).toArrow())
+
+
+def test_files_of_todays_calendar(spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path) -> None:
+    """INT96 reaches further than nanoseconds in 64 bits do."""
+    path = _written(spark, restored_conf, tmp_path, "UTC", "INT96", "CORRECTED")
+    for key in _READ:  # what the file says goes before what is set
+        restored_conf.set(key, "LEGACY")
+    conf = ReadConf.of(spark)
+    assert file_dates(metadata_of(path), conf).is_plain
+    assert_same(read_as_spark(path, conf), spark.read.parquet(str(path)).toArrow())
+
+
+def _anonymous(path: Path) -> Path:
+    """The file without a word on its writer."""
+    edited = EditedFile(path.read_bytes())
+    edited.footer.put(5, None)
+    copy = path.parent / "anonymous.parquet"
+    copy.write_bytes(edited.data())
+    return copy
+
+
+@pytest.mark.parametrize("unit", ["TIMESTAMP_MICROS", "INT96"])
+def test_files_that_do_not_say(spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path, unit: str) -> None:
+    path = _anonymous(_written(spark, restored_conf, tmp_path, "UTC", unit))
+    restored_conf.set("spark.sql.session.timeZone", "Asia/Tokyo")  # the JVM's counts
+    for mode in ("CORRECTED", "LEGACY"):
+        for key in _READ:
+            restored_conf.set(key, mode)
+        conf = ReadConf.of(spark).with_jvm_time_zone(spark)
+        assert_same(read_as_spark(path, conf), spark.read.parquet(str(path)).toArrow())
+    conf = ReadConf.of(spark)
+    with pytest.raises(UnsupportedFeatureError, match="which time zone") as raised:
+        read_as_spark(path, conf)
+    assert raised.value.column == "timestamp"
+    for key in _READ:
+        restored_conf.set(key, "EXCEPTION")
+    with pytest.raises(UnsupportedFeatureError, match="READ_ANCIENT_DATETIME"):
+        read_as_spark(path, ReadConf.of(spark))
+    with pytest.raises(Exception, match="READ_ANCIENT_DATETIME"):
+        spark.read.parquet(str(path)).collect()
+
+
+def test_zones_without_a_table(
+    spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _written(spark, restored_conf, tmp_path, "UTC", "TIMESTAMP_MICROS")
+    monkeypatch.setattr(rebase, "_zone_tables", dict)
+    with pytest.raises(UnsupportedFeatureError, match="no table"):
+        read_as_spark(path, ReadConf.of(spark))
+
+
+def test_int96_of_other_writers(spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path) -> None:
+    """``int96TimestampConversion`` takes the values for the clock of the session's zone."""
+    restored_conf.set("spark.sql.parquet.int96TimestampConversion", "true")
+    restored_conf.set("spark.sql.session.timeZone", "Europe/Paris")
+    hours = [at * 3_600_000_000 for at in range(-30_000, 500_000, 397)]
+    path = write(
+        tmp_path, "clock", pa.table({"t": pa.array(hours, pa.timestamp("us"))}), use_deprecated_int96_timestamps=True
+    )
+    conf = ReadConf.of(spark)
+    assert not file_dates(metadata_of(path), conf).is_plain
+    frame = spark.read.parquet(str(path))
+    assert_same(read_as_spark(path, conf), frame.toArrow())
