@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.columns import FileView, view_of
 from asyncpq.datasets.kinds import kind_of
 from asyncpq.datasets.model import TableField
 from asyncpq.decoding.conform import Match
@@ -72,6 +72,7 @@ def bounds_rows(
     schema: pa.Schema,
     fields: tuple[TableField, ...] | None = None,
     partition: Mapping[str, Any] | None = None,
+    view: FileView | None = None,
 ) -> pa.Table:
     """Rows of the part "bounds" over one column, for one file, by key; of a file without rows none.
 
@@ -79,9 +80,10 @@ def bounds_rows(
         name: of a column of the dataset, or the dotted path of a leaf in structs.
         schema, fields: of the dataset (see :func:`asyncpq.datasets.columns.view_of`).
         partition: values that are the same in all rows of the file, by column.
+        view: what :func:`view_of` gives of all that, where it was made already.
     """
     try:
-        zones = _zones(version, name, schema, fields, partition or {})
+        zones = _zones(version, name, view or view_of(version, schema, fields, partition or {}), schema)
     except (AsyncpqError, pa.ArrowException, OverflowError):  # whoever reads the column is told
         zones = None
     if zones is None:
@@ -153,15 +155,8 @@ def _key(array: pa.Array, type_: pa.DataType, *, upper: bool) -> bytes:
 # -- by statistics --------------------------------------------------------------------------------
 
 
-def _zones(
-    version: FileVersion,
-    name: str,
-    schema: pa.Schema,
-    fields: tuple[TableField, ...] | None,
-    partition: Mapping[str, Any],
-) -> dict[int, ZoneBounds] | None:
+def _zones(version: FileVersion, name: str, view: FileView, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
     """By row group that has rows; None where the file's values do not compare as the dataset's."""
-    view = view_of(version, schema, fields, partition)
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     top = schema.names[ordinal]
     groups = {group.ordinal: group.num_rows for group in version.metadata.row_groups if group.num_rows}

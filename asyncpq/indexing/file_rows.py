@@ -9,6 +9,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.datasets.opened_file import Columns, OpenedFile
 from asyncpq.datasets.opener import is_bad_file
@@ -236,8 +237,13 @@ async def _tables(
 
 
 def _bounds(opened: OpenedFile, file: int, wanted: Wanted, parts: Sequence[Part]) -> dict[Part, pa.Table]:
+    version, schema, fields, partition = opened.version, wanted.schema, wanted.fields, opened.file.partition
+    try:
+        view = view_of(version, schema, fields, partition)
+    except AsyncpqError:
+        view = None  # the rows of each part say so
     tables: dict[Part, pa.Table] = {}
     for part in parts:
         (name,) = part.columns
-        tables[part] = bounds_rows(opened.version, file, name, wanted.schema, wanted.fields, opened.file.partition)
+        tables[part] = bounds_rows(version, file, name, schema, fields, partition, view)
     return tables

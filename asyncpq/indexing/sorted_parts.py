@@ -19,7 +19,6 @@ from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
 
-
 _FEW_ROWS: Final = 1000  # are added at once: handing them to a thread costs more
 
 

@@ -169,7 +169,7 @@ def sql(rng: random.Random, depth: int = 2) -> str:
         return f"{path} BETWEEN {spoken(literal(rng, name))} AND {spoken(literal(rng, name))}"
     if shape == 5:
         return rng.choice(
-            ["length(s) > 1", "i + 1 > 5", "get(li, 0) = 1", "i <=> NULL", "abs(d) < 2", "NOT i <=> 5", "true"]
+            ["length(s) > 1", "i % 2 = 1", "get(li, 0) = 1", "i <=> NULL", "abs(d) < 2", "NOT i <=> 5", "true"]
         )
     op = rng.choice(["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"])
     sides = [path, spoken(literal(rng, name))]
