@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from weakref import WeakKeyDictionary
 
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import KIB, MIB
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 PREFIX: Final = "spark.asyncpq."
 #: Bytes of caches in memory where the executor's share is not known.
 DEFAULT_MEMORY_BYTES: Final = 64 * MIB
+
+_CHECK_AGE_S: Final = 60.0
+_checked: WeakKeyDictionary[object, float] = WeakKeyDictionary()
 
 DiskTier = Literal["executor", "host", "off"]
 _TIERS: Final = ("executor", "host", "off")
@@ -98,9 +104,7 @@ class SparkSettings:
             value = spark.conf.get(PREFIX + _camel(one.name), None)
             if value is not None:
                 found[one.name] = value
-        for name, value in _all_settings(spark).items():
-            if name.startswith(PREFIX):
-                _check_name(name.removeprefix(PREFIX), value, [_camel(one.name) for one in fields(cls)])
+        _check_settings(spark, [_camel(one.name) for one in fields(cls)])
         return cls._made(found, given or {})
 
     @classmethod
@@ -247,11 +251,20 @@ def _require_whole(name: str, value: object, least: int) -> None:
         raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
 
 
-def _all_settings(spark: SparkSession) -> Mapping[str, str]:
-    """All of the session's settings that its API can list."""
-    listed = getattr(spark.conf, "getAll", {})
-    found = listed() if callable(listed) else listed
-    return found if isinstance(found, Mapping) else {}
+def _check_settings(spark: SparkSession, known: list[str]) -> None:
+    """Look at all of the session's settings for names that are none; not again within a minute, for PySpark brings them
+    one by one.
+
+    Raises:
+        InvalidOptionError: there is one, or one that looks like a credential.
+    """
+    now = time.monotonic()
+    if now - _checked.get(spark, -math.inf) < _CHECK_AGE_S:
+        return
+    for name, value in spark.conf.getAll.items():
+        if name.startswith(PREFIX):
+            _check_name(name.removeprefix(PREFIX), value, known)
+    _checked[spark] = now
 
 
 def _check_name(name: str, value: object, known: list[str]) -> None:

@@ -49,6 +49,7 @@ _EACH = {
     "workFolder": ("s3://bucket/work/", "work_folder", "s3://bucket/work/"),
     "splitBytes": ("1048576", "split_bytes", MIB),
     "mostSplits": ("7", "most_splits", 7),
+    "int96Unit": ("ns", "int96_unit", "ns"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import overload
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.metadata import FileMetadata
 from asyncpq.indexing.model import Part, Segment
-from asyncpq.indexing.places.key_groups import Bounds, KeyGroups
+from asyncpq.indexing.places.key_groups import KeyGroups
 from asyncpq.indexing.places.segment_file import BOUNDED, digest_of
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.prepared import Preparation, Question
@@ -103,22 +104,46 @@ class SegmentFile:
 
 
 def row_groups(metadata: FileMetadata) -> KeyGroups:
-    """
-    Raises:
-        CorruptIndexError: a row group has no bounds, or they do not ascend.
-    """
+    """Its bounds are parsed when a question meets them: a lookup looks at a few of some thousand."""
     groups = metadata.row_groups
-    bounds: dict[str, Bounds] = {}
-    for leaf in metadata.schema.leaves:
-        if leaf.dotted not in BOUNDED:
-            continue
-        lows: list[bytes] = []
-        highs: list[bytes] = []
-        for group in groups:
-            known = group.parse_chunk(leaf.index).statistics
-            if known is None or known.min_value is None or known.max_value is None:
-                raise CorruptIndexError("a row group without bounds of its keys", column=leaf.dotted)
-            lows.append(known.min_value)
-            highs.append(known.max_value)
-        bounds[leaf.dotted] = lows, highs
+    bounds = {
+        leaf.dotted: (_Bound(metadata, leaf.index, least=True), _Bound(metadata, leaf.index, least=False))
+        for leaf in metadata.schema.leaves
+        if leaf.dotted in BOUNDED
+    }
     return KeyGroups([group.num_rows for group in groups], bounds)
+
+
+class _Bound(Sequence[bytes]):
+    """Least or greatest values of a column, by row group."""
+
+    def __init__(self, metadata: FileMetadata, leaf: int, *, least: bool) -> None:
+        self._groups = metadata.row_groups
+        self._leaf = leaf
+        self._least = least
+        self._known: list[bytes | None] = [None] * len(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[bytes]: ...
+
+    def __getitem__(self, at: int | slice) -> bytes | Sequence[bytes]:
+        """
+        Raises:
+            CorruptIndexError: a row group has no bounds.
+        """
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self)))]
+        value = self._known[at]
+        if value is None:
+            found = self._groups[at].parse_chunk(self._leaf).statistics
+            value = None if found is None else found.min_value if self._least else found.max_value
+            if value is None:
+                raise CorruptIndexError("a row group without bounds of its keys")
+            self._known[at] = value
+        return value
