@@ -172,6 +172,7 @@ async def check_ages(make: PlaceMaker) -> None:
     """Ages grow, and a sign of life ends that."""
     async with _opened(make) as place:
         await place.touch("build")
+        before = after = 0.0
         for wait_s in (1.2, 2.4, 4.8):  # some clocks have whole seconds, and a busy machine takes some to answer
             await asyncio.sleep(wait_s)
             before = (await place.builds())["build"]
