@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 
 import asyncpq
 from asyncpq.indexing import Footers, Keys
-from asyncpq.spark.index_pipeline import build_index
-from asyncpq.spark.layout import optimize
+from asyncpq.spark.index.pipeline import build_index
+from asyncpq.spark.layout.optimize import optimize
 
 USERS = 5_000
 COLUMNS = ["id", "user", "price"]

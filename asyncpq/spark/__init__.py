@@ -1,1 +1,86 @@
-"""asyncpq on Spark: the extra ``asyncpq[spark]``."""
+"""asyncpq on Spark: the extra ``asyncpq[spark]``; see docs/spark.md.
+
+Executors import modules below this package: names here are found when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from asyncpq.spark.index.pipeline import (
+        BuiltIndex,
+        FileProblem,
+        build_index,
+        refresh_index,
+        vacuum,
+        verify_index,
+    )
+    from asyncpq.spark.joins.explain import JoinEstimate, explain_lookup_join
+    from asyncpq.spark.joins.lookup_join import lookup_join
+    from asyncpq.spark.layout.optimize import OptimizeResult, optimize
+    from asyncpq.spark.reads.scan import ScanPlan, explain_scan, scan
+    from asyncpq.spark.settings import SparkSettings
+    from asyncpq.spark.shipping import add_to, register
+    from asyncpq.spark.source.options import predicate_option
+    from asyncpq.spark.writes.write_options import BloomFilter, SortedBy, WriteOptions
+
+_HOMES: Final = {
+    "register": "shipping",
+    "add_to": "shipping",
+    "scan": "reads.scan",
+    "explain_scan": "reads.scan",
+    "ScanPlan": "reads.scan",
+    "lookup_join": "joins.lookup_join",
+    "explain_lookup_join": "joins.explain",
+    "JoinEstimate": "joins.explain",
+    "build_index": "index.pipeline",
+    "refresh_index": "index.pipeline",
+    "verify_index": "index.pipeline",
+    "vacuum": "index.pipeline",
+    "BuiltIndex": "index.pipeline",
+    "FileProblem": "index.pipeline",
+    "optimize": "layout.optimize",
+    "OptimizeResult": "layout.optimize",
+    "WriteOptions": "writes.write_options",
+    "BloomFilter": "writes.write_options",
+    "SortedBy": "writes.write_options",
+    "predicate_option": "source.options",
+    "SparkSettings": "settings",
+}
+
+__all__ = [
+    "register",
+    "add_to",
+    "scan",
+    "explain_scan",
+    "ScanPlan",
+    "lookup_join",
+    "explain_lookup_join",
+    "JoinEstimate",
+    "build_index",
+    "refresh_index",
+    "verify_index",
+    "vacuum",
+    "BuiltIndex",
+    "FileProblem",
+    "optimize",
+    "OptimizeResult",
+    "WriteOptions",
+    "BloomFilter",
+    "SortedBy",
+    "predicate_option",
+    "SparkSettings",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

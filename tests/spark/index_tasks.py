@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from asyncpq.errors import CredentialsError
-from asyncpq.spark.index_map import CollectFiles
-from asyncpq.spark.index_sort import CutPieces, WriteSegments
+from asyncpq.spark.index.map_step import CollectFiles
+from asyncpq.spark.index.sort_step import CutPieces, WriteSegments
 from tests.spark.cluster import kill_own_executor
 
 

@@ -21,10 +21,10 @@ from asyncpq.datasets.opened_file import Columns
 from asyncpq.events import Operation
 from asyncpq.fetching.known_version import KnownVersion
 from asyncpq.format.metadata import decode_file_metadata
-from asyncpq.spark.lakes import OpenLake, struct_of
-from asyncpq.spark.planning import plan_lake
+from asyncpq.spark.reads.lakes import OpenLake, struct_of
+from asyncpq.spark.reads.planning import plan_lake
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types import ReadConf
+from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.base import Validator
 
 

@@ -141,9 +141,10 @@ def condition(rng: random.Random, depth: int = 2) -> Expression:
     if shape == 5:
         return rng.choice([col("li").has(2), ~col("li").has(7), col("i") < col("l")])
     compared, value = col(path), literal(rng, name)
-    return rng.choice(
+    one: Expression = rng.choice(
         [compared == value, compared != value, compared < value, compared <= value, compared > value, compared >= value]
     )
+    return one
 
 
 def sql(rng: random.Random, depth: int = 2) -> str:

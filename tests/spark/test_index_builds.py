@@ -18,8 +18,10 @@ from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedS
 from asyncpq.indexing.kinds import Bounds, Footers, Keys
 from asyncpq.indexing.places import MemoryPlace
 from asyncpq.options import BuildOptions
-from asyncpq.spark import index_gathering, index_pipeline, index_sort
-from asyncpq.spark.index_pipeline import build_index, refresh_index, vacuum, verify_index
+from asyncpq.spark.index import gathering as index_gathering
+from asyncpq.spark.index import pipeline as index_pipeline
+from asyncpq.spark.index import sort_step as index_sort
+from asyncpq.spark.index.pipeline import build_index, refresh_index, vacuum, verify_index
 from tests.index_lakes import FEW, KINDS, write
 from tests.spark.credentials import CANARY
 from tests.spark.index_lakes import content, open_index, write_lake

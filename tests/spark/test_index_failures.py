@@ -19,9 +19,10 @@ from asyncpq.indexing.commits import load
 from asyncpq.indexing.file_rows import FileWork
 from asyncpq.indexing.places import FolderPlace
 from asyncpq.options import BuildOptions
-from asyncpq.spark import index_gathering, index_sort
-from asyncpq.spark.index_gathering import SparkGathering
-from asyncpq.spark.index_pipeline import build_index, verify_index
+from asyncpq.spark.index import gathering as index_gathering
+from asyncpq.spark.index import sort_step as index_sort
+from asyncpq.spark.index.gathering import SparkGathering
+from asyncpq.spark.index.pipeline import build_index, verify_index
 from tests.index_lakes import FEW, write
 from tests.spark import index_tasks
 from tests.spark.index_lakes import open_index, write_lake

@@ -100,7 +100,7 @@ def same(mine: list[DataFrame], theirs: list[DataFrame]) -> None:
 
 
 def test_all_kinds_of_joins(spark: SparkSession, left: DataFrame, lake: str) -> None:
-    from asyncpq.spark.lookup_join import lookup_join
+    from asyncpq.spark.joins.lookup_join import lookup_join
 
     native = spark.read.parquet(lake)
     mine, theirs = [], []
@@ -113,7 +113,7 @@ def test_all_kinds_of_joins(spark: SparkSession, left: DataFrame, lake: str) -> 
 
 
 def test_columns_names_and_cases(spark: SparkSession, left: DataFrame, lake: str, restored_conf: Any) -> None:
-    from asyncpq.spark.lookup_join import lookup_join
+    from asyncpq.spark.joins.lookup_join import lookup_join
 
     native = spark.read.parquet(lake)
     upper = left.select("id", left["a"].alias("A"))
@@ -140,7 +140,7 @@ def test_columns_names_and_cases(spark: SparkSession, left: DataFrame, lake: str
 def test_what_cannot_be_asked(left: DataFrame, lake: str) -> None:
     from pyspark.errors import AnalysisException
 
-    from asyncpq.spark.lookup_join import lookup_join
+    from asyncpq.spark.joins.lookup_join import lookup_join
 
     with pytest.raises(AnalysisException, match="DATATYPE_MISMATCH"):
         lookup_join(left.select((left["id"] > 1).alias("a")), lake, "a")
@@ -158,8 +158,8 @@ def test_what_cannot_be_asked(left: DataFrame, lake: str) -> None:
 def test_without_an_index_of_the_keys_it_refuses(
     spark: SparkSession, left: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asyncpq.spark import join_sample
-    from asyncpq.spark.lookup_join import lookup_join
+    from asyncpq.spark.joins import sample as join_sample
+    from asyncpq.spark.joins.lookup_join import lookup_join
 
     url = _write(tmp_path)
     monkeypatch.setattr(join_sample, "LITTLE_BYTES", 20_000)
@@ -183,7 +183,7 @@ def test_without_an_index_of_the_keys_it_refuses(
 
 
 def test_with_bounds_alone(spark: SparkSession, left: DataFrame, lake: str) -> None:
-    from asyncpq.spark.lookup_join import lookup_join
+    from asyncpq.spark.joins.lookup_join import lookup_join
 
     some = left.select("id")
     mine = [lookup_join(some, lake, "id", ["v"], how, index=_bounds(lake)) for how in ("inner", "left")]
@@ -192,8 +192,8 @@ def test_with_bounds_alone(spark: SparkSession, left: DataFrame, lake: str) -> N
 
 
 def test_a_key_with_very_many_rows_comes_in_small_batches(spark: SparkSession, tmp_path: Path) -> None:
-    from asyncpq.spark.join_task import OUTPUT_ROWS
-    from asyncpq.spark.lookup_join import plan_lookup_join
+    from asyncpq.spark.joins.lookup_join import plan_lookup_join
+    from asyncpq.spark.joins.task import OUTPUT_ROWS
 
     rows = 300_000
     table = pa.table({"k": pa.array([5] * rows, pa.int64()), "v": pa.array(range(rows), pa.int64())})
@@ -214,7 +214,7 @@ def test_a_key_with_very_many_rows_comes_in_small_batches(spark: SparkSession, t
 def test_a_file_that_is_replaced_after_planning(spark: SparkSession, left: DataFrame, tmp_path: Path) -> None:
     from pyspark.errors import PySparkException
 
-    from asyncpq.spark.lookup_join import lookup_join
+    from asyncpq.spark.joins.lookup_join import lookup_join
 
     url = _write(tmp_path)
     with asyncpq.blocking.Session() as session:

@@ -47,7 +47,7 @@ def settings(server: ObjectServer) -> dict[str, Any]:
 def test_empty_partitions_and_null_keys_open_nothing(
     spark: SparkSession, server: ObjectServer, settings: dict[str, Any]
 ) -> None:
-    from asyncpq.spark.lookup_join import lookup_join
+    from asyncpq.spark.joins.lookup_join import lookup_join
 
     nothing = spark.createDataFrame([], "k bigint").repartition(3)
     nulls = spark.createDataFrame([(None,), (None,)], "k bigint").coalesce(1)
@@ -61,7 +61,7 @@ def test_empty_partitions_and_null_keys_open_nothing(
 
 
 def test_each_key_is_asked_for_once(spark: SparkSession, server: ObjectServer, settings: dict[str, Any]) -> None:
-    from asyncpq.spark.lookup_join import lookup_join
+    from asyncpq.spark.joins.lookup_join import lookup_join
 
     keys = spark.range(3000).selectExpr("(id % 10) * 3001 + 17 as k").coalesce(1)
     join = lookup_join(keys, URL, "k", **settings)
@@ -74,7 +74,7 @@ def test_each_key_is_asked_for_once(spark: SparkSession, server: ObjectServer, s
 
 
 def test_what_would_be_done(spark: SparkSession, settings: dict[str, Any]) -> None:
-    from asyncpq.spark.join_explain import explain_lookup_join
+    from asyncpq.spark.joins.explain import explain_lookup_join
 
     few = explain_lookup_join(spark.range(10).toDF("k"), URL, "k", num_keys=10, **settings)
     assert few.refused is None

@@ -83,7 +83,7 @@ def test_the_values_that_a_key_may_be_are_those_that_spark_finds_equal(
 ) -> None:
     from pyspark.sql import functions
 
-    from asyncpq.spark.join_keys import KeyRefused, key_rules
+    from asyncpq.spark.joins.keys import KeyRefused, key_rules
 
     restored_conf.set("spark.sql.session.timeZone", zone)
     left = _frame(spark, "l").drop("row")
@@ -160,7 +160,7 @@ JOINED: Final = [
 def test_joins_on_keys_of_other_types(spark: SparkSession, restored_conf: Any, lake: str, how: Any) -> None:
     from pyspark.sql import functions
 
-    from asyncpq.spark.lookup_join import lookup_join
+    from asyncpq.spark.joins.lookup_join import lookup_join
 
     restored_conf.set("spark.sql.parquet.filterPushdown", "false")
     restored_conf.set("spark.sql.session.timeZone", "Pacific/Apia")

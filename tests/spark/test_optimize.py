@@ -26,11 +26,11 @@ from asyncpq.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from asyncpq.spark.layout import OptimizeResult, optimize
-from asyncpq.spark.layout_order import Order, find_keys
-from asyncpq.spark.layout_write import write_frame
-from asyncpq.spark.types import ReadConf
-from asyncpq.spark.write_options import BloomFilter
+from asyncpq.spark.layout.optimize import OptimizeResult, optimize
+from asyncpq.spark.layout.order import Order, find_keys
+from asyncpq.spark.layout.partition_files import write_frame
+from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.writes.write_options import BloomFilter
 from tests.spark.optimized import multiset, random_table, spark_order, table_of, write_lake, written
 
 if TYPE_CHECKING:
@@ -323,7 +323,8 @@ def test_what_was_not_written_right_is_found_and_never_seen(
     users = dict(zip(table["id"].to_pylist(), table["user"].to_pylist(), strict=True))
     assert (users[5], users[6]) == ("user-00155", "user-00186")
     monkeypatch.setattr(
-        "asyncpq.spark.layout.write_frame", lambda frame, *rest, **more: write_frame(damage(frame), *rest, **more)
+        "asyncpq.spark.layout.optimize.write_frame",
+        lambda frame, *rest, **more: write_frame(damage(frame), *rest, **more),
     )
     with pytest.raises(CorruptFileError, match="not what the source has") as caught:
         optimize(spark, spark.createDataFrame(table), str(tmp_path / "target"), "id", partitions=2)
@@ -344,7 +345,7 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path, m
         bad = F.when(F.col("id") == 99, F.raise_error(F.lit("no more"))).otherwise(F.col("id"))
         return write_frame(frame.withColumn("id", bad), *rest, **more)
 
-    monkeypatch.setattr("asyncpq.spark.layout.write_frame", fail)
+    monkeypatch.setattr("asyncpq.spark.layout.optimize.write_frame", fail)
     with pytest.raises(Exception, match="no more"):
         optimize(spark, spark.range(100), str(tmp_path / "target"), "id", partitions=2)
     assert not _left(tmp_path / "target")
@@ -359,7 +360,7 @@ def test_who_writes_to_the_target_meanwhile_is_noticed(
         (tmp_path / "target" / "other.parquet").write_bytes(b"PAR1")
         return files
 
-    monkeypatch.setattr("asyncpq.spark.layout.write_frame", other)
+    monkeypatch.setattr("asyncpq.spark.layout.optimize.write_frame", other)
     with pytest.raises(InvalidOptionError, match="not empty"):
         optimize(spark, spark.range(10), str(tmp_path / "target"), "id")
     assert _left(tmp_path / "target") == ["other.parquet"]

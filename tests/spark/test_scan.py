@@ -20,11 +20,11 @@ import asyncpq
 from asyncpq import col
 from asyncpq.errors import ExpressionError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.spark import planning
-from asyncpq.spark import scan as scan_module
-from asyncpq.spark.predicates import Condition
-from asyncpq.spark.scan import explain, scan
-from asyncpq.spark.types import ReadConf
+from asyncpq.spark.reads import planning
+from asyncpq.spark.reads import scan as scan_module
+from asyncpq.spark.reads.predicates import Condition
+from asyncpq.spark.reads.scan import explain_scan, scan
+from asyncpq.spark.types.read_conf import ReadConf
 from tests.spark import scan_lakes
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def test_an_index(spark: SparkSession, no_pushdown: RuntimeConfig, tmp_path: Pat
         scan_lakes.write(tmp_path / "lake" / f"{number}.parquet", rows)
     with asyncpq.blocking.Session() as session:
         session.build_index(str(tmp_path / "lake"), [Bounds("row"), Keys("key"), Footers()])
-    plan = explain(spark, str(tmp_path / "lake"), where=col("key") == "k3-7", columns=["row"])
+    plan = explain_scan(spark, str(tmp_path / "lake"), where=col("key") == "k3-7", columns=["row"])
     assert plan.read.lake.view == "snapshot"
     assert plan.files == 1
     assert "index" in str(plan)
@@ -178,7 +178,7 @@ def test_nothing_matches(spark: SparkSession, lake: Path) -> None:
         frame = scan(spark, str(lake), where=where)
         assert frame.schema == spark.read.parquet(str(lake)).schema
         assert frame.collect() == []
-    assert explain(spark, str(lake), where=col("row") < 0).splits == 0
+    assert explain_scan(spark, str(lake), where=col("row") < 0).splits == 0
 
 
 def test_columns_without_those_of_the_predicate(spark: SparkSession, lake: Path) -> None:

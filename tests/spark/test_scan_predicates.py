@@ -14,12 +14,12 @@ pytest.importorskip("pyspark")
 
 from asyncpq.expressions import Expression
 from asyncpq.spark import sessions
-from asyncpq.spark.lakes import LakeTarget
-from asyncpq.spark.planning import plan_read
-from asyncpq.spark.predicates import Condition, instants_of
-from asyncpq.spark.reading import read_split
+from asyncpq.spark.reads.lakes import LakeTarget
+from asyncpq.spark.reads.planning import plan_read
+from asyncpq.spark.reads.predicates import Condition, instants_of
+from asyncpq.spark.reads.reading import read_split
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types import ReadConf
+from asyncpq.spark.types.read_conf import ReadConf
 from tests.spark import scan_lakes
 
 if TYPE_CHECKING:

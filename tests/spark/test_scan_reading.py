@@ -18,12 +18,13 @@ pytest.importorskip("pyspark")
 from asyncpq import col
 from asyncpq.errors import AmbiguousColumnError, InvalidOptionError, ObjectChangedError
 from asyncpq.expressions import Expression
-from asyncpq.spark import planning, sessions, splits
-from asyncpq.spark.lakes import LakeTarget
-from asyncpq.spark.planning import ReadPlan, plan_read
-from asyncpq.spark.reading import read_split
+from asyncpq.spark import sessions
+from asyncpq.spark.reads import planning, splits
+from asyncpq.spark.reads.lakes import LakeTarget
+from asyncpq.spark.reads.planning import ReadPlan, plan_read
+from asyncpq.spark.reads.reading import read_split
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.types import ReadConf
+from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.testing import ObjectServer
 
 ROWS = 40_000

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from asyncpq.errors import CorruptIndexError
 from asyncpq.options import KIB, MIB
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.spark.splits import (
+from asyncpq.spark.reads.splits import (
     FILE_COST_BYTES,
     LEAST_SPLIT_BYTES,
     MOST_SPLIT_BYTES,

@@ -113,8 +113,8 @@ def _rows(lake: str) -> list[dict[str, Any]]:
 
 
 def _pushed_ids(lake: str, filters: list[Any]) -> list[int]:
-    from asyncpq.spark.source import PushdownReader
-    from asyncpq.spark.source_options import SourceOptions
+    from asyncpq.spark.source.data_source import PushdownReader
+    from asyncpq.spark.source.options import SourceOptions
     from tests.spark import source_calls
 
     schema = source_calls.source(path=lake, columns="id").schema()
@@ -154,7 +154,7 @@ def test_rows_are_left_out(lake: str, make: Callable[[Any], list[Any]], most: in
 
 @pytest.mark.parametrize("version", ["4.1.0", "4.3.0", "4.10.2", "unknown"])
 def test_versions_with_the_leak_are_refused(version: str) -> None:
-    from asyncpq.spark.pushdown import require_safe_pushdown
+    from asyncpq.spark.source.pushdown import require_safe_pushdown
 
     with pytest.raises(UnsupportedFeatureError, match=r"SPARK-58551.*scan\("):
         require_safe_pushdown(version)
@@ -162,7 +162,7 @@ def test_versions_with_the_leak_are_refused(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["5.0.0", "5.1.0.dev0", "10.0.0"])
 def test_versions_without_it_are_not(version: str) -> None:
-    from asyncpq.spark.pushdown import require_safe_pushdown
+    from asyncpq.spark.source.pushdown import require_safe_pushdown
 
     require_safe_pushdown(version)
 
@@ -251,4 +251,4 @@ def test_pushdown_would_be_right_for_relations_that_are_scanned_once(
     assert sorted(counted[0].collect()) == sorted(expected[0].collect())
     frame = reader.load(lake)
     assert frame.filter("id = -1").count() == 0
-    assert frame.count() != ROWS, "Spark has mended SPARK-58551: see asyncpq/spark/pushdown.py"
+    assert frame.count() != ROWS, "Spark has mended SPARK-58551: see asyncpq/spark/source/pushdown.py"

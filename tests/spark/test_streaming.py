@@ -27,7 +27,7 @@ from asyncpq.errors import (
 )
 from asyncpq.indexing import Bounds
 from asyncpq.spark import sessions
-from asyncpq.spark.streaming import MAX_FILES, FileStreamReader
+from asyncpq.spark.source.streaming import MAX_FILES, FileStreamReader
 from tests.spark import source_calls
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
-from asyncpq.spark.conversion import arrow_schema, from_spark
-from asyncpq.spark.parquet_schema import spark_schema
-from asyncpq.spark.row_metadata import ROW_METADATA_KEY
-from asyncpq.spark.types import ReadConf, nullable_struct
+from asyncpq.spark.types.conversion import arrow_schema, from_spark
+from asyncpq.spark.types.parquet_schema import spark_schema
+from asyncpq.spark.types.read_conf import ReadConf, nullable_struct
+from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY
 from tests.edited_files import Struct
 from tests.spark.types_files import (
     assert_same,

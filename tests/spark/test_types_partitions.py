@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DateType, DoubleType, IntegerType, StringType, TimeType
 
 from asyncpq.errors import PartitionError
-from asyncpq.spark.conversion import arrow_schema
-from asyncpq.spark.partition_types import DEFAULT_PARTITION, partition_scalar, partition_type
-from asyncpq.spark.types import ReadConf
+from asyncpq.spark.types.conversion import arrow_schema
+from asyncpq.spark.types.partition_types import DEFAULT_PARTITION, partition_scalar, partition_type
+from asyncpq.spark.types.read_conf import ReadConf
 from tests.spark.types_files import shown
 
 if TYPE_CHECKING:

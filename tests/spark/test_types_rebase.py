@@ -13,9 +13,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from asyncpq.errors import UnsupportedFeatureError
-from asyncpq.spark import rebase
-from asyncpq.spark.rebase import file_dates
-from asyncpq.spark.types import ReadConf
+from asyncpq.spark.types import rebase
+from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.rebase import file_dates
 from tests.edited_files import EditedFile
 from tests.spark.types_files import assert_same, metadata_of, read_as_spark, write
 

@@ -16,11 +16,11 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 import asyncpq
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, InvalidOptionError, SchemaMismatchError
-from asyncpq.spark.file_writer import write_partition
 from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.write_planning import LakeWrite, file_columns, plan_write
-from asyncpq.spark.writing import AsyncpqWriter, TaskFiles, commit_files, lake_writer
+from asyncpq.spark.writes.file_writer import write_partition
+from asyncpq.spark.writes.write_planning import LakeWrite, file_columns, plan_write
+from asyncpq.spark.writes.writing import AsyncpqWriter, TaskFiles, commit_files, lake_writer
 
 _TYPES = {"bigint": LongType(), "int": IntegerType(), "string": StringType(), "binary": BinaryType()}
 

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 
 import asyncpq
 import asyncpq.blocking
-from asyncpq.spark import index_pipeline
+from asyncpq.spark.index import pipeline as index_pipeline
 from tests.spark.cluster import Cluster
 from tests.spark.credentials import CANARY
 from tests.spark.writing_tasks import DieWhileWriting, FailLast, TwoAttempts

@@ -19,10 +19,10 @@ from asyncpq import col
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, SchemaMismatchError, StoreError
 from asyncpq.format.metadata import decode_file_metadata
 from asyncpq.format.page_index import decode_offset_index
-from asyncpq.spark import file_writer
-from asyncpq.spark.file_writer import WrittenFile, write_files, write_partition
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.write_options import BloomFilter, SortedBy, WriteOptions, parse_write_options
+from asyncpq.spark.writes import file_writer
+from asyncpq.spark.writes.file_writer import WrittenFile, write_files, write_partition
+from asyncpq.spark.writes.write_options import BloomFilter, SortedBy, WriteOptions, parse_write_options
 from asyncpq.storage import s3_writer
 from asyncpq.testing import Fault, ObjectServer, StoreWrite, WrappedStore, uploads, wrap_store
 

@@ -14,10 +14,10 @@ from pyspark.sql.types import StructType
 
 from asyncpq import ReadOptions, blocking
 from asyncpq.format.metadata import FileMetadata, decode_file_metadata
-from asyncpq.spark.conversion import arrow_schema, to_spark
-from asyncpq.spark.parquet_schema import spark_schema
-from asyncpq.spark.rebase import file_dates
-from asyncpq.spark.types import ReadConf
+from asyncpq.spark.types.conversion import arrow_schema, to_spark
+from asyncpq.spark.types.parquet_schema import spark_schema
+from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.rebase import file_dates
 
 
 def metadata_of(path: Path) -> FileMetadata:

@@ -34,9 +34,9 @@ from pyspark.sql.types import (
 )
 
 from asyncpq.errors import AmbiguousColumnError, SchemaMismatchError, UnsupportedFeatureError
-from asyncpq.spark.conversion import FIELD_ID_KEY, arrow_schema, from_spark, to_spark
-from asyncpq.spark.rebase import Calendar, FileDates, file_dates, rebase_days, rebase_micros
-from asyncpq.spark.types import ReadConf
+from asyncpq.spark.types.conversion import FIELD_ID_KEY, arrow_schema, from_spark, to_spark
+from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.rebase import Calendar, FileDates, file_dates, rebase_days, rebase_micros
 from tests.unit.test_spark_schema import INT96, element, file_of
 
 CONF = ReadConf()

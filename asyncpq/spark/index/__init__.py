@@ -1,0 +1,1 @@
+"""External indexes built by Spark's executors."""

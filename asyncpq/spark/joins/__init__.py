@@ -1,0 +1,1 @@
+"""Joins of a few keys with a large lake."""

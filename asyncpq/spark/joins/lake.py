@@ -1,0 +1,203 @@
+"""The lake of a lookup join, pinned by the driver: all tasks, retried ones too, read the same versions of its files."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from asyncpq.datasets.dataset_scan import DatasetScan
+from asyncpq.datasets.file_sets import FileSet, FileSource, GivenFiles
+from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.opened_file import Ask, OpenedFile
+from asyncpq.errors import RowIndexError
+from asyncpq.events import Operation
+from asyncpq.indexing.model import Part
+from asyncpq.indexing.snapshot_files import SnapshotFiles
+from asyncpq.session import Session
+from asyncpq.spark.joins.key_predicates import Asked
+from asyncpq.spark.reads.file_reads import SparkRead
+from asyncpq.spark.reads.lakes import OpenLake
+from asyncpq.spark.reads.reading import columns_of, data_file, spark_struct, split_files
+from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.types.conversion import converter
+from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.rebase import file_dates
+
+#: Rows of the lake that are joined at a time, at most.
+LAKE_ROWS: Final = 65_536
+_KEPT: Final = 8  # lakes that a session has open
+
+
+@dataclass(frozen=True, kw_only=True)
+class PinnedLake:
+    """Can be pickled; holds no secrets. Of an index's snapshot, or of files.
+
+    Attributes:
+        token: names it.
+        lake: its columns, and which of them are read, as Spark has them; ``columns`` are unique.
+        target: what the index is of.
+        index: url of the place of an index, or None.
+        snapshot: number of the index's snapshot.
+        splits: the files, as :func:`asyncpq.spark.reads.splits.pack_split` has them.
+    """
+
+    token: str
+    lake: Lake
+    target: str | tuple[str, ...] = ""
+    index: str | None = None
+    snapshot: int = 0
+    splits: tuple[bytes, ...] = ()
+
+
+# -- opened ---------------------------------------------------------------------------------------
+
+_states: WeakKeyDictionary[Session, OrderedDict[str, DatasetState]] = WeakKeyDictionary()
+
+
+async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
+    """The pinned files; opened once in a session.
+
+    Raises:
+        StaleSnapshotError: the snapshot of the index is not there any more.
+    """
+    known = _states.setdefault(session, OrderedDict())
+    state = known.get(pinned.token)
+    if state is None:
+        state = await (_from_files(session, pinned) if pinned.index is None else _from_index(session, pinned))
+        known[pinned.token] = state
+        while len(known) > _KEPT:
+            known.popitem(last=False)
+    known.move_to_end(pinned.token)
+    return state
+
+
+async def _from_index(session: Session, pinned: PinnedLake) -> DatasetState:
+    index = await session.open_index(pinned.index, snapshot=pinned.snapshot)
+    target = list(pinned.target) if isinstance(pinned.target, tuple) else pinned.target
+    dataset = await session.open_dataset(target, index=index, view="snapshot")
+    source = _Pinned(dataset._state.source)
+    return replace(dataset._state, source=source, unifier=None, columns=columns_of(pinned.lake))
+
+
+async def _from_files(session: Session, pinned: PinnedLake) -> DatasetState:
+    resources, files = session._resources, list[DataFile]()
+    for split in pinned.splits:
+        for file in await split_files(session, split):
+            # which pages may have a key, the file's own page index tells
+            files.append(data_file(pinned.lake, replace(file, pages={}), resources))
+    source = _Pinned(GivenFiles(files))
+    return DatasetState(resources, pinned.lake.url, source, columns_of(pinned.lake), skips=False)
+
+
+class _Pinned:
+    """The files of another source: of the versions that it names, or none."""
+
+    known: FileSet | None = None
+
+    def __init__(self, source: FileSource) -> None:
+        self.view = source.view
+        self._source = source
+        self._given: Sequence[DataFile] = ()
+        self._files: Sequence[DataFile] = ()
+
+    @property
+    def description(self) -> str:
+        return self._source.description
+
+    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+        found = await self._source.files(ask, operation, scan=scan)
+        if found.files is not self._given:  # what was made for these files still serves
+            self._given = found.files
+            self._files = [replace(file, pinned=True) for file in found.files]
+        return found._replace(files=self._files)
+
+
+# -- read -----------------------------------------------------------------------------------------
+
+
+class _KeyRead(SparkRead):
+    """Of files of which an index names the rows, these are read as they are: which of them have a key is found out by
+    the join, once for all files, and not by a filter that holds all keys for each of them."""
+
+    async def _prepare(self, opened: OpenedFile) -> None:
+        if not _names_rows(opened):
+            await super()._prepare(opened)
+            return
+        self._check_schema(opened)
+        ask = self._ask._replace(where=None, prune=None)
+        size = await opened.prepare(ask, self._state.columns, scan=self._scan, other_bytes=self._planned_bytes)
+        self._planned_bytes += size
+        if not opened.has_rows:
+            await opened.finish()
+
+
+def _names_rows(opened: OpenedFile) -> bool:
+    """Whether an index knows more of a file than row groups."""
+    entry = opened.file.entry
+    if entry is None or entry.access.is_all:
+        return False
+    try:
+        found = entry.access.resolve([group.num_rows for group in opened.version.metadata.row_groups])
+    except RowIndexError:
+        return False  # it is not used
+    return not found.scanned
+
+
+class KeyScan(DatasetScan):
+    """The rows of a lake that some keys may have, as batches of Spark's types. Used as scans of datasets are."""
+
+    def __init__(self, state: DatasetState, lake: Lake, asked: Asked) -> None:
+        ask = Ask(columns=lake.columns, where=asked.where, prune=asked.prune)
+        operation = state.resources.operation("scan", lake.url)
+        conf: ReadConf = lake.conf
+        read = _KeyRead(state, ask, operation, conf)
+        super().__init__(state.resources, read, operation, pa.schema([]), batch_size=LAKE_ROWS, limit=None)
+        self._conf = conf
+        self._struct = spark_struct(lake.spark_schema)
+
+    async def _next_unit(self) -> Sequence[pa.Table] | None:
+        rows = await self._read.next()
+        if rows is None:
+            return None
+        version = rows.file.version
+        dates = version.derived(("spark dates", self._conf), lambda: file_dates(version.metadata, self._conf))
+        return [
+            pa.Table.from_batches(
+                [
+                    converter(table.schema, self._struct, self._conf, dates)(batch)
+                    for batch in table.to_batches()
+                    if batch.num_rows
+                ]
+            )
+            for table in rows.tables
+            if table.num_rows
+        ]
+
+
+async def key_scan(pinned: PinnedLake, asked: Asked, session: Session) -> KeyScan:
+    """See :class:`KeyScan`."""
+    return KeyScan(await opened(session, pinned), pinned.lake, asked)
+
+
+# -- what a key takes -----------------------------------------------------------------------------
+
+
+def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> Part | None:
+    """The part of the lake's index that has the rows of such keys."""
+    source = opened_lake.state.source
+    if not isinstance(source, SnapshotFiles):
+        return None
+    parts = source._index.manifest.parts
+    found = [part for part in parts if part.kind == "keys" and part.columns[0] in names]
+    return max(found, key=lambda part: _used(part, names), default=None)
+
+
+def _used(part: Part, names: Sequence[str]) -> int:
+    """How many of its first columns the keys have."""
+    return next((at for at, column in enumerate(part.columns) if column not in names), len(part.columns))

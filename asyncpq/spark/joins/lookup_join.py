@@ -1,0 +1,291 @@
+"""Joins by lookup: each task asks the lake for the keys of its own rows, without a scan and without a shuffle."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from pyspark.sql.types import StructType
+
+from asyncpq.arguments import one_of, whole_number
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError
+from asyncpq.indexing.places.objects import ObjectPlace
+from asyncpq.indexing.snapshot_files import SnapshotFiles
+from asyncpq.session import Session
+from asyncpq.spark import sessions
+from asyncpq.spark.joins.key_predicates import KeyColumn
+from asyncpq.spark.joins.keys import KeyRefused, KeyRule, can_be_asked, key_rules
+from asyncpq.spark.joins.lake import PinnedLake, keys_part
+from asyncpq.spark.joins.sample import KeyCost, key_cost
+from asyncpq.spark.joins.task import How, JoinKey, LookupTask
+from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.reads.planning import plan_lake
+from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.conversion import arrow_schema
+from asyncpq.spark.types.read_conf import ReadConf, find_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Distinct keys that a task asks for at once.
+DEFAULT_BATCH_KEYS: Final = 4096
+
+
+def lookup_join(
+    df: DataFrame,
+    lake: Any,
+    on: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    how: How = "inner",
+    *,
+    index: Any = None,
+    allow_scan: bool = False,
+    batch_keys: int = DEFAULT_BATCH_KEYS,
+    **settings: Any,
+) -> DataFrame:
+    """What ``df.join(spark.read.parquet(lake), on=on, how=how)`` gives, where ``df`` is small: the tasks of ``df``
+    look their keys up.
+
+    Keys are compared as Spark's join compares them, null keys match nothing, NaN is NaN and -0.0 is 0.0. The versions
+    of the lake's files are those of now, also for tasks that run later or again.
+
+    Args:
+        df: whose partitions are the tasks.
+        lake: url of a prefix or pattern, a list of urls, or a table, as :func:`asyncpq.spark.scan` takes it.
+        on: names of the key columns, which both sides have.
+        columns: of the lake that come behind those of ``df``; None for all. The keys need not be named.
+        how: "inner", "left", "semi" or "anti".
+        index: of the lake: its url. None: the one that is kept below a prefix.
+        allow_scan: where the keys cannot be looked up, let Spark join ``df`` with a scan of the lake.
+        batch_keys: distinct keys that a task asks for at once.
+        settings: those of :class:`asyncpq.spark.settings.SparkSettings` and of ``LakeTarget``, such as ``format``.
+
+    Raises:
+        AnalysisException: no such key column, or types that Spark does not compare.
+        ColumnNotFoundError: ``columns`` names one that the lake lacks.
+        QueryError: the keys cannot be looked up: why, and what helps.
+    """
+    plan = plan_lookup_join(df, lake, on, columns, how, index=index, batch_keys=batch_keys, **settings)
+    if plan.refused is None:
+        return plan.dataframe(df)
+    if not allow_scan:
+        raise QueryError(
+            f"a lookup join would scan the lake: {plan.refused}",
+            url=plan.opened.state.url,
+            column=plan.on[0],
+            hint="Build an index with Keys of these columns, or let Spark join with a scan: allow_scan=True.",
+        )
+    from asyncpq.spark.reads.scan import scan
+
+    right = scan(df.sparkSession, lake, columns=list(plan.right.names), index=index, **settings)
+    return df.join(right, on=list(plan.on), how=how)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinPlan:
+    """
+    Attributes:
+        on, how: as given.
+        opened: the lake on the driver.
+        key_names: of its key columns, as asyncpq has them.
+        right: its columns as Spark's join would see them.
+        schema: of the result.
+        task: what the tasks do; None where they cannot.
+        rules: of the keys.
+        refused: why the keys cannot be looked up; None: they can.
+        cost: of one key.
+    """
+
+    on: tuple[str, ...]
+    how: How
+    opened: OpenLake
+    key_names: tuple[str, ...]
+    right: StructType
+    schema: StructType
+    rules: tuple[KeyRule, ...] = ()
+    places: tuple[int, ...] = ()
+    task: LookupTask | None = None
+    refused: str | None = None
+    cost: KeyCost | None = None
+
+    def dataframe(self, df: DataFrame) -> DataFrame:
+        """The join, planned by Spark as a map over ``df``."""
+        if self.task is None:
+            raise QueryError(f"a lookup join would scan the lake: {self.refused}")
+        left = df.toDF(*[f"c{at}" for at in range(len(df.columns))])
+        return left.select("*", *self._candidates(left)).mapInArrow(self.task, self.schema)
+
+    def _candidates(self, left: DataFrame) -> list[Any]:
+        found: list[Any] = []
+        for rule, place in zip(self.rules, self.places, strict=True):
+            found.extend(rule.columns(left[f"c{place}"]))
+        return [column.alias(f"k{at}") for at, column in enumerate(found)]
+
+
+def plan_lookup_join(
+    df: DataFrame,
+    lake: Any,
+    on: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    how: How = "inner",
+    *,
+    index: Any = None,
+    batch_keys: int = DEFAULT_BATCH_KEYS,
+    with_cost: bool = False,
+    **settings: Any,
+) -> JoinPlan:
+    """The same, planned.
+
+    Args:
+        with_cost: find out what a key takes also where an index has its rows.
+    """
+    one_of("how", how, get_args(How))
+    names = _names("on", [on] if isinstance(on, str) else on)
+    wanted = None if columns is None else _names("columns", columns, empty=True)
+    keys_at_once = whole_number("batch_keys", batch_keys, 1) or DEFAULT_BATCH_KEYS
+    spark = df.sparkSession
+    target, own = _target(lake, index, settings)
+    frozen, conf = SparkSettings.of(spark, own), ReadConf.of(spark)
+    opened = sessions.run(frozen, lambda session: open_lake(session, target, conf))
+
+    right = _right(opened, names, wanted, conf)
+    joined = df.join(spark.createDataFrame([], right), on=list(names), how=how).schema  # analysed, not run
+    left_places = [_place(df.columns, name, conf) for name in names]
+    lake_places = [opened.columns([name], conf)[0] for name in names]
+    key_names = tuple(opened.names[at] for at in lake_places)
+    plan = JoinPlan(on=names, how=how, opened=opened, key_names=key_names, right=right, schema=joined)
+    pairs = [
+        (df.schema.fields[place], opened.struct.fields[at]) for place, at in zip(left_places, lake_places, strict=True)
+    ]
+    rules: list[KeyRule] = []
+    for (_, field), at, rule in zip(pairs, lake_places, key_rules(spark, pairs, conf.session_time_zone), strict=True):
+        if isinstance(rule, KeyRefused):
+            return replace(plan, refused=rule.why)
+        stored = opened.schema.field(opened.names[at]).type
+        if not can_be_asked(stored, field.dataType, int96_is_shifted=conf.int96_timestamp_conversion):
+            return replace(plan, refused=f"values of {field.name!r} are stored as {stored}")
+        rules.append(rule)
+
+    rest = [at for at in opened.columns(right.names, conf) if at not in lake_places]
+    read = list(dict.fromkeys([*lake_places, *(rest if how in ("inner", "left") else ())]))
+    pinned = sessions.run(frozen, lambda session: _pinned(session, opened, target, read, conf, frozen))
+    if with_cost or keys_part(opened, key_names) is None:
+        cost = sessions.run(frozen, lambda session: key_cost(session, pinned, key_names))
+        plan = replace(plan, cost=cost)
+        if keys_part(opened, key_names) is None and not cost.is_little:
+            return replace(plan, refused=f"no index has the rows of a key, and {cost}")
+    types = arrow_schema(StructType([opened.struct.fields[at] for at in read]))
+    keys, at_candidate = list[JoinKey](), len(df.columns)
+    for rule, at in zip(rules, lake_places, strict=True):
+        stored = opened.schema.field(opened.names[at]).type
+        candidates = tuple(range(at_candidate, at_candidate + rule.num_columns))
+        at_candidate += rule.num_columns
+        column = KeyColumn(name=opened.names[at], stored=stored, form=rule.form)
+        keys.append(
+            JoinKey(column=column, candidates=candidates, place=read.index(at), type=types.field(read.index(at)).type)
+        )
+    task = LookupTask(
+        pinned=pinned,
+        how=how,
+        keys=tuple(keys),
+        left=(*left_places, *(at for at in range(len(df.columns)) if at not in left_places)),
+        right=tuple((read.index(at), types.field(read.index(at)).type) for at in rest if at in read),
+        batch_keys=keys_at_once,
+    )
+    return replace(plan, rules=tuple(rules), places=tuple(left_places), task=task)
+
+
+# -- what was given -------------------------------------------------------------------------------
+
+
+def _names(argument: str, given: Any, *, empty: bool = False) -> tuple[str, ...]:
+    some = isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given)
+    if not some or not (given or empty):
+        raise InvalidOptionError(f"{argument}: must be names of columns")
+    return tuple(given)
+
+
+def _target(lake: Any, index: Any, settings: Mapping[str, Any]) -> tuple[LakeTarget, dict[str, Any]]:
+    """What is opened, and the settings that are not about that."""
+    if isinstance(lake, os.PathLike):
+        lake = os.fspath(lake)
+    about = {one.name for one in fields(LakeTarget)} - {"schema", "on_bad_file"}
+    own = {name: value for name, value in settings.items() if name not in about}
+    given = {name: value for name, value in settings.items() if name in about}
+    return LakeTarget(target=lake, index=os.fspath(index) if isinstance(index, os.PathLike) else index, **given), own
+
+
+def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, conf: ReadConf) -> StructType:
+    """The lake's columns that take part: keys, and those that are asked for.
+
+    Raises:
+        ColumnNotFoundError: the lake has none of that name.
+    """
+    if columns is None:
+        return opened.struct
+    for name in columns:
+        if not opened.columns([name], conf):
+            raise ColumnNotFoundError("the lake has no such column", url=opened.state.url, column=name)
+    places = dict.fromkeys([*opened.columns(on, conf), *opened.columns(columns, conf)])
+    return StructType([opened.struct.fields[at] for at in places])
+
+
+def _place(names: Sequence[str], name: str, conf: ReadConf) -> int:
+    place = find_name(names, name, conf)
+    if place is None:
+        raise ColumnNotFoundError("the left has no such column", column=name)  # Spark has found it
+    return place
+
+
+# -- pinned ---------------------------------------------------------------------------------------
+
+
+async def _pinned(
+    session: Session,
+    opened: OpenLake,
+    target: LakeTarget,
+    read: Sequence[int],
+    conf: ReadConf,
+    settings: SparkSettings,
+) -> PinnedLake:
+    struct = StructType([opened.struct.fields[at] for at in read])
+    source, token = opened.state.source, uuid.uuid4().hex
+    if not isinstance(source, SnapshotFiles):
+        plan = await plan_lake(opened, conf=conf, settings=settings, columns=struct.names)
+        return PinnedLake(token=token, lake=plan.lake, splits=tuple(plan.tasks()))
+    lake = Lake(
+        url=opened.state.url,
+        description=source.description,
+        view=str(source.view),
+        schema=opened.schema,
+        fields=None,
+        columns=tuple(opened.names[at] for at in read),
+        spark_schema=struct.json(),
+        conf=conf,
+        settings=settings,
+    )
+    place, url = source._index.place, target.index
+    if not isinstance(url, str):
+        if not isinstance(place, ObjectPlace):
+            raise InvalidOptionError("index: tasks open it by its url, so give that")
+        url = place.description
+    return PinnedLake(
+        token=token,
+        lake=lake,
+        target=_shared(target.target),
+        index=_shared(url),
+        snapshot=source._index.manifest.snapshot,
+    )
+
+
+def _shared(target: Any) -> Any:
+    """A url that means the same in another working folder."""
+    if isinstance(target, (list, tuple)):
+        return tuple(_shared(one) for one in target)
+    if not isinstance(target, str) or "://" in target:
+        return target
+    return os.path.join(os.path.abspath(target), "") if target.endswith(("/", os.sep)) else os.path.abspath(target)

@@ -1,0 +1,72 @@
+"""What looking up one key takes, found out with a few keys that the lake has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from asyncpq.datasets.dataset import Dataset
+from asyncpq.expressions import And, IsNull, Not
+from asyncpq.options import MIB
+from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.session import Session
+from asyncpq.spark.joins.lake import PinnedLake, opened
+
+#: A key is looked up where that takes so many bytes, or this part of the lake, whichever is more.
+LITTLE_BYTES: Final = 4 * MIB
+LITTLE_PART: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCost:
+    """On average, of keys that the lake has.
+
+    Attributes:
+        requests: range GETs for data.
+        num_bytes: that these give.
+        lake_bytes: of all files.
+        num_files: of the lake.
+        sampled: how many keys were looked at.
+    """
+
+    requests: float
+    num_bytes: float
+    lake_bytes: int
+    num_files: int
+    sampled: int
+
+    @property
+    def is_little(self) -> bool:
+        """Whether a lookup spares most of a scan."""
+        return self.num_bytes <= max(LITTLE_BYTES, self.lake_bytes / LITTLE_PART)
+
+    def __str__(self) -> str:
+        return f"a key takes {self.num_bytes:,.0f} bytes of the {self.lake_bytes:,} that {self.num_files} files have"
+
+
+async def key_cost(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
+    """
+    Args:
+        names: of the key columns, as asyncpq has them.
+    """
+    dataset = Dataset(await opened(session, pinned))
+    urls = await dataset.files()
+    state = dataset._state
+    operation = state.resources.operation("files", state.url)
+    with operation:
+        files = (await state.source.files(dataset._ask((), None), operation)).files
+    lake_bytes = sum(file.size or 0 for file in files)
+    requests = num_bytes = sampled = 0
+    present = [Not(IsNull(name)) for name in names]
+    for url in dict.fromkeys([*urls[:1], *urls[len(urls) // 2 :][:1], *urls[-1:]]):
+        where = present[0] if len(present) == 1 else And(tuple(present))
+        row = await dataset.read(list(dict.fromkeys(names)), where, limit=1, access={url: AccessPlan.all()})
+        if not row.num_rows:
+            continue
+        plan = await dataset.plan(pinned.lake.columns, lookup={name: row.column(name) for name in names})
+        sampled += 1
+        requests += plan.num_requests
+        num_bytes += sum(file.num_bytes + file.cached_bytes for file in plan.files)
+    some = max(sampled, 1)
+    return KeyCost(requests / some, num_bytes / some, lake_bytes, len(files), sampled)

@@ -1,0 +1,1 @@
+"""Lakes rewritten for lookups."""

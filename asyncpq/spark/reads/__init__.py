@@ -1,0 +1,1 @@
+"""Reads planned on the driver, in splits that executors read."""

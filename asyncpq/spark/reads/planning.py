@@ -1,0 +1,383 @@
+"""Plans of reads, made on the driver: which rows of which versions of files, packed into splits."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from asyncpq.datasets.file_sets import FileSet, FileSource
+from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.model import DataFile, View
+from asyncpq.datasets.opened_file import Ask, OpenedFile
+from asyncpq.errors import InvalidOptionError
+from asyncpq.events import Operation
+from asyncpq.expressions import Expression
+from asyncpq.fetching.known_version import MadeIndex
+from asyncpq.fetching.version import FileVersion
+from asyncpq.format.footer_pieces import leaf_pieces, shared_pieces
+from asyncpq.format.page_index_writer import encode_offset_index
+from asyncpq.indexing.file_entries import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_made, encode_shared
+from asyncpq.indexing.model import file_key
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import KIB, MIB
+from asyncpq.planning.read_plan import RowGroupPlan
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.session import Session
+from asyncpq.spark.reads.file_reads import SparkRead
+from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.reads.splits import Lake, Packer, Piece, PlannedFile, group_pieces, pack_split
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.rebase import file_dates
+from asyncpq.storage.base import RequestContext, writable
+
+#: Bytes of a plan that are kept and sent; more lie in the work folder.
+MOST_SENT_BYTES: Final = 64 * MIB
+_MOST_FOOTER_BYTES: Final = 16 * KIB  # of one file, as a split carries it
+_MOST_SHARED_BYTES: Final = 256 * KIB  # of a footer that is worth being compressed for that
+_ANY_BYTES: Final = 1 << 62
+_PAYLOAD_FILE: Final = 0  # stands for the file in the keys of its payloads
+
+#: Gives the predicate to prune by, in asyncpq's terms, once the columns are known; None: nothing is left out.
+Pruning = Callable[[StructType, pa.Schema, Sequence[str]], Expression | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadPlan:
+    """A read, planned.
+
+    Attributes:
+        lake: what all splits share.
+        struct: all columns of the lake as Spark has them, those that are not read included.
+        splits: one a task.
+        metrics: what planning has cost.
+        index: what an index said.
+        needs_jvm_zone: a file's old timestamps are by the zone of Spark's JVM, which ``lake.conf`` does not name.
+        unopened: of how many files nothing is known but their version.
+    """
+
+    lake: Lake
+    struct: StructType
+    splits: tuple[tuple[Piece, ...], ...]
+    metrics: ReadMetrics
+    index: tuple[str, ...] = ()
+    needs_jvm_zone: bool = False
+    unopened: int = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Compressed bytes of the data that tasks read, about."""
+        return sum(piece.num_bytes for split in self.splits for piece in split)
+
+    @property
+    def num_files(self) -> int:
+        """Files that tasks read; one that several tasks read counts for each."""
+        return sum(piece.num_files for split in self.splits for piece in split)
+
+    def tasks(self) -> list[bytes]:
+        """For each split what :func:`asyncpq.spark.reads.reading.read_split` takes."""
+        return [pack_split(split) for split in self.splits]
+
+
+async def plan_read(
+    session: Session,
+    target: LakeTarget,
+    *,
+    conf: ReadConf,
+    settings: SparkSettings,
+    columns: Sequence[str] | None = None,
+    pruning: Pruning | None = None,
+    parallelism: int = 1,
+) -> ReadPlan:
+    """Open a dataset, rule out what the predicate cannot be true for, and pack what is left.
+
+    Args:
+        columns: names of the columns that are read, in Spark's cases; None for all.
+        parallelism: tasks that run at once.
+
+    Raises:
+        AsyncpqError: the dataset cannot be opened or planned.
+    """
+    opened = await open_lake(session, target, conf)
+    return await plan_lake(
+        opened, conf=conf, settings=settings, columns=columns, pruning=pruning, parallelism=parallelism
+    )
+
+
+async def plan_lake(
+    opened: OpenLake,
+    *,
+    conf: ReadConf,
+    settings: SparkSettings,
+    columns: Sequence[str] | None = None,
+    pruning: Pruning | None = None,
+    parallelism: int = 1,
+    cut: bool = True,
+) -> ReadPlan:
+    """The same for a dataset that is open. Without a predicate, files are not opened whose versions a listing names.
+
+    Args:
+        cut: large files become several, at row groups.
+    """
+    struct, names = opened.struct, opened.names
+    places = range(len(names)) if columns is None else list(dict.fromkeys(opened.columns(columns, conf)))
+    where = None if pruning is None else pruning(struct, opened.schema, names)
+    state = opened.state
+    operation = state.resources.operation("plan", state.url)
+    read_columns = tuple(names[at] for at in places)
+    ask = Ask(columns=read_columns, where=where)
+    packer, kept = Packer(settings.split_bytes), _Kept(state, settings)
+    most_bytes = settings.split_bytes if cut else _ANY_BYTES
+    whole: list[PlannedFile] = []
+    with operation:
+        if where is None and not state.skips:
+            files = (await state.source.files(ask, operation)).files
+            share = len(places) / max(1, len(names))
+            whole = [file for file in (_unopened(file, most_bytes, share) for file in files) if file is not None]
+            known = {file.url for file in whole}
+            left = [file for file in files if file.url not in known]
+            state = replace(state, source=_Files(state.source, left))
+        read = SparkRead(state, ask, operation, conf)
+        for file in whole:
+            for piece in packer.add(file):
+                await kept.add(piece)
+        async with aclosing(read.planned(_Look(read, most_bytes))) as found:
+            async for some in found:
+                for file in some:
+                    for piece in packer.add(file):
+                        await kept.add(piece)
+        for piece in packer.finish():
+            await kept.add(piece)
+        pieces = await kept.finish()
+    operation.metrics.files_total += len(whole)
+    lake = Lake(
+        url=state.url,
+        description=state.source.description,
+        view=str(state.source.view),
+        schema=opened.schema,
+        fields=state.columns.fields,
+        variants=tuple(read.variants),
+        columns=read_columns,
+        spark_schema=StructType([struct.fields[at] for at in places]).json(),
+        conf=conf,
+        partitioning=opened.partitioning,
+        where=where,
+        settings=settings,
+    )
+    splits = group_pieces(
+        pieces, split_bytes=settings.split_bytes, most_splits=settings.most_splits, parallelism=parallelism
+    )
+    return ReadPlan(
+        lake=lake,
+        struct=struct,
+        splits=tuple(splits),
+        metrics=operation.metrics,
+        index=read.report,
+        needs_jvm_zone=read.needs_jvm_zone,
+        unopened=len(whole),
+    )
+
+
+async def pin(
+    opened: OpenLake, *, conf: ReadConf, settings: SparkSettings, columns: Sequence[str] | None = None
+) -> ReadPlan:
+    """All files of a dataset that is open, each of one version and uncut: what later reads of it are held to."""
+    return await plan_lake(opened, conf=conf, settings=settings, columns=columns, cut=False)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | None:
+    """The file as a whole, where it need not be opened for that.
+
+    Args:
+        share: of its bytes, that are read, about.
+    """
+    validator, entry = file.validator, file.entry
+    if validator is None or not validator.is_strong or file.content is not None or file.deletes is not None:
+        return None
+    if validator.size > most_bytes or file.fields is not None or (entry is not None and not entry.access.is_all):
+        return None
+    return PlannedFile(
+        url=file.url,
+        validator=validator,
+        num_rows=file.num_rows or 0,
+        num_bytes=int(validator.size * share),
+        filtered=False,
+        immutable=file.immutable,
+        partition=file.partition,
+    )
+
+
+class _Files:
+    """Some of the files of another source: a :class:`asyncpq.datasets.file_sets.FileSource`."""
+
+    known: FileSet | None = None
+
+    def __init__(self, source: FileSource, files: Sequence[DataFile]) -> None:
+        self.view: View = source.view
+        self.description = source.description
+        self._files = files
+
+    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+        return FileSet(self._files)
+
+
+class _Look:
+    """Makes planned files of one that was opened and pruned."""
+
+    def __init__(self, read: SparkRead, split_bytes: int) -> None:
+        self._read = read
+        self._split_bytes = split_bytes
+
+    async def __call__(self, opened: OpenedFile) -> list[PlannedFile]:
+        prepared, version, file = opened.prepared, opened.version, opened.file
+        if prepared is None:
+            return []
+        dates = file_dates(version.metadata, self._read.conf)
+        self._read.needs_jvm_zone |= any(
+            calendar.mode == "LEGACY" and calendar.zone is None for calendar in (dates.datetime, dates.int96)
+        )
+        fields = self._read.variant(file.fields) if self._read.is_table else 0  # else tasks find names themselves
+        footers: dict[tuple[int, ...], dict[int, bytes]] = {}
+        planned: list[PlannedFile] = []
+        for groups in _runs(prepared.plan.row_groups, self._split_bytes):
+            leaves = tuple(sorted(column.chunk.leaf for column in groups[0].columns))
+            if leaves not in footers:
+                footers[leaves] = _footers(version, leaves)
+            rows = _rows(version, groups)
+            planned.append(
+                PlannedFile(
+                    url=file.url,
+                    validator=None if file.content is not None else version.validator,
+                    rows=None if rows.num_rows == version.metadata.num_rows else rows,
+                    num_rows=rows.num_rows,
+                    num_bytes=sum(column.num_bytes for group in groups for column in group.columns),
+                    filtered=groups[0].filtered,
+                    immutable=file.immutable,
+                    partition=file.partition,
+                    fields=fields,
+                    content=file.content,
+                    footers=footers[leaves],
+                    pages=_pages(groups) if footers[leaves] else {},
+                )
+            )
+        return planned
+
+
+def _runs(groups: Sequence[RowGroupPlan], split_bytes: int) -> Iterator[list[RowGroupPlan]]:
+    """Row groups one after another that are filtered, or are not, cut where they have the bytes of a split."""
+    run: list[RowGroupPlan] = []
+    size = 0
+    for group in groups:
+        num_bytes = sum(column.num_bytes for column in group.columns)
+        if run and (group.filtered is not run[0].filtered or size + num_bytes > split_bytes):
+            yield run
+            run, size = [], 0
+        run.append(group)
+        size += num_bytes
+    if run:
+        yield run
+
+
+def _rows(version: FileVersion, groups: Sequence[RowGroupPlan]) -> RowRanges:
+    known = version.metadata.row_groups
+    return RowRanges.from_sorted(
+        (start + known[group.ordinal].first_row, stop + known[group.ordinal].first_row)
+        for group in groups
+        for start, stop in group.rows
+    )
+
+
+def _footers(version: FileVersion, leaves: Sequence[int]) -> dict[int, bytes]:
+    """Payloads of what a read of these leaves needs of the footer; none where that is much."""
+    metadata = version.metadata
+    chunks = {leaf: leaf_pieces(metadata, leaf) for leaf in leaves}
+    size = sum(len(chunk) for some in chunks.values() for chunk in some)
+    if size > _MOST_FOOTER_BYTES:
+        return {}
+    shared = shared_pieces(metadata)
+    if sum(map(len, shared)) > _MOST_SHARED_BYTES:
+        return {}
+    entry = SharedEntry(version.footer_start, version.size, len(metadata.schema.leaves), shared)
+    found = {SHARED: encode_shared(file_key(_PAYLOAD_FILE, SHARED), entry)}
+    for leaf, some in chunks.items():
+        found[leaf] = encode_leaf(file_key(_PAYLOAD_FILE, leaf), LeafEntry(some, []))
+    return found if sum(map(len, found.values())) <= _MOST_FOOTER_BYTES else {}
+
+
+def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
+    """Payloads of the page locations that the plan goes by."""
+    made: dict[int, dict[int, MadeIndex]] = {}
+    for group in groups:
+        for column in group.columns:
+            if column.offsets is not None:
+                index = MadeIndex(encode_offset_index(column.offsets), None)
+                made.setdefault(column.chunk.leaf, {})[group.ordinal] = index
+    return {leaf: encode_made(file_key(_PAYLOAD_FILE, leaf), some) for leaf, some in made.items()}
+
+
+# -- large plans ----------------------------------------------------------------------------------
+
+
+class _Kept:
+    """Pieces of a plan; where they are many, they are put into the work folder, and only their places are kept."""
+
+    def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
+        self._state = state
+        self._folder = settings.work_folder
+        self._pieces: list[Piece] = []
+        self._waiting: list[int] = []  # whose bytes are here
+        self._num_bytes = 0
+        self._name = uuid.uuid4().hex
+        self._objects = 0
+
+    async def add(self, piece: Piece) -> None:
+        """
+        Raises:
+            InvalidOptionError: the plan is too large to be sent, and there is no work folder.
+        """
+        if piece.data is None:
+            return
+        self._waiting.append(len(self._pieces))
+        self._pieces.append(piece)
+        self._num_bytes += len(piece.data)
+        if self._num_bytes > MOST_SENT_BYTES:
+            await self._put_down()
+
+    async def finish(self) -> list[Piece]:
+        """All of them."""
+        if self._objects and self._waiting:
+            await self._put_down()
+        return self._pieces
+
+    async def _put_down(self) -> None:
+        if self._folder is None:
+            raise InvalidOptionError(
+                f"the plan has more than {MOST_SENT_BYTES} bytes, and there is no work folder to put it",
+                hint="Name one that driver and executors reach: spark.asyncpq.workFolder, or work_folder=.",
+            )
+        url = f"{self._folder.rstrip('/')}/plans/{self._name}/{self._objects}.splits"
+        parts: list[bytes] = []
+        at = 0
+        for number in self._waiting:
+            piece = self._pieces[number]
+            if piece.data is not None:
+                stop = at + len(piece.data)
+                parts.append(piece.data)
+                self._pieces[number] = replace(piece, data=None, place=(url, at, stop))
+                at = stop
+        resources = self._state.resources
+        store, _ = await resources.store(url)
+        context = RequestContext(ReadMetrics(), purpose="write")
+        await writable(store, url).put_object(url, b"".join(parts), context=context)
+        self._objects += 1
+        self._waiting.clear()
+        self._num_bytes = 0

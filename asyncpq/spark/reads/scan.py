@@ -1,0 +1,262 @@
+"""Reads as DataFrames: planned on the driver, filtered by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from asyncpq.options import MIB
+from asyncpq.session import Session
+from asyncpq.spark import sessions
+from asyncpq.spark.reads.lakes import LakeTarget, open_lake
+from asyncpq.spark.reads.planning import ReadPlan, plan_lake
+from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
+from asyncpq.spark.reads.reading import read_split, spark_struct
+from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.settings import SparkSettings, refuse_secrets
+from asyncpq.spark.types.conversion import arrow_schema
+from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Bytes of a plan that travel with the code of its tasks, to each of them; more are spread over them.
+MOST_CLOSURE_BYTES: Final = MIB
+_DEFAULT_PARALLELISM: Final = 8  # where Spark does not say
+
+
+def scan(
+    spark: SparkSession,
+    url: Any,
+    where: object = None,
+    columns: Sequence[str] | None = None,
+    index: Any = None,
+    *,
+    view: Literal["snapshot", "listed", "table"] | None = None,
+    format: Literal["parquet", "delta", "iceberg"] | None = None,
+    version: Any = None,
+    schema: StructType | str | None = None,
+    schema_policy: Literal["strict", "permissive"] = "strict",
+    partitioning: Literal["hive"] | Sequence[str] | None = "hive",
+    partition_types: Any = None,
+    on_bad_file: Literal["raise", "skip"] = "raise",
+    **settings: Any,
+) -> DataFrame:
+    """Rows of a lake as Spark's own reader would give them, of which only those are fetched that may be wanted.
+
+    Each call plans anew: the files, and their versions, are those that are there now.
+
+    Args:
+        url: a prefix, a pattern, a file, a list of files, or a table.
+        where: which rows: an asyncpq expression, a filter list as pyarrow's ``filters=``, or a condition in Spark's
+            SQL. It means what it means to Spark, and is applied by Spark; asyncpq leaves out what cannot match.
+        columns: names, or dotted paths of fields in structs; None for all.
+        index, view, format, version, schema_policy, partitioning, partition_types, on_bad_file: as in
+            :meth:`asyncpq.Session.open_dataset`.
+        schema: the columns, as ``spark.read.schema()`` takes them; None: as Spark infers them from the first file.
+        settings: those of :class:`asyncpq.spark.settings.SparkSettings`, before ``spark.asyncpq.*``.
+
+    Raises:
+        AsyncpqError: the lake cannot be opened or planned.
+        ExpressionError: a predicate that Spark has no form for.
+        AnalysisException: there is no such column, or its type does not go with the predicate.
+    """
+    target = LakeTarget(
+        target=url,
+        index=index,
+        view=view,
+        format=format,
+        version=version,
+        schema=_struct(schema),
+        schema_policy=schema_policy,
+        partitioning=partitioning,
+        partition_types=partition_types,
+        on_bad_file=on_bad_file,
+    )
+    return plan_scan(spark, target, where, columns, settings).frame(spark)
+
+
+def explain_scan(
+    spark: SparkSession,
+    url: Any,
+    where: object = None,
+    columns: Sequence[str] | None = None,
+    index: Any = None,
+    **options: Any,
+) -> ScanPlan:
+    """What :func:`scan` with these arguments would read: print it, or look at its attributes. No task runs."""
+    names = set(LakeTarget.__dataclass_fields__) - {"target", "index", "schema"}
+    given = {name: options.pop(name) for name in list(options) if name in names}
+    target = LakeTarget(target=url, index=index, schema=_struct(options.pop("schema", None)), **given)
+    return plan_scan(spark, target, where, columns, options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanPlan:
+    """A scan, planned.
+
+    Attributes:
+        read: what its tasks read.
+        condition: which rows are wanted, or None.
+        columns: names of those that are wanted; None for all.
+    """
+
+    read: ReadPlan
+    condition: Condition | None
+    columns: tuple[str, ...] | None
+
+    @property
+    def files(self) -> int:
+        """Files that are read, at least in part."""
+        return self.read.num_files
+
+    @property
+    def splits(self) -> int:
+        """Tasks."""
+        return len(self.read.splits)
+
+    @property
+    def num_bytes(self) -> int:
+        """Compressed bytes that the tasks read, about."""
+        return self.read.num_bytes
+
+    @property
+    def requests(self) -> int:
+        """Requests that planning sent."""
+        return self.read.metrics.requests
+
+    def __str__(self) -> str:
+        lake, metrics = self.read.lake, self.read.metrics
+        lines = [
+            f"scan of {lake.url} ({lake.view}: {lake.description})",
+            f"  where: {self.condition or 'all rows'}",
+            f"  pruned by: {lake.where if lake.where is not None else 'nothing'}",
+            f"  columns: {', '.join(map(str, lake.columns))}",
+            f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out},"
+            f" to read {self.read.num_files}",
+            f"  splits: {len(self.read.splits)}, {self.read.num_bytes} bytes",
+            f"  planning: {metrics.requests} requests, {metrics.bytes_fetched} bytes",
+            *[f"  index: {line}" for line in self.read.index],
+            *[f"  fallback: {line}" for line in metrics.fallbacks],
+        ]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows."""
+        lake = self.read.lake
+        struct = spark_struct(lake.spark_schema)
+        frame = _rows(spark, lake, self.read.tasks(), struct)
+        if self.condition is not None:
+            frame = frame.filter(self.condition.column(struct, lake.conf))
+        if self.columns is None or list(self.columns) == struct.names:
+            return frame
+        known = set(struct.names)
+        return frame.select(*[quoted(name) if name in known else name for name in self.columns])
+
+
+def plan_scan(
+    spark: SparkSession,
+    target: LakeTarget,
+    where: object,
+    columns: Sequence[str] | None,
+    settings: Mapping[str, Any],
+) -> ScanPlan:
+    """Plan with the driver's session."""
+    refuse_secrets("url", target.target)
+    known = SparkSettings.of(spark, settings)
+    conf = ReadConf.of(spark)
+    condition = None if where is None else Condition(where)
+    instants = {} if condition is None else instants_of(condition.times(), conf, spark)
+    parallelism = _parallelism(spark)
+
+    async def plan(session: Session) -> ReadPlan:
+        opened = await open_lake(session, target, conf)
+        wanted: list[str] | None = None
+        if columns is not None:
+            tops = [opened.top(name, conf) for name in columns]
+            more = [] if condition is None else condition.names(opened.struct, conf)
+            wanted = [name for name in (*tops, *more) if name is not None] or opened.struct.names[:1]
+
+        return await plan_lake(
+            opened,
+            conf=conf,
+            settings=known,
+            columns=wanted,
+            pruning=None
+            if condition is None
+            else lambda struct, schema, names: condition.terms(struct, schema, conf, instants),
+            parallelism=parallelism,
+        )
+
+    read = sessions.run(known, plan)
+    if read.needs_jvm_zone or read.unopened:
+        lake = replace(read.lake, conf=replace(conf, jvm_time_zone=_jvm_zone(spark)))
+        read = replace(read, lake=lake)
+    return ScanPlan(read=read, condition=condition, columns=None if columns is None else tuple(columns))
+
+
+def _struct(schema: StructType | str | None) -> StructType | None:
+    if not isinstance(schema, str):
+        return schema
+    found: Any = StructType.fromDDL(schema)
+    return StructType(found.fields)
+
+
+def _jvm_zone(spark: SparkSession) -> str:
+    """Asked once for each application: it is a job."""
+    application = str(spark.conf.get("spark.app.id", "") or "")
+    zone = _zones.get(application)
+    if zone is None or not application:
+        zone = _zones[application] = jvm_time_zone(spark)
+    return zone
+
+
+_zones: dict[str, str] = {}
+
+
+def _parallelism(spark: SparkSession) -> int:
+    """Tasks that run at once, as far as Spark says so."""
+    for name in ("spark.sql.leafNodeDefaultParallelism", "spark.default.parallelism"):
+        value = spark.conf.get(name, None)
+        if value is not None and value.isdigit():
+            return max(1, int(value))
+    try:
+        return max(1, spark.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001  # Spark Connect has no context, and says so by errors of several kinds
+        return _DEFAULT_PARALLELISM
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def _rows(spark: SparkSession, lake: Lake, tasks: Sequence[bytes], struct: StructType) -> DataFrame:
+    """One task a split, however they travel."""
+    if not tasks:
+        return spark.createDataFrame(arrow_schema(struct).empty_table(), struct)  # without a task
+    if sum(map(len, tasks)) <= MOST_CLOSURE_BYTES:
+        numbers = spark.range(0, len(tasks), 1, len(tasks))
+        return numbers.mapInArrow(partial(read_numbers, lake, tuple(tasks)), struct)
+    table = pa.table({"number": pa.array(range(len(tasks)), pa.int32()), "split": pa.array(tasks, pa.binary())})
+    rows = spark.createDataFrame(table).repartitionById(len(tasks), "number")
+    return rows.mapInArrow(partial(read_rows, lake), struct)
+
+
+def read_numbers(lake: Lake, tasks: Sequence[bytes], numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors: the splits of these numbers."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from read_split(lake, tasks[number])
+
+
+def read_rows(lake: Lake, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors: the splits that came as rows."""
+    for batch in rows:
+        for split in batch.column(1).to_pylist():
+            yield from read_split(lake, split)

@@ -1,0 +1,1 @@
+"""The data source ``asyncpq`` of Spark: batch reads, streams, and writes."""

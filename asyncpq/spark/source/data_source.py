@@ -1,0 +1,149 @@
+"""``spark.read.format("asyncpq")``, ``.readStream`` and ``.write``: asyncpq as a data source of Spark.
+
+Spark calls it in processes of its own: one infers the schema, one plans, others read. None of them sees the settings of
+Spark's session, so all that matters is among the options. The options ``predicate`` and ``where`` only leave out what
+cannot match: rows that do not match may come, and the query filters them as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from asyncpq.expressions import Expression
+from asyncpq.session import Session
+from asyncpq.spark import sessions
+from asyncpq.spark.reads.planning import ReadPlan
+from asyncpq.spark.reads.reading import read_split
+from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.source.columns_asked import (
+    SplitPartition,
+    as_asked,
+    check_asked,
+    inferred_schema,
+    open_as_asked,
+    plan_as_asked,
+)
+from asyncpq.spark.source.options import SourceOptions
+from asyncpq.spark.source.pushdown import pushed_expression, require_safe_pushdown
+
+
+class AsyncpqDataSource(DataSource):
+    """See docs/spark.md for the options. To be registered by :func:`asyncpq.spark.register`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "asyncpq"
+
+    def schema(self) -> StructType:
+        """As ``spark.read.parquet`` infers it: of the first file, and of the folders' names.
+
+        Raises:
+            AsyncpqError: there are no files, or an option cannot be.
+        """
+        options = SourceOptions.parse(self.options, streaming=True)  # Spark does not say whether it is a stream
+        return sessions.run(options.settings, lambda session: inferred_schema(session, options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """
+        Raises:
+            InvalidOptionError: an option that cannot be.
+            UnsupportedFeatureError: ``pushdown`` with a version of Spark that goes wrong then.
+        """
+        options = SourceOptions.parse(self.options)
+        check_asked(schema)
+        if not options.pushdown:
+            return LakeReader(options, schema)
+        self.require_safe_pushdown()
+        return PushdownReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # pyspark's name
+        """New files, as they come."""
+        from asyncpq.spark.source.streaming import FileStreamReader
+
+        return FileStreamReader(SourceOptions.parse(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Files and the commit of them."""
+        from asyncpq.spark.writes.writing import lake_writer
+
+        return lake_writer(self.options, schema, overwrite=overwrite)
+
+    @staticmethod
+    def require_safe_pushdown() -> None:
+        """
+        Raises:
+            UnsupportedFeatureError: this version of Spark goes wrong with it.
+        """
+        require_safe_pushdown()
+
+
+class LakeReader(DataSourceReader):
+    """Plans when it is sent to the tasks, and reads there.
+
+    PySpark pickles the reader before it asks for the partitions, and takes what happens then for a failure of pickling:
+    so it is planned when it is pickled, and said afterwards if that has failed.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed: Expression | None = None
+        self._plan: ReadPlan | None = None
+        self._failed: Exception | None = None
+        self._lake: Lake | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        try:
+            lake = self._planned().lake
+        except Exception as error:  # noqa: BLE001  # raised by partitions()
+            self._failed, lake = error, None
+        return {"_schema": self._schema, "_lake": lake}
+
+    def partitions(self) -> list[InputPartition]:
+        """
+        Raises:
+            AsyncpqError: it could not be planned.
+        """
+        if self._failed is not None:
+            raise self._failed
+        return [SplitPartition(split) for split in self._planned().tasks()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """
+        Raises:
+            ObjectChangedError: a file is not there any more as it was planned.
+            AsyncpqError: it could not be read.
+        """
+        if self._lake is None or not isinstance(partition, SplitPartition):
+            return iter(())  # PySpark has a task for an empty plan, too
+        return as_asked(read_split(self._lake, partition.split), self._schema)
+
+    def _planned(self) -> ReadPlan:
+        if self._plan is None:
+            self._plan = sessions.run(self._options.settings, self._make_plan)
+        return self._plan
+
+    async def _make_plan(self, session: Session) -> ReadPlan:
+        opened = await open_as_asked(session, self._options, self._schema)
+        return await plan_as_asked(opened, self._options, self._schema, self._pushed)
+
+
+class PushdownReader(LakeReader):
+    """The same with filters that Spark pushes, which it goes on to apply itself."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # pyspark's name
+        """Remember them; all are given back."""
+        self._pushed = pushed_expression(filters)
+        return filters

@@ -1,0 +1,346 @@
+"""Arrays without children, as arrays of Spark's types: what Spark's vectorized Parquet reader allows, as it does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NullType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+    TimeType,
+)
+
+from asyncpq.errors import SchemaMismatchError
+from asyncpq.spark.types.rebase import Calendar, FileDates, rebase_days, rebase_micros
+
+Convert = Callable[[pa.Array], pa.Array]
+
+_types: Any = pa.types  # its functions lack annotations
+_INT32: Final = frozenset(
+    {pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32(), pa.date32(), pa.time32("ms")}
+)
+_UINT32: Final = pa.uint32()  # Spark reads it as wider types only
+_SIGNED: Final = frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64()})
+_TEXT: Final = frozenset({pa.string(), pa.large_string(), pa.string_view()})
+_BYTES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
+_UTC: Final = pa.timestamp("us", "UTC")
+_LOCAL: Final = pa.timestamp("us")
+# Digits before the point that a decimal needs to hold every integer, as Spark counts them.
+_DIGITS_OF_INT: Final = 10
+_DIGITS_OF_LONG: Final = 20
+_MICROS_OF_DAY: Final = 86_400_000_000
+
+
+class LeafRules(NamedTuple):
+    """What an array's type does not say.
+
+    Attributes:
+        dates: of the file.
+        is_int96: timestamps without zone, in microseconds or nanoseconds, were INT96.
+    """
+
+    dates: FileDates
+    is_int96: bool
+
+
+def leaf_conversion(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    """What makes arrays of ``source`` such as Spark wants for ``target``; None where they are already.
+
+    Raises:
+        SchemaMismatchError: Spark does not read ``source`` as ``target``.
+    """
+    arrow = to_arrow_type(target, timezone="UTC")
+    if _types.is_null(source) or isinstance(target, NullType):
+        return None if source.equals(arrow) else lambda array: pa.nulls(len(array), arrow)
+    if isinstance(source, pa.BaseExtensionType):
+        return _after(lambda array: array.storage, leaf_conversion(source.storage_type, target, rules))
+    if isinstance(source, pa.DictionaryType):
+        inner = leaf_conversion(source.value_type, target, rules)
+        return _after(lambda array: array.dictionary_decode(), inner)
+    if _types.is_run_end_encoded(source):
+        return _after(pc.run_end_decode, leaf_conversion(source.value_type, target, rules))
+    make = _RULES.get(type(target))
+    found = None if make is None else make(source, target, rules)
+    if found is None:
+        raise mismatch(source, target)
+    return None if found is _same else found
+
+
+def mismatch(source: pa.DataType, target: DataType) -> SchemaMismatchError:
+    """Spark does not read such a column as such a type."""
+    return SchemaMismatchError(
+        f"the file has the type {source}, which Spark does not read as {target.simpleString()} "
+        "(Spark: FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH)",
+        hint="Give the column another type in .schema(...), or cast it after reading.",
+    )
+
+
+def _after(first: Convert, second: Convert | None) -> Convert:
+    return first if second is None else lambda array: second(first(array))
+
+
+def _same(array: pa.Array) -> pa.Array:
+    """Nothing to be done."""
+    return array
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+def _raw32(array: pa.Array) -> pa.Array:
+    """The stored INT32 values."""
+    if array.type.bit_width < 32:
+        return array.cast(pa.int32())
+    return array if array.type.equals(pa.int32()) else array.view(pa.int32())
+
+
+def _raw64(array: pa.Array) -> pa.Array:
+    """The stored INT64 values."""
+    return array if array.type.equals(pa.int64()) else array.view(pa.int64())
+
+
+def _is_int64(source: pa.DataType, rules: LeafRules) -> bool:
+    """Whether INT64 was stored that is not unsigned: an integer, or a time, timestamp or duration."""
+    if _types.is_timestamp(source):
+        return not _is_int96(source, rules)
+    return bool(source.equals(pa.int64()) or _types.is_time64(source) or _types.is_duration(source))
+
+
+def _boolean(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    return _same if _types.is_boolean(source) else None
+
+
+def _byte(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    return _narrow(source, pa.int8())
+
+
+def _short(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    return _narrow(source, pa.int16())
+
+
+def _narrow(source: pa.DataType, arrow: pa.DataType) -> Convert | None:
+    """Spark keeps the low bits."""
+    if source.equals(arrow):
+        return _same
+    is_read = source in _INT32 and not source.equals(_UINT32)
+    return (lambda array: _raw32(array).cast(arrow, safe=False)) if is_read else None
+
+
+def _integer(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    if source.equals(pa.int32()):
+        return _same
+    return _raw32 if source in _INT32 and not source.equals(_UINT32) else None
+
+
+def _long(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    if source.equals(pa.int64()):
+        return _same
+    if source.equals(_UINT32):
+        return lambda array: array.cast(pa.int64())
+    if source in _INT32:
+        return lambda array: _raw32(array).cast(pa.int64())
+    return _raw64 if _is_int64(source, rules) else None
+
+
+def _float(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    return _same if source.equals(pa.float32()) else None
+
+
+def _double(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    if source.equals(pa.float64()):
+        return _same
+    if source.equals(pa.float32()):
+        return lambda array: array.cast(pa.float64())
+    return (lambda array: _raw32(array).cast(pa.float64())) if source in _INT32 else None
+
+
+def _decimal(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    assert isinstance(target, DecimalType)
+    precision, scale = target.precision, target.scale
+    arrow = pa.decimal128(precision, scale)
+    if _types.is_decimal(source):
+        if source.equals(arrow):
+            return _same
+        more_scale = scale - source.scale
+        is_wider = more_scale >= 0 and precision - source.precision >= more_scale
+        return (lambda array: array.cast(arrow)) if is_wider else None
+    if source.equals(pa.uint64()):
+        return _digits(arrow) if (precision, scale) == (20, 0) else None
+    if _types.is_duration(source):  # stored as a plain INT64
+        inner = _decimal(pa.int64(), target, rules)
+        return None if inner is None else lambda array: inner(_raw64(array))
+    if source not in _SIGNED:
+        return None
+    needed = _DIGITS_OF_LONG if source.equals(pa.int64()) else _DIGITS_OF_INT
+    return _digits(arrow) if precision - scale >= needed else None
+
+
+def _digits(arrow: pa.DataType) -> Convert:
+    # pyarrow wants room for every integer of the type, and a decimal(20, 0) is room enough
+    between = pa.decimal256(min(76, 20 + arrow.scale), arrow.scale)
+    return lambda array: array.cast(between).cast(arrow)
+
+
+# -- text and bytes -------------------------------------------------------------------------------
+
+
+def _text(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    if source.equals(pa.string()):
+        return _same
+    if source in _TEXT or source in _BYTES:  # not checked to be UTF-8: Spark does not either
+        return _cast(pa.string())
+    return None
+
+
+def _binary(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    if source.equals(pa.binary()):
+        return _same
+    if source in _TEXT or source in _BYTES or _types.is_fixed_size_binary(source):
+        return _cast(pa.binary())
+    return None
+
+
+def _cast(arrow: pa.DataType) -> Convert:
+    return lambda array: array.cast(arrow, safe=False)
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+
+def _is_int96(source: pa.DataType, rules: LeafRules) -> bool:
+    return bool(rules.is_int96 and _types.is_timestamp(source) and source.unit in ("us", "ns") and source.tz is None)
+
+
+def _date(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    calendar = rules.dates.datetime
+    if source.equals(pa.date64()):
+        return lambda array: _days(array.cast(pa.date32()), calendar).view(pa.date32())
+    if source not in _INT32 or source.equals(_UINT32):
+        return None
+    if source.equals(pa.date32()) and calendar.mode == "CORRECTED":
+        return _same
+    return lambda array: _days(array, calendar).view(pa.date32())
+
+
+def _days(array: pa.Array, calendar: Calendar) -> pa.Array:
+    return rebase_days(_raw32(array), calendar)
+
+
+def _timestamp(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    if not _types.is_timestamp(source):
+        return None
+    if _is_int96(source, rules):
+        return lambda array: _instants(rebase_micros(_micros_of_int96(array), rules.dates.int96, "int96"), rules)
+    if source.unit not in ("ms", "us"):
+        return None
+    calendar = rules.dates.datetime
+    if calendar.mode == "CORRECTED":
+        return _same if source.equals(_UTC) else lambda array: _micros(array).view(_UTC)
+    return lambda array: rebase_micros(_micros(array), calendar, "datetime").view(_UTC)
+
+
+def _timestamp_ntz(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    if source.equals(_LOCAL):
+        return _same
+    if source.equals(pa.date32()):
+        calendar = rules.dates.datetime
+        return lambda array: pc.multiply_checked(
+            _days(array, calendar).cast(pa.int64()), pa.scalar(_MICROS_OF_DAY, pa.int64())
+        ).view(_LOCAL)
+    if _is_int96(source, rules):
+        return lambda array: _micros_of_int96(array).view(_LOCAL)
+    if not _types.is_timestamp(source) or source.unit not in ("ms", "us"):
+        return None
+    return lambda array: _micros(array).view(_LOCAL)
+
+
+def _micros(array: pa.Array) -> pa.Array:
+    values = array.view(pa.int64())
+    if array.type.unit == "us":
+        return values
+    return pc.multiply_checked(values, pa.scalar(1000, pa.int64()))
+
+
+def _micros_of_int96(array: pa.Array) -> pa.Array:
+    """Rounded down, as Spark does."""
+    nanos = array.view(pa.int64())
+    if array.type.unit == "us":
+        return nanos
+    thousand = pa.scalar(1000, pa.int64())
+    micros = pc.divide(nanos, thousand)
+    is_above = pc.greater(pc.multiply(micros, thousand), nanos)
+    return pc.subtract(micros, is_above.cast(pa.int64()))
+
+
+def _instants(micros: pa.Array, rules: LeafRules) -> pa.Array:
+    """INT96 as timestamps: of UTC, or of the wall clock of a zone."""
+    zone = rules.dates.int96_zone
+    if zone is None:
+        return micros.view(_UTC)
+    # a time that the clock skips is told by the offset from before, of two that it shows the first one counts
+    before = pc.assume_timezone(micros.view(_LOCAL), zone, ambiguous="earliest", nonexistent="earliest")
+    offset = pc.subtract(pc.local_timestamp(before).view(pa.int64()), before.view(pa.int64()))
+    return pc.subtract(micros, offset).view(_UTC)
+
+
+def _day_time_interval(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    if source.equals(pa.duration("us")):
+        return _same
+    return (lambda array: _raw64(array).view(pa.duration("us"))) if _is_int64(source, rules) else None
+
+
+def _time(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    assert isinstance(target, TimeType)
+    if not _types.is_time64(source):
+        return None
+    step = 10 ** (9 - target.precision)
+    if step == 1 and source.unit == "ns":
+        return _same
+    factor = 1000 if source.unit == "us" else 1
+
+    def convert(array: pa.Array) -> pa.Array:
+        nanos = pc.multiply_checked(array.view(pa.int64()), pa.scalar(factor, pa.int64()))
+        if step > factor:  # digits beyond the type's are cut off
+            scalar = pa.scalar(step, pa.int64())
+            nanos = pc.multiply(pc.divide(nanos, scalar), scalar)
+        return nanos.view(pa.time64("ns"))
+
+    return convert
+
+
+_Rule = Callable[[pa.DataType, DataType, LeafRules], Convert | None]
+_RULES: Final[dict[type[DataType], _Rule]] = {
+    BooleanType: _boolean,
+    ByteType: _byte,
+    ShortType: _short,
+    IntegerType: _integer,
+    LongType: _long,
+    FloatType: _float,
+    DoubleType: _double,
+    DecimalType: _decimal,
+    StringType: _text,
+    BinaryType: _binary,
+    DateType: _date,
+    TimestampType: _timestamp,
+    TimestampNTZType: _timestamp_ntz,
+    DayTimeIntervalType: _day_time_interval,
+    TimeType: _time,
+}

@@ -1,0 +1,327 @@
+"""The schema that Spark gives a Parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CalendarIntervalType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    TimeType,
+    VariantType,
+)
+
+from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
+from asyncpq.format.logical_types import from_converted
+from asyncpq.format.metadata import FileMetadata
+from asyncpq.format.schema import (
+    ConvertedType,
+    LogicalKind,
+    LogicalType,
+    PhysicalType,
+    Repetition,
+    SchemaElement,
+)
+from asyncpq.format.thrift import CompactReader
+from asyncpq.spark.types.read_conf import ReadConf, check_names, nullable_struct
+from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
+
+_MOST_DIGITS: Final = 38
+_NANOS_HINT: Final = "Set spark.sql.legacy.parquet.nanosAsLong=true to read nanoseconds as BIGINT."
+_TEXT: Final = frozenset({LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.JSON})
+
+
+class _Node(NamedTuple):
+    """An element of the schema and what is below it."""
+
+    element: SchemaElement
+    children: tuple[_Node, ...]
+
+
+def spark_schema(metadata: FileMetadata, conf: ReadConf) -> StructType:
+    """The schema that ``spark.read.parquet`` infers from a file: from Spark's own words in the footer where there are
+    such, else from Parquet's schema. All is nullable.
+
+    Raises:
+        UnsupportedFeatureError: a column that Spark has no type for; the message is Spark's.
+        AmbiguousColumnError: two columns of one name, by Spark's rule of cases.
+    """
+    schema = row_schema(metadata.key_value_metadata.get(ROW_METADATA_KEY))
+    if schema is None:
+        nodes = iter(metadata.schema.elements)
+        root = _node(next(nodes), nodes)
+        schema = nullable_struct(_Types(metadata, conf).struct(root.children))
+    check_names(schema, conf)
+    check_types(schema, conf)
+    return schema
+
+
+def check_types(schema: StructType, conf: ReadConf) -> None:
+    """Refuse types that Spark's Parquet reader does not read, as it does.
+
+    Raises:
+        UnsupportedFeatureError: such a type.
+    """
+    for field in schema.fields:
+        try:
+            _check_type(field.dataType, conf)
+        except AsyncpqError as error:
+            raise error.locate(column=field.name) from None
+
+
+def _check_type(kind: DataType, conf: ReadConf) -> None:
+    if isinstance(kind, TimeType) and not conf.time_type:
+        raise UnsupportedFeatureError(
+            "The data type TIME is not supported (Spark: UNSUPPORTED_TIME_TYPE)",
+            hint="Set spark.sql.timeType.enabled=true.",
+        )
+    if isinstance(kind, CalendarIntervalType):
+        raise UnsupportedFeatureError("Spark reads no intervals of months, days and microseconds from Parquet")
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            _check_type(field.dataType, conf)
+    elif isinstance(kind, ArrayType):
+        _check_type(kind.elementType, conf)
+    elif isinstance(kind, MapType):
+        _check_type(kind.keyType, conf)
+        _check_type(kind.valueType, conf)
+
+
+def _node(element: SchemaElement, rest: Iterator[SchemaElement]) -> _Node:
+    return _Node(element, tuple([_node(next(rest), rest) for _ in range(element.num_children)]))
+
+
+class _Types:
+    """Spark's types for elements of one file."""
+
+    def __init__(self, metadata: FileMetadata, conf: ReadConf) -> None:
+        self._metadata = metadata
+        self._conf = conf
+
+    def struct(self, nodes: Sequence[_Node]) -> StructType:
+        fields = []
+        for node in nodes:
+            name = node.element.name
+            try:
+                kind = self._field(node)
+            except AsyncpqError as error:
+                error.column = name if error.column is None else f"{name}.{error.column}"
+                raise
+            # A repeated field outside of a list or map is a list of its own.
+            repeated = node.element.repetition is Repetition.REPEATED
+            fields.append(StructField(name, ArrayType(kind) if repeated else kind))
+        return StructType(fields)
+
+    def _field(self, node: _Node) -> DataType:
+        if node.element.physical_type is not None:
+            return self._leaf(node.element, node.element.physical_type)
+        return self._group(node)
+
+    # -- groups -----------------------------------------------------------------------------------
+
+    def _group(self, node: _Node) -> DataType:
+        logical = annotation(node.element)
+        if logical is None:
+            return self.struct(node.children)
+        if logical.kind is LogicalKind.LIST:
+            return self._list(node)
+        if logical.kind is LogicalKind.MAP:
+            return self._map(node)
+        if logical.kind is LogicalKind.VARIANT and self._variant_version(node.element) == 1:
+            return self.struct(node.children) if self._conf.ignore_variant_annotation else VariantType()
+        raise UnsupportedFeatureError(f"Unrecognized Parquet type: group {node.element.name} ({logical.kind.value})")
+
+    def _list(self, node: _Node) -> DataType:
+        """LogicalTypes.md, Lists, with the rules for old writers."""
+        (repeated, *more) = node.children or (None,)
+        if repeated is None or more or repeated.element.repetition is not Repetition.REPEATED:
+            raise UnsupportedFeatureError(f"Invalid list type: group {node.element.name} (LIST)")
+        name = repeated.element.name
+        is_element = len(repeated.children) != 1 or name == "array" or name == f"{node.element.name}_tuple"
+        return ArrayType(self._field(repeated if is_element else repeated.children[0]))
+
+    def _map(self, node: _Node) -> DataType:
+        """LogicalTypes.md, Maps."""
+        (entries, *more) = node.children or (None,)
+        if (
+            entries is None
+            or more
+            or entries.element.repetition is not Repetition.REPEATED
+            or len(entries.children) != 2
+        ):
+            raise UnsupportedFeatureError(f"Invalid map type: group {node.element.name} (MAP)")
+        key, value = entries.children
+        return MapType(self._field(key), self._field(value))
+
+    def _variant_version(self, element: SchemaElement) -> int:
+        """``VariantType.specification_version`` of parquet.thrift; 0 without one."""
+        union = CompactReader(self._metadata.data, element.raw_start).struct().get(10)
+        variant = union.get(16) if isinstance(union, dict) else None
+        version = variant.get(1) if isinstance(variant, dict) else None
+        return version if isinstance(version, int) else 0
+
+    # -- leaves -----------------------------------------------------------------------------------
+
+    def _leaf(self, element: SchemaElement, physical: PhysicalType) -> DataType:
+        logical = annotation(element)
+        if logical is not None and logical.kind is LogicalKind.NULL:
+            if self._conf.respect_unknown_annotation:
+                return NullType()
+            logical = None
+        kind = self._leaf_type(element, physical, logical)
+        if kind is None:
+            hint = _NANOS_HINT if logical and (logical.kind, logical.unit) == (LogicalKind.TIMESTAMP, "ns") else None
+            raise UnsupportedFeatureError(
+                f"Illegal Parquet type: {physical.name} ({_described(logical)}) (Spark: PARQUET_TYPE_ILLEGAL)",
+                hint=hint,
+            )
+        return kind
+
+    def _leaf_type(
+        self, element: SchemaElement, physical: PhysicalType, logical: LogicalType | None
+    ) -> DataType | None:
+        """None where Spark has no type."""
+        plain = _PLAIN.get(physical)
+        if logical is not None and logical.kind is LogicalKind.DECIMAL:
+            return _decimal(element, physical, logical)
+        if physical is PhysicalType.INT96:
+            return self._int96()
+        if physical is PhysicalType.BYTE_ARRAY:
+            if logical is None:
+                return StringType() if self._conf.binary_as_string else BinaryType()
+            if logical.kind in _TEXT:
+                return StringType()
+            return BinaryType() if logical.kind is LogicalKind.BSON else None
+        if logical is None or physical in (PhysicalType.BOOLEAN, PhysicalType.FLOAT, PhysicalType.DOUBLE):
+            return plain
+        if logical.kind is LogicalKind.INTEGER:
+            return _INTEGERS.get((physical, logical.bit_width, logical.is_signed is True))
+        if physical is PhysicalType.INT32:
+            return DateType() if logical.kind is LogicalKind.DATE else None
+        if physical is PhysicalType.INT64:
+            return self._int64(logical)
+        return None
+
+    def _int64(self, logical: LogicalType) -> DataType | None:
+        if logical.kind is LogicalKind.TIMESTAMP:
+            if logical.unit == "ns":
+                if self._conf.nanos_as_long:
+                    return LongType()
+                if self._conf.timestamp_nanos_types:
+                    raise UnsupportedFeatureError(
+                        "timestamps in nanoseconds are a type that pyspark does not have", hint=_NANOS_HINT
+                    )
+                return None
+            is_instant = logical.is_adjusted_to_utc or not self._conf.infer_timestamp_ntz
+            return TimestampType() if is_instant else TimestampNTZType()
+        if logical.kind is LogicalKind.TIME and not logical.is_adjusted_to_utc:
+            return {"us": TimeType(6), "ns": TimeType(9)}.get(logical.unit or "")
+        return None
+
+    def _int96(self) -> DataType:
+        if not self._conf.int96_as_timestamp:
+            raise UnsupportedFeatureError(
+                "INT96 is not supported unless it's interpreted as timestamp",
+                hint="Set spark.sql.parquet.int96AsTimestamp=true.",
+            )
+        return TimestampType()
+
+
+def annotation(element: SchemaElement) -> LogicalType | None:
+    """What the element's annotations say to Spark: where the old and the new one contradict, the old one counts.
+
+    Raises:
+        UnsupportedFeatureError: an annotation that Spark 4.3 does not know.
+    """
+    logical, converted = element.logical_type, element.converted_type
+    if logical is None:
+        return None
+    if logical.kind is LogicalKind.UNRECOGNISED or logical.kind in (LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY):
+        raise UnsupportedFeatureError(f"the Parquet type {logical.kind.value} is not supported")
+    if converted is not None and converted is not _converted(logical):
+        return from_converted(converted, element.precision, element.scale)
+    return logical
+
+
+def _converted(logical: LogicalType) -> ConvertedType | None:
+    """The old annotation that stands for a new one."""
+    if logical.kind is LogicalKind.INTEGER:
+        return ConvertedType[f"{'INT' if logical.is_signed else 'UINT'}_{logical.bit_width}"]
+    if logical.kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP):
+        unit = {"ms": "MILLIS", "us": "MICROS"}.get(logical.unit or "")
+        return None if unit is None else ConvertedType[f"{logical.kind.value}_{unit}"]
+    if logical.kind is LogicalKind.STRING:
+        return ConvertedType.UTF8
+    if logical.kind is LogicalKind.MAP:
+        return ConvertedType.MAP
+    return ConvertedType.__members__.get(logical.kind.value)
+
+
+def _decimal(element: SchemaElement, physical: PhysicalType, logical: LogicalType) -> DataType | None:
+    precision, scale = logical.precision or 0, logical.scale or 0
+    if physical is PhysicalType.FIXED_LEN_BYTE_ARRAY:
+        most = len(str((1 << (8 * (element.type_length or 0) - 1)) - 1)) - 1 if element.type_length else 0
+    else:
+        digits = {PhysicalType.INT32: 9, PhysicalType.INT64: 18, PhysicalType.BYTE_ARRAY: _MOST_DIGITS}
+        most = digits.get(physical, 0)
+    if not 1 <= precision <= most or not 0 <= scale <= precision:
+        raise UnsupportedFeatureError(
+            f"Invalid decimal: {physical.name} cannot store {precision} digits, {scale} of them fractional"
+        )
+    if precision > _MOST_DIGITS:
+        raise UnsupportedFeatureError(
+            f"Decimal precision {precision} exceeds max precision 38 (Spark: DECIMAL_PRECISION_EXCEEDS_MAX_PRECISION)"
+        )
+    return DecimalType(precision, scale)
+
+
+def _described(logical: LogicalType | None) -> str:
+    """As Spark names an annotation."""
+    if logical is None:
+        return "none"
+    if logical.kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP):
+        unit = {"ms": "MILLIS", "us": "MICROS", "ns": "NANOS"}.get(logical.unit or "", "?")
+        return f"{logical.kind.value}({unit},{str(bool(logical.is_adjusted_to_utc)).lower()})"
+    if logical.kind is LogicalKind.INTEGER:
+        return f"INTEGER({logical.bit_width},{str(bool(logical.is_signed)).lower()})"
+    return str(logical.kind.value)
+
+
+_PLAIN: Final[dict[PhysicalType, DataType]] = {
+    PhysicalType.BOOLEAN: BooleanType(),
+    PhysicalType.INT32: IntegerType(),
+    PhysicalType.INT64: LongType(),
+    PhysicalType.FLOAT: FloatType(),
+    PhysicalType.DOUBLE: DoubleType(),
+    PhysicalType.FIXED_LEN_BYTE_ARRAY: BinaryType(),
+}
+# By physical type, width in bits, and whether signed.
+_INTEGERS: Final[dict[tuple[PhysicalType, int | None, bool], DataType]] = {
+    (PhysicalType.INT32, 8, True): ByteType(),
+    (PhysicalType.INT32, 16, True): ShortType(),
+    (PhysicalType.INT32, 32, True): IntegerType(),
+    (PhysicalType.INT32, 8, False): ShortType(),
+    (PhysicalType.INT32, 16, False): IntegerType(),
+    (PhysicalType.INT32, 32, False): LongType(),
+    (PhysicalType.INT64, 64, True): LongType(),
+    (PhysicalType.INT64, 64, False): DecimalType(20, 0),
+}

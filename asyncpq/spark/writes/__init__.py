@@ -1,0 +1,1 @@
+"""Files written by tasks, and the commit that makes them visible."""

@@ -1,0 +1,200 @@
+"""``df.write.format("asyncpq")``: files are written by tasks, and are there from one commit of the lake's index on.
+
+Spark plans a write, runs its tasks, and commits it in processes of their own. A task that is run twice writes two
+files: those count that the messages name which Spark hands to the commit. The others are deleted where the write
+fails, and by :func:`asyncpq.spark.vacuum`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from asyncpq.errors import AsyncpqError, ConcurrentCommitUnsupported, StaleSnapshotError, StoreError
+from asyncpq.indexing.adding import DATA_FOLDER, NewFile, add_files, discard_files
+from asyncpq.indexing.kinds import Kind
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import BuildOptions
+from asyncpq.session import Session
+from asyncpq.spark.sessions import run
+from asyncpq.spark.writes.file_writer import WrittenFile, write_partition
+from asyncpq.spark.writes.write_planning import LakeWrite, file_columns, plan_write
+from asyncpq.storage.base import RequestContext, writable
+from asyncpq.storage.urls import safe_url
+
+SUCCESS: Final = "_SUCCESS"
+#: A file that is older when it is committed is looked at again: a vacuum may have taken it for an orphan.
+TRUSTED_S: Final = 8 * 3600.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TaskFiles(WriterCommitMessage):
+    """What one attempt of a task has written."""
+
+    partition: int
+    files: tuple[WrittenFile, ...]
+
+
+class AsyncpqWriter(DataSourceArrowWriter):
+    """See docs/spark.md. Made by :func:`lake_writer`."""
+
+    def __init__(self, plan: LakeWrite) -> None:
+        self.plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
+        """In a task: its rows as files, which nobody sees yet.
+
+        Raises:
+            AsyncpqError: a value cannot be written, or the store failed.
+        """
+        plan = self.plan
+        columns = file_columns(plan.struct, plan.conf)
+        order = list(plan.order)
+        batches = (columns.convert(batch.select(order)) for batch in iterator)
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        written = write_partition(
+            plan.settings, plan.folder, file_stem(plan.job), batches, columns.schema, plan.options
+        )
+        return TaskFiles(partition, tuple(written))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver: all files become visible at once.
+
+        Raises:
+            AsyncpqError: nothing was committed; or, of a store that failed, nobody can say whether it was.
+        """
+        plan = self.plan
+        # of two attempts of one task, one counts
+        chosen = {message.partition: message for message in messages if isinstance(message, TaskFiles)}
+        files = [file for _, message in sorted(chosen.items()) for file in message.files]
+        schema = file_columns(plan.struct, plan.conf).schema
+        trusted = time.time() - plan.began < TRUSTED_S
+
+        async def work(session: Session) -> None:
+            try:
+                await commit_files(
+                    session,
+                    plan.folder,
+                    files,
+                    schema,
+                    kinds=plan.kinds,
+                    overwrite=plan.overwrite,
+                    trusted=trusted,
+                )
+            except AsyncpqError as error:
+                if not isinstance(error, StoreError) or isinstance(error, _CERTAIN):
+                    await _discard(session, plan)
+                raise
+            if plan.publish == "plain":
+                await publish_plainly(session, plan.folder, plan.job)
+
+        run(plan.settings, work)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, once tasks have failed: their files are deleted, also those that nobody knows of.
+
+        Where all tasks were done it is the commit that failed, perhaps only for this process: then they stay, for
+        whatever removes what was never committed.
+        """
+        if messages and all(message is not None for message in messages):
+            return
+        run(self.plan.settings, lambda session: _discard(session, self.plan))
+
+
+#: After these nothing was committed for sure.
+_CERTAIN = (StaleSnapshotError, ConcurrentCommitUnsupported)
+
+
+async def _discard(session: Session, plan: LakeWrite) -> None:
+    try:
+        await discard_files(session._resources, plan.folder, _job_folder(plan.job))
+    except AsyncpqError as error:  # what went wrong first is what counts
+        logger.warning("files of a write that failed are left below %s: %s", safe_url(plan.folder), error)
+
+
+def file_stem(job: str) -> str:
+    """In a task: begins the names of its files; no other attempt has the same."""
+    context = TaskContext.get()
+    partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
+    return f"{_job_folder(job)}{partition:05d}-{attempt}"
+
+
+def _job_folder(job: str) -> str:
+    return f"{DATA_FOLDER}{job}/"
+
+
+# -- committing -----------------------------------------------------------------------------------
+
+
+async def commit_files(
+    session: Session,
+    target: str,
+    files: Sequence[WrittenFile],
+    schema: pa.Schema,
+    *,
+    kinds: Sequence[Kind] | None = None,
+    overwrite: bool = False,
+    trusted: bool = True,
+) -> int:
+    """List files in the index of a lake, in one commit.
+
+    Args:
+        target: url of the lake.
+        schema: of the files; see :func:`file_columns`.
+        kinds: see :func:`asyncpq.indexing.adding.add_files`.
+        overwrite: nothing else is there after it.
+        trusted: no file can have been removed meanwhile; else each of them is looked at.
+
+    Returns:
+        number of the snapshot.
+
+    Raises:
+        AsyncpqError: as :func:`asyncpq.indexing.adding.add_files`.
+    """
+    new = [
+        NewFile(
+            path=file.path,
+            validator=file.validator,
+            num_rows=file.rows,
+            footer_start=file.footer_start,
+            tail=file.tail if trusted else b"",
+        )
+        for file in files
+    ]
+    folder = target if target.endswith("/") else f"{target}/"
+    done = await add_files(
+        session._resources, folder, new, schema, kinds=kinds, overwrite=overwrite, options=BuildOptions()
+    )
+    return done.manifest.snapshot
+
+
+async def publish_plainly(session: Session, target: str, job: str) -> None:
+    """Leave below ``target`` no file of the job but those that were committed, and say that it is done: ``_SUCCESS``.
+
+    It is not atomic: who does not wait for ``_SUCCESS`` may see some files, or those of attempts that lost.
+    """
+    folder = target if target.endswith("/") else f"{target}/"
+    resources = session._resources
+    await discard_files(resources, folder, _job_folder(job))
+    store = writable((await resources.store(folder))[0], safe_url(folder))
+    await store.put_object(folder + SUCCESS, b"", context=RequestContext(ReadMetrics(), purpose="write"))
+
+
+def lake_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> AsyncpqWriter:
+    """The writer of one ``save()``: made in the process that Spark plans it in.
+
+    Raises:
+        AsyncpqError: as :func:`asyncpq.spark.writes.write_planning.plan_write`.
+    """
+    return AsyncpqWriter(plan_write(options, schema, overwrite=overwrite))
