@@ -219,11 +219,9 @@ def test_a_file_that_is_replaced_after_planning(spark: SparkSession, left: DataF
     url = _write(tmp_path)
     with asyncpq.blocking.Session() as session:
         session.build_index(url, [Keys("a"), Footers()])
-    left = left.coalesce(1)  # one task fails, again and again
+    left = left.coalesce(1)  # one task fails, again and again; what a worker has in its cache is of the planned version
     by_index = lookup_join(left.select("a"), url, "a", ["v"])
     by_files = lookup_join(left.select("id"), url, "id", ["v"], index=False)
-    assert by_index.count()
-    assert by_files.count()
     for number in range(FILES):
         pq.write_table(_lake_table(number).slice(1), tmp_path / f"{number}.parquet")
     for frame in (by_index, by_files):

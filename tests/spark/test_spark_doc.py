@@ -1,0 +1,63 @@
+"""The blocks of docs/spark.md run, one after another, on the cluster; its tables name what there is."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import asyncpq.spark
+from asyncpq.spark.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PAGE = (Path(__file__).parents[2] / "docs/spark.md").read_text(encoding="utf-8")
+_INNER = {"int96_unit"}  # not for users
+
+
+def test_every_block_runs(spark: SparkSession, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    for number in range(4):
+        rows = range(number * 1000, (number + 1) * 1000)
+        table = pa.table(
+            {"id": rows, "user": [f"u{row % 37}" for row in rows], "price": [row / 8 for row in rows]},
+            schema=pa.schema([("id", pa.int64()), ("user", pa.string()), ("price", pa.float64())]),
+        )
+        pq.write_table(table, lake / f"{number}.parquet", write_page_index=True)
+    names: dict[str, Any] = {
+        "spark": spark,
+        "lake": str(lake),
+        "target": str(tmp_path / "target"),
+        "written": str(tmp_path / "written"),
+    }
+    blocks = re.findall(r"^```python\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL)
+    assert len(blocks) > 5
+    for source in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(source, "docs/spark.md", "exec"), names)
+        for shown in re.findall(r"^print\(.*\)  # -> (.*)$", source, re.MULTILINE):
+            assert shown in printed.getvalue().splitlines()
+
+
+def test_public_names_are_on_the_page() -> None:
+    verbs = [name for name in asyncpq.spark.__all__ if name.islower()]
+    assert all(getattr(asyncpq.spark, name) is not None for name in asyncpq.spark.__all__)
+    missing = [name for name in verbs if not re.search(rf"asyncpq\.spark\.{name}\b|`{name}`", _PAGE)]
+    assert missing == []
+
+
+def test_every_setting_is_on_the_page() -> None:
+    table = _PAGE[_PAGE.index("## Settings") :]
+    for field in fields(SparkSettings):
+        first, *rest = field.name.split("_")
+        name = first + "".join(part.title() for part in rest)
+        assert (f"`{name}`" in table) != (field.name in _INNER), name
