@@ -66,10 +66,15 @@ $(STAMP_SPARK): tests/integration/spark.txt
 demo: $(STAMP) ## a lookup, a scan and a take on an S3 server of its own, beside pyarrow over s3fs
 	$(PY) -m examples.demo $(ARGS)
 
-test: $(STAMP) ## the tests, bar the slow ones
+# Before the tests, whose time is limited: it takes half a minute, on a busy machine longer.
+.PHONY: localstack-installed
+localstack-installed: $(STAMP)
+	@$(PY) -m localstack.start --install || echo "LocalStack cannot be installed here" >&2
+
+test: $(STAMP) localstack-installed ## the tests, bar the slow ones
 	$(call pytest_twice,$(PY) -m pytest -m "not slow and not services",-n $(JOBS) --dist loadfile)
 
-test-all: $(STAMP) $(STAMP_SPARK) ## all tests, with more examples of each property, and tables that Spark writes
+test-all: $(STAMP) localstack-installed $(STAMP_SPARK) ## all tests, with more examples of each property, and tables that Spark writes
 	export ASYNCPQ_HYPOTHESIS_PROFILE=thorough ASYNCPQ_SPARK_PYTHON=$(abspath $(VENV_SPARK))/bin/python; \
 	$(call pytest_twice,$(PY) -m pytest --timeout 900)
 

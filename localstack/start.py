@@ -1,6 +1,6 @@
 """Start the S3 that the tests and the examples run against: LocalStack, without Docker.
 
-    python localstack/start.py [--port PORT]
+    python localstack/start.py [--port PORT] [--install]
 
 makes a virtual environment in .localstack/ the first time (it is some 200 MB and takes half a minute),
 starts LocalStack on 127.0.0.1, prints its endpoint, and runs until it is interrupted or terminated.
@@ -174,7 +174,11 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Start LocalStack's S3 and print its endpoint.")
     parser.add_argument("--port", type=int, default=None, help="default: a free one")
+    parser.add_argument("--install", action="store_true", help="only make its virtual environment")
     arguments = parser.parse_args()
+    if arguments.install:
+        install()
+        return
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     with running_localstack(arguments.port) as endpoint:
