@@ -174,7 +174,7 @@ class OpenedFile:
         version, extensions = self.version, self.source.resources.options.read.extension_types
         return file_schema(version, version.metadata.schema.whole_fields, extensions)
 
-    def _share_types(self, extensions: frozenset[str]) -> None:
+    def share_types(self, extensions: frozenset[str]) -> None:
         """Types of columns are those of other files with the same schema, as most of a dataset have."""
         memory, elements = self.source.resources.memory, self.version.metadata.schema.elements
         key = ("types of a schema", extensions, *self.schema_bytes)
@@ -213,7 +213,7 @@ class OpenedFile:
         extensions = self.source.resources.options.read.extension_types
 
         def view_here() -> FileView:
-            self._share_types(extensions)
+            self.share_types(extensions)
             return view_of(version, columns.schema, file.fields or columns.fields, file.partition, extensions)
 
         view = version.recent(("dataset view", columns.token), view_here)  # datasets come and go, the version may stay

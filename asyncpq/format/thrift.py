@@ -185,14 +185,24 @@ class CompactReader:
                     last_id = self.integer()
                     pos = self.pos
                 if kind == I32 or kind == I64 or kind == I16:
-                    n = data[pos]  # most are one byte long
+                    n = data[pos]  # most are of few bytes
                     if n < 0x80:
                         pos += 1
+                    elif (high := data[pos + 1]) < 0x80:
+                        n += (high << 7) - 0x80
+                        pos += 2
+                    elif (top := data[pos + 2]) < 0x80:
+                        n += (high << 7) + (top << 14) - 0x4080
+                        pos += 3
                     else:
                         self.pos = pos
                         n = self.varint()
                         pos = self.pos
                     fields[last_id] = (n >> 1) ^ -(n & 1)
+                elif kind == BINARY and data[pos] < 0x80 and pos + data[pos] < self.size:
+                    start = pos + 1
+                    pos = start + data[pos]
+                    fields[last_id] = data[start:pos]
                 elif kind == TRUE:
                     fields[last_id] = True
                 elif kind == FALSE:

@@ -27,6 +27,7 @@ MAX_DEPTH: Final = 64
 DEFAULT_MAX_ELEMENTS: Final = 1 << 22
 
 _EVEN_BYTES: Final = bytes(range(0, 0x100, 2))
+_ONE_BYTE: Final = [bytes([n]) for n in range(0x80)]
 
 Fields: TypeAlias = "dict[int, Value]"
 Value: TypeAlias = "int | bool | float | bytes | list[Value] | Fields | None"
@@ -79,6 +80,8 @@ def zigzag_varints(values: Sequence[bytes]) -> list[int]:
 
 def varint(n: int) -> bytes:
     """The unsigned LEB128 form of ``n`` >= 0."""
+    if 0 <= n <= 0x7F:
+        return _ONE_BYTE[n]
     out = bytearray()
     while n > 0x7F:
         out.append((n & 0x7F) | 0x80)

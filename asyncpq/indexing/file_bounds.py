@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -19,8 +19,18 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.format.column_order import order_of
 from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import Bounds, chunk_bounds
+from asyncpq.indexing.file_chunks import FileChunks
 from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, PART_SCHEMAS, UNKNOWN_KEY, VALUE_TAG
-from asyncpq.indexing.normalised import HASH_BYTES, PREFIX_BYTES, bound_keys, is_variable, stored_type
+from asyncpq.indexing.normalised import (
+    HASH_BYTES,
+    PREFIX_BYTES,
+    bound_keys,
+    float_key,
+    integer_key,
+    is_variable,
+    stored_type,
+    width_of,
+)
 from asyncpq.indexing.page_values import least_and_greatest
 from asyncpq.pruning.value_kinds import Domain, ValueKind, kind_of_leaf
 from asyncpq.pruning.zones import successor
@@ -28,6 +38,8 @@ from asyncpq.pruning.zones import successor
 WHOLE_FILE: Final = -1
 _LEAST: Final = VALUE_TAG  # no key of a value is below
 _GREATEST: Final = VALUE_TAG + b"\xff" * (PREFIX_BYTES + HASH_BYTES)  # and none above
+_HIGHEST: Final = b"\xff" * HASH_BYTES
+_SINGLE: Final = struct.Struct("<f")
 _UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MILLISECONDS_OF_A_DAY: Final = 86_400_000
 
@@ -73,6 +85,7 @@ def bounds_rows(
     fields: tuple[TableField, ...] | None = None,
     partition: Mapping[str, Any] | None = None,
     view: FileView | None = None,
+    chunks: FileChunks | None = None,
 ) -> pa.Table:
     """Rows of the part "bounds" over one column, for one file, by key; of a file without rows none.
 
@@ -81,9 +94,11 @@ def bounds_rows(
         schema, fields: of the dataset (see :func:`asyncpq.datasets.columns.view_of`).
         partition: values that are the same in all rows of the file, by column.
         view: what :func:`view_of` gives of all that, where it was made already.
+        chunks: of the version, where other parts are made of them too.
     """
     try:
-        zones = _zones(version, name, view or view_of(version, schema, fields, partition or {}), schema)
+        view = view or view_of(version, schema, fields, partition or {})
+        zones = _zones(version, name, view, schema, chunks or FileChunks())
     except (AsyncpqError, pa.ArrowException, OverflowError):  # whoever reads the column is told
         zones = None
     if zones is None:
@@ -155,7 +170,9 @@ def _key(array: pa.Array, type_: pa.DataType, *, upper: bool) -> bytes:
 # -- by statistics --------------------------------------------------------------------------------
 
 
-def _zones(version: FileVersion, name: str, view: FileView, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
+def _zones(
+    version: FileVersion, name: str, view: FileView, schema: pa.Schema, chunks: FileChunks
+) -> dict[int, ZoneBounds] | None:
     """By row group that has rows; None where the file's values do not compare as the dataset's."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     top = schema.names[ordinal]
@@ -173,7 +190,7 @@ def _zones(version: FileVersion, name: str, view: FileView, schema: pa.Schema) -
     if found.source.instant or found.source.leaf_stop != found.source.first_leaf + 1:
         return None
     leaf = version.metadata.schema.leaves[found.source.first_leaf]
-    return None if leaf.max_repetition_level else _by_statistics(version, leaf, found.field.type)
+    return None if leaf.max_repetition_level else _by_statistics(version, leaf, found.field.type, chunks)
 
 
 def _descend(match: Match, path: str) -> Match | None:
@@ -198,7 +215,9 @@ def _constant(value: pa.Scalar, type_: pa.DataType, groups: Mapping[int, int]) -
     return zones
 
 
-def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict[int, ZoneBounds] | None:
+def _by_statistics(
+    version: FileVersion, leaf: Leaf, type_: pa.DataType, chunks: FileChunks
+) -> dict[int, ZoneBounds] | None:
     metadata = version.metadata
     orders = metadata.column_orders
     order = order_of(leaf, None if orders is None else orders[leaf.index])
@@ -209,7 +228,7 @@ def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict
     some: dict[int, Bounds] = {}
     for group in metadata.row_groups:
         if group.num_rows:
-            chunk = group.parse_chunk(leaf.index)
+            chunk = chunks.parse(group, leaf.index)
             found, _ = chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows)
             if found.null_count is None and leaf.max_definition_level == 0:
                 found = replace(found, null_count=0)
@@ -249,36 +268,38 @@ def _zones_of(some: Mapping[int, Bounds], own: ValueKind, type_: pa.DataType, fa
             bounded[number] = found.min, most
     if not bounded:
         return zones
-    kind = pa.binary() if is_variable(type_) else type_  # cut short, a string need not be UTF-8
     least = [low for low, _ in bounded.values()]
-    lows = bound_keys(_stored(least, factor, kind), kind, upper=False).to_pylist()
+    lows = _keys(least, factor, type_, upper=False)
     most = [least[0] if high is None else high for _, high in bounded.values()]
-    highs = bound_keys(_stored(most, factor, kind), kind, upper=True).to_pylist()
+    highs = _keys(most, factor, type_, upper=True)
     for (number, (_, limit)), low, high in zip(bounded.items(), lows, highs, strict=True):
         zones[number] = zones[number]._replace(low=low, high=_GREATEST if limit is None else high)
     return zones
 
 
-def _stored(values: Sequence[Any], factor: int, type_: pa.DataType) -> pa.Array:
-    """Bounds, as statistics have them, in the dataset's type.
+def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool) -> list[bytes]:
+    """As :func:`bound_keys`, of bounds as statistics have them, which are few.
 
     Raises:
-        ArrowException, OverflowError: the type does not hold one.
+        OverflowError: the type does not hold one.
     """
     kind = stored_type(type_)
-    if is_variable(kind) or pa.types.is_boolean(kind):
-        return pa.array(values, kind)
+    if is_variable(kind):  # cut short, a string need not be UTF-8
+        rest = _HIGHEST if upper else b""
+        return [VALUE_TAG + value[:PREFIX_BYTES] + (rest if len(value) > PREFIX_BYTES else b"") for value in values]
     if pa.types.is_floating(kind):
-        return pa.array([float(value) for value in values], kind)
+        floats = [float(value) for value in values]
+        if kind.bit_width == 32:
+            floats = [_SINGLE.unpack(_SINGLE.pack(value))[0] for value in floats]
+        return [float_key(value) for value in floats]
+    if pa.types.is_boolean(kind):
+        return [integer_key(value, 1, signed=False) for value in values]
+    unit = _MILLISECONDS_OF_A_DAY if pa.types.is_date64(kind) else 1  # what keys of dates leave out
+    signed = not pa.types.is_unsigned_integer(kind)
+    high = 10**kind.precision if pa.types.is_decimal(kind) else 1 << kind.bit_width - signed
+    low = 1 - high if pa.types.is_decimal(kind) else -high if signed else 0
+    width = width_of(kind) or 8
     numbers = [value * factor for value in values]
-    if pa.types.is_decimal(kind):
-        return pa.array([_decimal(number, kind.scale) for number in numbers], kind)
-    if pa.types.is_temporal(kind):
-        if pa.types.is_date64(kind):
-            numbers = [number * _MILLISECONDS_OF_A_DAY for number in numbers]
-        return pa.array(numbers, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
-    return pa.array(numbers, kind)
-
-
-def _decimal(number: int, scale: int) -> Decimal:
-    return Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale))
+    if any(not low <= number * unit < high for number in numbers):
+        raise OverflowError(f"{type_} does not hold a bound")
+    return [integer_key(number, width, signed=signed or kind.bit_width < 64) for number in numbers]

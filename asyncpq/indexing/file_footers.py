@@ -15,6 +15,7 @@ from asyncpq.fetching.parts import fetch_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.footer_pieces import leaf_pieces, shared_pieces
+from asyncpq.indexing.file_chunks import FileChunks
 from asyncpq.indexing.file_entries import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_shared, payload_table
 from asyncpq.indexing.model import file_key
 from asyncpq.storage.base import RequestContext
@@ -23,8 +24,13 @@ from asyncpq.storage.base import RequestContext
 WHOLE_FOOTER_BYTES: Final = 16 * 1024
 
 
-async def footer_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
+async def footer_rows(
+    source: ObjectSource, version: FileVersion, file: int, context: RequestContext, chunks: FileChunks | None = None
+) -> pa.Table:
     """Rows of the part "footers" for one file, by key. Its page indexes come in as few GETs as coalescing allows.
+
+    Args:
+        chunks: of the version, where other parts are made of them too.
 
     Returns:
         no row for a file with an encrypted footer, of which nothing is kept in clear.
@@ -35,7 +41,7 @@ async def footer_rows(source: ObjectSource, version: FileVersion, file: int, con
     if version.decryption is not None:
         return payload_table("footers", [])
     in_thread = source.resources.in_thread  # a footer may have 100,000 column chunks
-    keys = await in_thread(partial(_all_index_keys, version))
+    keys = await in_thread(partial(_all_index_keys, version, chunks or FileChunks()))
     wanted = list(dict.fromkeys(key for some in keys.values() for key in some))
     data = (await fetch_parts(source, version, wanted, context.step("index", context.round))).data if wanted else {}
     return await in_thread(partial(_rows, version, file, keys, data))
@@ -57,16 +63,16 @@ def _rows(
     return payload_table("footers", rows)
 
 
-def _all_index_keys(version: FileVersion) -> dict[int, list[ContentKey]]:
-    return {leaf.index: _index_keys(version, leaf.index) for leaf in version.metadata.schema.leaves}
+def _all_index_keys(version: FileVersion, chunks: FileChunks) -> dict[int, list[ContentKey]]:
+    return {leaf.index: _index_keys(version, leaf.index, chunks) for leaf in version.metadata.schema.leaves}
 
 
-def _index_keys(version: FileVersion, leaf: int) -> list[ContentKey]:
+def _index_keys(version: FileVersion, leaf: int, chunks: FileChunks) -> list[ContentKey]:
     """Those of the leaf's page indexes that reads use."""
     keys: list[ContentKey] = []
     for group in version.metadata.row_groups:
         try:
-            chunk = group.parse_chunk(leaf)
+            chunk = chunks.parse(group, leaf)
         except FormatError:  # whoever reads the column is told
             continue
         offsets, bounds = index_keys(version, chunk, leaf)

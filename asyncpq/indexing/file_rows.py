@@ -16,6 +16,7 @@ from asyncpq.datasets.opener import is_bad_file
 from asyncpq.errors import AsyncpqError, FormatError, ObjectChangedError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.file_bounds import bounds_rows
+from asyncpq.indexing.file_chunks import FileChunks
 from asyncpq.indexing.file_footers import footer_rows
 from asyncpq.indexing.file_values import FROM_VALUES, value_rows
 from asyncpq.indexing.manifest import FILES
@@ -219,31 +220,35 @@ async def _tables(
 ) -> dict[Part, pa.Table]:
     version, operation = opened.version, opened.operation
     context = RequestContext(operation.metrics, scan=True, guest=True, round=operation.metrics.rounds + 1)
+    chunks = FileChunks()
     tables: dict[Part, pa.Table] = {}
     bounded: list[Part] = []
     for part in wanted.parts:
         if part.kind == "footers":
-            tables[part] = await footer_rows(opened.source, version, file, context)
+            tables[part] = await footer_rows(opened.source, version, file, context, chunks)
         elif part.kind == "pages":
             tables[part] = await pages_rows(opened.source, version, file, context)
         elif part.kind == "bounds":
             bounded.append(part)
     if bounded:
-        tables.update(await resources.in_thread(partial(_bounds, opened, file, wanted, bounded)))
+        tables.update(await resources.in_thread(partial(_bounds, opened, file, wanted, bounded, chunks)))
     by_value = [part for part in wanted.parts if part.kind in FROM_VALUES]
     if by_value:
         tables.update(await value_rows(resources, opened, file, by_value, columns, wanted.options))
     return tables
 
 
-def _bounds(opened: OpenedFile, file: int, wanted: Wanted, parts: Sequence[Part]) -> dict[Part, pa.Table]:
+def _bounds(
+    opened: OpenedFile, file: int, wanted: Wanted, parts: Sequence[Part], chunks: FileChunks
+) -> dict[Part, pa.Table]:
     version, schema, fields, partition = opened.version, wanted.schema, wanted.fields, opened.file.partition
     try:
+        opened.share_types(frozenset())
         view = view_of(version, schema, fields, partition)
     except AsyncpqError:
         view = None  # the rows of each part say so
     tables: dict[Part, pa.Table] = {}
     for part in parts:
         (name,) = part.columns
-        tables[part] = bounds_rows(version, file, name, schema, fields, partition, view)
+        tables[part] = bounds_rows(version, file, name, schema, fields, partition, view, chunks)
     return tables

@@ -101,10 +101,10 @@ class SparkSettings:
         """
         found: dict[str, str] = {}
         for one in fields(cls):
-            value = spark.conf.get(PREFIX + _camel(one.name), None)
+            value = spark.conf.get(PREFIX + camel_case(one.name), None)
             if value is not None:
                 found[one.name] = value
-        _check_settings(spark, [_camel(one.name) for one in fields(cls)])
+        _check_settings(spark, [camel_case(one.name) for one in fields(cls)])
         return cls._made(found, given or {})
 
     @classmethod
@@ -114,7 +114,7 @@ class SparkSettings:
         Raises:
             InvalidOptionError: as :meth:`of`.
         """
-        names = {_camel(one.name).lower(): one.name for one in fields(cls)}
+        names = {camel_case(one.name).lower(): one.name for one in fields(cls)}
         for name, value in options.items():
             if _SECRET.search(name) and name.lower() not in names:
                 raise _secret(f"the option {name!r}")
@@ -130,7 +130,10 @@ class SparkSettings:
                 values[one.name] = _typed(one.name, found[one.name], str(one.type))
         unknown = given.keys() - {one.name for one in fields(cls)}
         if unknown:
-            raise InvalidOptionError(f"there is no setting {min(unknown)!r}")
+            known = ", ".join(one.name for one in fields(cls))
+            raise InvalidOptionError(
+                f"there is no setting {min(unknown)!r}, nor is it an argument here", hint=f"Settings: {known}."
+            )
         for name, value in given.items():
             if value is None:
                 continue
@@ -186,7 +189,7 @@ def refuse_secret_url(where: str, value: object) -> None:
         authority, _, _ = rest.partition("/")
         _, _, query = rest.partition("?")
         if "@" in authority or any(_SECRET.search(part.partition("=")[0]) for part in query.split("&")):
-            raise _secret(f"the url in {where}")
+            raise _secret(f"a part of the url ({where})")
 
 
 def _secret(what: str) -> InvalidOptionError:
@@ -232,7 +235,8 @@ def _united(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     return united
 
 
-def _camel(name: str) -> str:
+def camel_case(name: str) -> str:
+    """As Spark's options and settings are spelt."""
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)
 
@@ -243,7 +247,7 @@ def _typed(name: str, value: str, type_: str) -> Any:
     try:
         return int(value)
     except ValueError:
-        raise InvalidOptionError(f"{_camel(name)}={value!r}: must be a whole number of bytes") from None
+        raise InvalidOptionError(f"{camel_case(name)}={value!r}: must be a whole number") from None
 
 
 def _require_whole(name: str, value: object, least: int) -> None:

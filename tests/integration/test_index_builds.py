@@ -4,6 +4,7 @@ only what is new, and go on where a build was broken off."""
 from __future__ import annotations
 
 import asyncio
+import collections
 import os
 import random
 import shutil
@@ -29,6 +30,9 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.events import Event, FileEnded
+from asyncpq.format import row_group
+from asyncpq.format.column_chunk import ColumnChunk, decode_column_chunk
+from asyncpq.format.schema import Leaf
 from asyncpq.indexing import gathering
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.file_rows import FileRows, FileWork, collect_file
@@ -423,6 +427,22 @@ async def test_compaction_leaves_one_run_of_segments(tmp_path: Path) -> None:
         assert deepest() <= 1
         assert (await index.compact()).merged == 0
         await _check(index, lake)
+
+
+async def test_chunks_are_parsed_once_for_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = tmp_path / "lake"
+    write(lake / "one.parquet", 1)
+    parsed = collections.Counter[tuple[bytes, int]]()
+
+    def decode(data: bytes, start: int, stop: int, leaf: Leaf) -> ColumnChunk:
+        parsed[data, start] += 1
+        return decode_column_chunk(data, start, stop, leaf)
+
+    async with asyncpq.Session() as session:
+        monkeypatch.setattr(row_group, "decode_column_chunk", decode)
+        await session.build_index(str(lake), [Footers(), Bounds("id"), Bounds("name")], at=MemoryPlace())
+    assert len(parsed) >= 9
+    assert set(parsed.values()) == {1}
 
 
 async def test_postings_of_a_large_file_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

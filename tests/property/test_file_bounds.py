@@ -186,6 +186,36 @@ def test_what_compares_otherwise_is_unknown(name: str, type_: pa.DataType) -> No
     assert bounds_rows(OpenFile(write(TABLE)).version, FILE, name, schema).to_pylist() == UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "held"),
+    [
+        (pa.int64(), pa.int8(), (-128, 127)),
+        (pa.int64(), pa.int32(), (-(2**31), 2**31 - 1)),
+        (pa.int32(), pa.uint16(), (0, 2**16 - 1)),
+        (pa.int64(), pa.uint64(), (0, 2**63 - 1)),
+        (pa.int32(), pa.decimal128(5, 2), (-999, 999)),
+        (pa.int64(), pa.decimal256(40, 38), (-99, 99)),
+        (pa.timestamp("ms"), pa.timestamp("ns"), (-(2**63 // 10**6), (2**63 - 1) // 10**6)),
+    ],
+    ids=str,
+)
+def test_values_that_the_datasets_type_does_not_hold_are_unknown(
+    source: pa.DataType, target: pa.DataType, held: tuple[int, int]
+) -> None:
+    schema = pa.schema([pa.field("x", target)])
+    for values, known in ((held, True), ((held[0] - 1, 0), False), ((0, held[1] + 1), False)):
+        if max(values) > 2**63 - 1:
+            continue  # of no source
+        table = pa.table({"x": pa.array(values, source)})
+        rows = bounds_rows(OpenFile(write(table)).version, FILE, "x", schema)
+        if known:
+            plain = [Decimal(value) for value in values] if pa.types.is_decimal(target) else table["x"].combine_chunks()
+            keys = normalised(pa.array(plain, target) if isinstance(plain, list) else plain.cast(target), target)
+            check(write(table), rows, keys.to_pylist())
+        else:
+            assert rows.to_pylist() == UNKNOWN
+
+
 def test_files_without_statistics_have_intervals_that_hold_everything() -> None:
     data = write(TABLE.select(["a"]), write_statistics=False)
     rows = bounds_rows(OpenFile(data).version, FILE, "a", TABLE.schema)

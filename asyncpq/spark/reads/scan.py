@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from asyncpq.errors import InvalidOptionError
 from asyncpq.options import MIB
 from asyncpq.session import Session
 from asyncpq.spark import sessions
@@ -170,6 +171,8 @@ def plan_scan(
 ) -> ScanPlan:
     """Plan with the driver's session."""
     refuse_secrets("url", target.target)
+    if isinstance(columns, str):
+        raise InvalidOptionError(f"columns={columns!r}: must be a list of names", hint=f"Write columns=[{columns!r}].")
     known = SparkSettings.of(spark, settings)
     conf = ReadConf.of(spark)
     condition = None if where is None else Condition(where)

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 from asyncpq.errors import ExpressionError, InvalidOptionError
 from asyncpq.expressions import Expression, parse_filters
-from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.settings import SparkSettings, camel_case
 from asyncpq.spark.types.read_conf import ReadConf, RebaseMode
 
 View = Literal["snapshot", "listed", "table"]
@@ -165,7 +165,8 @@ def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
     known |= {one.name.replace("_", ""): one.name for kind in (SparkSettings, ReadConf) for one in fields(kind)}
     for name in given:
         if name not in known:
-            raise InvalidOptionError(f"there is no option {name!r}", hint=f"Known: {', '.join(sorted(_NAMES))}.")
+            names = sorted(map(camel_case, known.values()))
+            raise InvalidOptionError(f"there is no option {name!r}", hint=f"Known: {', '.join(names)}.")
         if known[name] in _STREAM and not streaming:
             raise InvalidOptionError(f"the option {known[name]} is one of streams", hint="Use spark.readStream.")
 
