@@ -203,6 +203,7 @@ def _source_pickles(lake: str, store: LakeStore) -> Iterable[tuple[str, object]]
     ]
 
 
+@pytest.mark.slow
 def test_the_secret_is_used_and_nowhere_to_be_seen(
     spark: SparkSession,
     lake_store: LakeStore,
