@@ -24,7 +24,7 @@ def held() -> Held:
     return Held(len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks()), threads)
 
 
-async def assert_back_to(before: Held, timeout_s: float = 5.0) -> None:
+async def assert_back_to(before: Held, timeout_s: float = 30.0) -> None:
     """Wait for the other end of closed connections, then compare."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     now = held()
