@@ -33,6 +33,10 @@ Batches: TypeAlias = AbstractAsyncContextManager[AsyncIterator[pa.RecordBatch]]
 _KEPT: Final = 4  # sessions of other settings that nobody uses
 _LEAST_MEMORY: Final = 8 * MIB
 _CACHE_FOLDER: Final = "asyncpq-cache"
+_NO_PROVIDER: Final = (
+    "Name who gives them, credentials_provider='module:function' (option credentialsProvider), or let the executors'"
+    " environment have them."
+)
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +101,8 @@ def run(settings: SparkSettings, work: Callable[[Session], Coroutine[Any, Any, T
     session = _take(settings)
     try:
         return session.call(work)
-    except CredentialsError:
-        if not _renewed(settings, session):
+    except CredentialsError as error:
+        if not _renewed(settings, session, error):
             raise
     finally:
         _give_back(session)
@@ -128,8 +132,8 @@ def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[Batches
                 given_out = True
                 yield batch
             return
-        except CredentialsError:
-            renewed = _renewed(settings, session)
+        except CredentialsError as error:
+            renewed = _renewed(settings, session, error)
             if given_out or attempt or not renewed:
                 raise
         finally:
@@ -185,8 +189,10 @@ def _give_back(session: ProcessSession) -> None:
         session.close()
 
 
-def _renewed(settings: SparkSettings, session: ProcessSession) -> bool:
+def _renewed(settings: SparkSettings, session: ProcessSession, refusal: CredentialsError) -> bool:
     """Whether there are other credentials than those that ``session`` was refused with; it is not used any more."""
+    provider = settings.credentials_provider
+    refusal.hint = _NO_PROVIDER if provider is None else f"They are those that the provider {provider!r} gives."
     try:
         different = settings.credentials_provider is not None and settings.resolved_storage() != session.storage
     except AsyncpqError as error:
