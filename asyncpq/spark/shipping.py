@@ -46,6 +46,7 @@ def register(spark: SparkSession) -> None:
 
     with _lock:
         if spark not in _has_source:
+            spark.createDataFrame([], "number int")  # Spark looks in the session that is the thread's: now this one
             spark.dataSource.register(AsyncpqDataSource)
             _has_source.add(spark)
 
