@@ -20,7 +20,7 @@ from asyncpq.fetching.known_version import KnownVersion
 from asyncpq.format.metadata import decode_file_metadata
 from asyncpq.indexing.building import Refreshed, build
 from asyncpq.indexing.commits import load, numbered
-from asyncpq.indexing.compaction import compact
+from asyncpq.indexing.compaction import compact_if_due
 from asyncpq.indexing.differences import Lake
 from asyncpq.indexing.kinds import Bounds, Footers, Kind
 from asyncpq.indexing.lakes import described_files, is_committed
@@ -118,10 +118,7 @@ async def add_files(
         parts = None if kept else lake_parts(schema, kinds)
         done = await build(resources, place, lake, parts, operation, options, base)
         try:
-            if any(len(done.manifest.of_part(part)) > options.max_segments for part in done.manifest.parts):
-                done = done.after(
-                    (await compact(resources, place, options, max_segments=options.max_segments)).manifest
-                )
+            done = done.after(await compact_if_due(resources, place, options, done.manifest))
         except AsyncpqError as error:  # the files are there
             logger.warning("%s is not compacted: %s", place.description, error)
     return done

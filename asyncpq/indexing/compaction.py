@@ -64,6 +64,17 @@ async def compact(resources: Resources, place: Place, options: BuildOptions, *, 
     return Compacted(swaps.manifest, swaps.taken, swaps.written, tuple(swaps.given_up))
 
 
+async def compact_if_due(resources: Resources, place: Place, options: BuildOptions, manifest: Manifest) -> Manifest:
+    """The newest manifest, once a build that led to ``manifest`` has left no more segments than it may.
+
+    Raises:
+        StaleSnapshotError: as :func:`compact`.
+    """
+    if all(len(manifest.of_part(part)) <= options.max_segments for part in manifest.parts):
+        return manifest
+    return (await compact(resources, place, options, max_segments=options.max_segments)).manifest
+
+
 class _Swap(NamedTuple):
     part: Part
     old: Sequence[Segment]

@@ -15,7 +15,7 @@ from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UsageError
 from asyncpq.events import Operation, OperationName
 from asyncpq.indexing.building import Refreshed, build
 from asyncpq.indexing.commits import Head, latest, load, numbered
-from asyncpq.indexing.compaction import Compacted, compact
+from asyncpq.indexing.compaction import Compacted, compact, compact_if_due
 from asyncpq.indexing.differences import Lake, differences
 from asyncpq.indexing.file_rows import Wanted
 from asyncpq.indexing.gathering import LocalGathering, MakeGathering
@@ -319,10 +319,7 @@ async def _refresh(
     gathering: MakeGathering,
 ) -> Refreshed:
     done = await build(resources, place, lake, parts, operation, options, base, index, gathering)
-    if all(len(done.manifest.of_part(part)) <= options.max_segments for part in done.manifest.parts):
-        return done
-    compacted = await compact(resources, place, options, max_segments=options.max_segments)
-    return done.after(compacted.manifest)
+    return done.after(await compact_if_due(resources, place, options, done.manifest))
 
 
 def _urls(files: object) -> list[str] | None:

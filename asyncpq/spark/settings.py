@@ -162,6 +162,18 @@ class SparkSettings:
         return _united(self.storage, given)
 
 
+def flag_option(given: Mapping[str, str], name: str) -> bool:
+    """Of a source or writer, whose options come by their names in lower case; False where it is not given.
+
+    Raises:
+        InvalidOptionError: it is neither true nor false.
+    """
+    value = given.get(name.lower(), "false")
+    if value.lower() not in ("true", "false"):
+        raise InvalidOptionError(f"{name}={value!r}: must be true or false")
+    return value.lower() == "true"
+
+
 def refuse_secrets(where: str, value: object) -> None:
     """
     Raises:

@@ -13,14 +13,12 @@ import pyarrow as pa
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Not, Or
 from asyncpq.scalars import Scalar, as_scalar
 from asyncpq.spark.joins.keys import KeyForm, is_bytes
+from asyncpq.spark.types.rebase import FIRST_SURE_DAY, FIRST_SURE_TIME
 
 #: Keys of several columns of which each is asked for; of more at once, only the values of each column.
 MOST_TUPLES: Final = 256
 
-# Days and microseconds since 1970 that are asked for as they are. Before the first, files may count by another calendar
-# than Spark; what is after the last, Python has no values for. Those are asked for all together.
-_FIRST_DAY: Final = dt.date(1582, 11, 1)
-_FIRST_TIME: Final = dt.datetime(1900, 1, 3)
+# Times after it are asked for all together, as those before the first sure ones are: Python has no values for some.
 _LAST_TIME: Final = dt.datetime(9999, 12, 29)
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 _WHOLE: Final = 1 << 53  # as doubles, integers below it are all different
@@ -106,11 +104,11 @@ class _Column:
         if pa.types.is_timestamp(kind):
             zone = None if kind.tz is None else dt.UTC
             epoch, unit = _EPOCH.replace(tzinfo=zone), dt.timedelta(microseconds=1)
-            first, last = _FIRST_TIME.replace(tzinfo=zone), _LAST_TIME.replace(tzinfo=zone)
+            first, last = FIRST_SURE_TIME.replace(tzinfo=zone), _LAST_TIME.replace(tzinfo=zone)
             return self._times(keys.view(pa.int64()), epoch, unit, first, last)
         if pa.types.is_date32(kind):
             days = keys.view(pa.int32())
-            return self._times(days, _EPOCH.date(), dt.timedelta(days=1), _FIRST_DAY, _LAST_TIME.date())
+            return self._times(days, _EPOCH.date(), dt.timedelta(days=1), FIRST_SURE_DAY, _LAST_TIME.date())
         if is_bytes(kind):
             keys = keys.cast(pa.binary())
         values: list[Any] = keys.to_pylist()

@@ -51,13 +51,11 @@ from asyncpq.expressions import (
 from asyncpq.expressions.like_patterns import like_prefix
 from asyncpq.spark.reads.sql_conditions import SESSION_ZONE, date_of, time_of
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf
+from asyncpq.spark.types.rebase import FIRST_SURE_DAY, FIRST_SURE_TIME
 
 #: Instants of wall-clock times, by the session's zone.
 Instants = Mapping[dt.datetime, dt.datetime]
 
-# Before these, files may count by another calendar than Spark.
-_FIRST_DAY: Final = dt.date(1582, 11, 1)
-_FIRST_TIME: Final = dt.datetime(1900, 1, 3)
 _MOST_DIGITS: Final = 38
 _NEGATED: Final[dict[CompareOp, CompareOp]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
@@ -404,7 +402,7 @@ def _text_value(column: Column, value: Any) -> str | bytes | None:
 
 def _date(value: Any) -> dt.date | None:
     day = date_of(value) if isinstance(value, str) else value
-    if not isinstance(day, dt.date) or isinstance(day, dt.datetime) or day < _FIRST_DAY:
+    if not isinstance(day, dt.date) or isinstance(day, dt.datetime) or day < FIRST_SURE_DAY:
         return None
     return day
 
@@ -430,7 +428,7 @@ def _time(kind: DataType, stored: pa.TimestampType, value: Any, instants: Instan
         moment = moment.astimezone(dt.UTC)
         if stored.tz is None:
             moment = moment.replace(tzinfo=None)
-    return moment if moment.replace(tzinfo=None) >= _FIRST_TIME else None
+    return moment if moment.replace(tzinfo=None) >= FIRST_SURE_TIME else None
 
 
 def wall_clock_times(condition: Expression) -> set[dt.datetime]:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 from asyncpq.errors import ExpressionError, InvalidOptionError
 from asyncpq.expressions import Expression, parse_filters
-from asyncpq.spark.settings import SparkSettings, camel_case
+from asyncpq.spark.settings import SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.read_conf import ReadConf, RebaseMode
 
 View = Literal["snapshot", "listed", "table"]
@@ -100,11 +100,11 @@ class SourceOptions:
             index=_index(given),
             view=cast(View | None, _one_of(given, "view", _VIEWS)),
             format=cast(Format | None, _one_of(given, "format", _FORMATS)),
-            pushdown=_flag(given, "pushdown"),
+            pushdown=flag_option(given, "pushdown"),
             max_files=max_files,
             max_bytes=max_bytes,
             max_file_age_s=_WEEK_S if age is None else _seconds("maxFileAge", age),
-            ignore_missing_files=_flag(given, "ignoreMissingFiles"),
+            ignore_missing_files=flag_option(given, "ignoreMissingFiles"),
             conf=_conf(given),
             knows_zone="sessiontimezone" in given,
             settings=settings,
@@ -223,13 +223,6 @@ def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str 
     raise InvalidOptionError(f"{name}={value!r}: must be one of {', '.join(known)}")
 
 
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    value = given.get(name.lower(), "false")
-    if value.lower() not in ("true", "false"):
-        raise InvalidOptionError(f"{name}={value!r}: must be true or false")
-    return value.lower() == "true"
-
-
 def _conf(given: Mapping[str, str]) -> ReadConf:
     values: dict[str, Any] = {}
     for one in fields(ReadConf):
@@ -237,7 +230,7 @@ def _conf(given: Mapping[str, str]) -> ReadConf:
         if name not in given:
             continue
         if isinstance(one.default, bool):
-            values[one.name] = _flag(given, name)
+            values[one.name] = flag_option(given, name)
         elif one.name in _CHOICES:
             values[one.name] = _one_of(given, name, _CHOICES[one.name])
         else:

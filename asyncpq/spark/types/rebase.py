@@ -7,6 +7,7 @@ Spark's own jar, since it holds what Java thought of zones before 1900 when the 
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import json
 import os
@@ -38,6 +39,9 @@ _DAY_SWITCHES: Final = (
 )
 _DAY_DIFFERENCES: Final = (2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8, -9, -10, 0)
 _LAST_DAY_SWITCH: Final = -141427
+#: Literals before these prune nothing: files may count by another calendar than Spark, in whatever zone.
+FIRST_SURE_DAY: Final = dt.date(1582, 11, 1)
+FIRST_SURE_TIME: Final = dt.datetime(1900, 1, 3)
 # In no zone is there a difference from 1900-01-01T00:00:00Z on.
 _LAST_MICROS_SWITCH: Final = -2_208_988_800_000_000
 _MICROS: Final = 1_000_000

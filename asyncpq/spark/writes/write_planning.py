@@ -22,7 +22,7 @@ from asyncpq.indexing.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.session import Session
 from asyncpq.spark.sessions import run
-from asyncpq.spark.settings import SparkSettings, refuse_secret_url
+from asyncpq.spark.settings import SparkSettings, flag_option, refuse_secret_url
 from asyncpq.spark.types.conversion import ToParquet, from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
 from asyncpq.spark.writes.write_options import (
@@ -88,7 +88,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     _refuse_unknown(given)
     folder = _folder(given)
     publish = _publish(given.get("publish", "index"))
-    conf = ReadConf(case_sensitive=_flag(given, "caseSensitive"))
+    conf = ReadConf(case_sensitive=flag_option(given, "caseSensitive"))
     written = parse_write_options(options)
     kinds = None if "indexkinds" not in given else _kinds(json_option("indexKinds", given["indexkinds"]))
     file_columns(schema, conf)  # refuses what cannot be written
@@ -219,13 +219,6 @@ def _publish(text: str) -> Publish:
     if lowered not in ("index", "plain"):
         raise InvalidOptionError(f"publish={text!r}: must be index or plain")
     return "plain" if lowered == "plain" else "index"
-
-
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    value = given.get(name.lower(), "false").lower()
-    if value not in ("true", "false"):
-        raise InvalidOptionError(f"{name}={value!r}: must be true or false")
-    return value == "true"
 
 
 def _kinds(listed: Any) -> tuple[Kind, ...]:
