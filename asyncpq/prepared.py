@@ -4,7 +4,7 @@ object changes underneath."""
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from operator import attrgetter
@@ -38,11 +38,12 @@ from asyncpq.expressions import (
     simplify,
     without_contradictions,
 )
-from asyncpq.fetching.planner import Query, plan_read
+from asyncpq.fetching.planner import Query, plan_read, row_group_zones
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.planning.resolved_access import ResolvedAccess, RowGroupLayout
+from asyncpq.pruning.narrowing import has_many_keys, narrowed
 from asyncpq.read import Read, landed
 from asyncpq.storage.base import RequestContext
 
@@ -281,7 +282,26 @@ class Preparation:
                 filter_ = compile_filter(self._where, types)
         if self._prune is not None:
             self._prune = fold(self._prune, lambda name: view.constant(version, name))
-        return self._resolved(version), filter_
+        resolved = self._resolved(version)
+        if filter_ is not None and self._where is not None and has_many_keys(self._where):
+            filter_ = self._narrowed(version, resolved, filter_, types)
+        return resolved, filter_
+
+    def _narrowed(
+        self, version: FileVersion, resolved: Resolved, filter_: Filter, types: Mapping[str, pa.DataType]
+    ) -> Filter:
+        """The same, without keys that the file cannot hold: a dataset's question may have thousands for all files."""
+        if self._where is None or not self.source.resources.options.read.trust_statistics:
+            return filter_
+        known = row_group_zones(version, resolved.columns)
+        zones = {name: found.zones for name, found in known.items()}
+        if self._prune is not None:
+            self._prune = narrowed(self._prune, zones)
+        left = narrowed(self._where, zones)
+        if left is self._where:
+            return filter_
+        self._where = left
+        return compile_filter(left, types)
 
     def _shape(self, resolved: Resolved, filter_: Filter | None) -> QueryShape:
         options = self.source.resources.options

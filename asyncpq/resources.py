@@ -270,10 +270,11 @@ class Resources:
         store, _ = self._store(url)
         self._stores[split_url(url)[0]] = wrap(store)
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Run ``work`` in the session's decode threads, or right here if it has none."""
+    async def in_thread(self, work: Callable[[], T], *, small: bool = False) -> T:
+        """Run ``work`` in the session's decode threads; right here if it has none, or if the work is ``small``: handing
+        it over would take longer."""
         threads = self.options.limits.decode_threads
-        if threads == 0:
+        if threads == 0 or small:
             return work()
         if self._closed:
             raise UsageError("the session was closed while this read was under way")

@@ -108,6 +108,7 @@ class OpenedFile:
         listed_at: float | None,
         listed_now: bool,
         scan: bool,
+        once: bool = False,
     ) -> OpenedFile:
         """Find its footer, of the version that a listing named, or of a later one.
 
@@ -116,12 +117,13 @@ class OpenedFile:
             listed_at: ``time.monotonic()`` when ``file.validator`` was asked for.
             listed_now: nothing is given out before the store has said, since the read began, that this is the
                 file's version.
+            once: as in :func:`asyncpq.fetching.opening.open_source`.
         """
         policy = immutable() if file.immutable else None
         if file.content is not None:
             source = held_source(resources, file.url, file.content, neighbours)
         else:
-            source = await open_source(resources, file.url, neighbours=neighbours, policy=policy)
+            source = await open_source(resources, file.url, neighbours=neighbours, policy=policy, once=once)
         try:
             opened = cls(number, file, source, operation)
             metrics = operation.metrics

@@ -85,8 +85,6 @@ class FileView:
         constants: those that have one value in all rows of this file, by name.
         digest: of the version that it was made for.
         match: for ordinals of the dataset's columns, how the file has them.
-        is_plain: the file's columns are the dataset's as they are, and named by the same paths; only the schemas'
-            metadata may differ.
         weight: approximate bytes held in memory.
     """
 
@@ -94,7 +92,6 @@ class FileView:
     constants: Mapping[str, pa.Scalar]
     digest: bytes
     match: Callable[[FileVersion, Sequence[int]], list[Match]]
-    is_plain: bool = False
     weight: int = 4000
 
     def ordinals(self, names: Iterable[str | int] | None) -> dict[int, list[str]]:
@@ -240,17 +237,6 @@ def reads_as_dictionary(version: FileVersion, projection: Projection) -> bool:
     """Whether a field can be decoded to dictionary arrays."""
     leaves = version.metadata.schema.leaves
     return version.decryption is None and [leaves[leaf].is_flat for leaf in projection.leaves] == [True]
-
-
-def leaf_paths(field: pa.Field) -> list[str]:
-    """Dotted paths of a dataset's column, or of the leaves in it."""
-    kind = field.type
-    if isinstance(kind, pa.MapType):
-        parts = [f"{_ENTRY}.key", f"{_ENTRY}.value"]
-    else:
-        parts = [_ELEMENT] if is_list(kind) else [child.name for child in children_of(kind)]
-    inner = [child.with_name(part) for child, part in zip(children_of(kind), parts, strict=True)]
-    return [f"{field.name}.{path}" for child in inner for path in leaf_paths(child)] if inner else [field.name]
 
 
 # -- parts ----------------------------------------------------------------------------------------

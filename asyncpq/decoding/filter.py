@@ -234,7 +234,7 @@ class _Compiler:
         if isinstance(expr, KeyIn):
             return self._keys(expr, column)
         type_ = storage_type(column.type)
-        held, others = exact_array(expr.values, type_)
+        held, others = expr.derived(("array", type_), lambda: exact_array(expr.values, type_))
         if others or converter(type_) is None:
             for value in others:
                 _refuse_uuid(value, column)
@@ -244,13 +244,22 @@ class _Compiler:
         return _on_values(column, lambda values: pc.is_in(values, value_set=value_set), null=with_null)
 
     def _keys(self, expr: KeyIn, column: _Column) -> Evaluate:
-        keys = [value for value in expr.values if value is not None and value == value]
         type_ = storage_type(column.type)
-        if len(keys) <= 1 or converter(type_) is None:
+
+        def converted() -> tuple[pa.Array, list[Scalar]] | None:
+            keys = [value for value in expr.values if value is not None and value == value]
+            if len(keys) <= 1 or converter(type_) is None:
+                return None
+            held, others = exact_array(keys, type_)
+            if pa.types.is_floating(type_) and any(type(key) in (int, float) and key == 0 for key in keys):
+                held = pa.concat_arrays([held, pa.array([0.0, -0.0], type_)])
+            return held, others
+
+        found = expr.derived(("keys", type_), converted)
+        if found is None:
+            keys = [value for value in expr.values if value is not None and value == value]
             return self.compile(Or(tuple(Comparison(expr.column, "==", key) for key in keys)))
-        held, others = exact_array(keys, type_)
-        if pa.types.is_floating(type_) and any(type(key) in (int, float) and key == 0 for key in keys):
-            held = pa.concat_arrays([held, pa.array([0.0, -0.0], type_)])
+        held, others = found
 
         def is_key(values: Any) -> Any:
             member = pc.is_in(values, value_set=held)

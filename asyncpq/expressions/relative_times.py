@@ -17,7 +17,7 @@ def relative_columns(expr: Expression) -> tuple[str, ...]:
         if isinstance(atom, (Comparison, Has)):
             if type(atom.value) is RelativeTime:
                 found[atom.column] = None
-        elif isinstance(atom, (In, KeyIn)) and RelativeTime in set(map(type, atom.values)):
+        elif isinstance(atom, (In, KeyIn)) and RelativeTime in atom.types:
             found[atom.column] = None
     return tuple(found)
 

@@ -16,9 +16,9 @@ are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Literal, NoReturn, TypeAlias, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions.like_patterns import like_prefix
@@ -26,6 +26,7 @@ from asyncpq.expressions.tokens import tokens
 from asyncpq.scalars import Scalar, as_scalar, as_scalars, literal_key, show, show_many
 
 CompareOp: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
+T = TypeVar("T")
 
 
 class Expression:
@@ -116,31 +117,46 @@ class ColumnComparison(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class In(Expression):
-    """Membership, never null: a null is a member if ``values`` holds None, NaN if it holds NaN; -0.0 is not 0.0."""
+class _AnyOf(Expression):
+    """A column and values, which may be many."""
 
     column: str
     values: tuple[Scalar, ...]
+    _derived: dict[Hashable, Any] = field(default_factory=dict, init=False)
+
+    def derived(self, name: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` made of the values when it was first asked for under ``name``: a read asks of each file."""
+        value = self._derived.get(name)
+        if value is None:
+            value = self._derived[name] = make()
+        return cast("T", value)
+
+    @property
+    def types(self) -> frozenset[type]:
+        """Of the values."""
+        return self.derived(("types",), lambda: frozenset(map(type, self.values)))
 
     def _key(self) -> tuple[object, ...]:
         return (self.column, tuple(map(literal_key, self.values)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.column, self.values)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class In(_AnyOf):
+    """Membership, never null: a null is a member if ``values`` holds None, NaN if it holds NaN; -0.0 is not 0.0."""
 
     def __str__(self) -> str:
         return f"{self.column} in {show_many(self.values)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class KeyIn(Expression):
+class KeyIn(_AnyOf):
     """``column == key`` for any of the keys, as an OR of comparisons.
 
     Null and NaN keys count as absent, 0.0 matches -0.0; null for a null row if there is any key, false without.
     """
-
-    column: str
-    values: tuple[Scalar, ...]
-
-    def _key(self) -> tuple[object, ...]:
-        return (self.column, tuple(map(literal_key, self.values)))
 
     def __str__(self) -> str:
         return f"{self.column} == any of {show_many(self.values)}"

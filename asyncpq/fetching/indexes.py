@@ -11,6 +11,7 @@ from asyncpq.errors import FormatError
 from asyncpq.fetching.parts import fetch_parts, share_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
+from asyncpq.format.column_chunk import IndexPlaces
 from asyncpq.format.metadata import ColumnChunk, ColumnOrder, Encoding
 from asyncpq.format.page_index import OffsetIndex, decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.format.statistics import order_of, page_bounds
@@ -206,7 +207,9 @@ def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedCh
     )
 
 
-def index_keys(version: FileVersion, chunk: ColumnChunk, leaf: int) -> tuple[ContentKey | None, ContentKey | None]:
+def index_keys(
+    version: FileVersion, chunk: ColumnChunk | IndexPlaces, leaf: int
+) -> tuple[ContentKey | None, ContentKey | None]:
     """Keys of a chunk's own OffsetIndex and ColumnIndex, each None where there is none that may be used."""
     return (
         _key(version, "offset_index", own_offset_index(version, chunk, leaf)),
@@ -214,7 +217,7 @@ def index_keys(version: FileVersion, chunk: ColumnChunk, leaf: int) -> tuple[Con
     )
 
 
-def own_offset_index(version: FileVersion, chunk: ColumnChunk, leaf: int) -> tuple[int, int] | None:
+def own_offset_index(version: FileVersion, chunk: ColumnChunk | IndexPlaces, leaf: int) -> tuple[int, int] | None:
     """Where a chunk's OffsetIndex is; None also where its pages may begin inside a row, which it does not say."""
     repeated = version.metadata.schema.leaves[leaf].max_repetition_level > 0
     if repeated and not begins_pages_on_rows(version.metadata.created_by):

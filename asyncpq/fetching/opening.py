@@ -23,6 +23,7 @@ async def open_source(
     neighbours: str | None = None,
     policy: CachePolicy | None = None,
     packed: PackedTail | None = None,
+    once: bool = False,
 ) -> ObjectSource:
     """A handle on the object at ``url``; its caller closes ``source.handle``.
 
@@ -31,6 +32,7 @@ async def open_source(
         neighbours: names the objects whose footers are alike; by default those of its folder.
         policy: how long what is cached of it may be served unasked; by default as the session's options say.
         packed: a shorter form of its tail, which is fetched in place of that.
+        once: nobody reads it again: no cache outside of this process is asked or told.
 
     Raises:
         StoreError: no store serves it, or credentials are missing.
@@ -44,7 +46,7 @@ async def open_source(
             namespace = f"{namespace}:{secrets.token_hex(16)}"  # shares nothing with anyone
         if policy is None:
             policy = resources.options.policy(handle.url, safe_url(url))
-        return ObjectSource(resources, handle, namespace, policy, decryption, neighbours, packed)
+        return ObjectSource(resources, handle, namespace, policy, decryption, neighbours, packed, once=once)
     except BaseException:
         await handle.close()
         raise

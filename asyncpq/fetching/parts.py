@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from asyncpq.caching.keys import ContentKey
 from asyncpq.caching.single_flight import Flight, landing
@@ -14,7 +14,10 @@ from asyncpq.caching.tiers import Tiers
 from asyncpq.fetching.source import ObjectSource, Tail, undated
 from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.coalesce import ByteRange, cut
-from asyncpq.storage.base import RangeResult, RequestContext
+from asyncpq.storage.base import RangeResult, RequestContext, is_here
+
+# So little is read here faster than tasks are made to read it side by side.
+_FEW_BYTES: Final = 256 * 1024
 
 
 class _Group(NamedTuple):
@@ -174,8 +177,11 @@ async def _fly(
         flight.join()
     if rest:
         timeless = undated(context)
-        for members in _groups(source, rest):
-            flight = flights.start(members, partial(_fetch_group, source, version, members, timeless, admit))
+        groups = _groups(source, rest)
+        together = is_here(source.handle) and sum([key.stop - key.start for key in rest]) <= _FEW_BYTES
+        for some in [groups] if together else [[members] for members in groups]:
+            members = [key for group in some for key in group]
+            flight = flights.start(members, partial(_fetch_groups, source, version, some, timeless, admit))
             flight.join()
             joined[id(flight)] = (flight, members)
     context.metrics.wait_begins()
@@ -215,6 +221,22 @@ def _groups(source: ObjectSource, keys: list[ContentKey]) -> list[list[ContentKe
 
 def _start(key: ContentKey) -> int:
     return key.start
+
+
+async def _fetch_groups(
+    source: ObjectSource,
+    version: FileVersion,
+    groups: Sequence[Sequence[ContentKey]],
+    context: RequestContext,
+    admit: bool,
+) -> _Group:
+    """One after the other."""
+    first, *others = groups
+    found = await _fetch_group(source, version, first, context, admit)
+    for members in others:
+        other = await _fetch_group(source, version, members, context, admit)
+        found = _Group(found.data | other.data, found.validated or other.validated)
+    return found
 
 
 async def _fetch_group(

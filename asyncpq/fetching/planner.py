@@ -148,17 +148,22 @@ def _row_groups(
     asked = query.rows.ordinals
     if prune is None:
         return asked, None
-    zones: dict[str, RowGroupZones] = {}
-    if trust:
-        for name, leaf in query.columns.bounded.items():
-            zones[name] = version.derived(
-                ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), _WEIGHT
-            )
+    zones = row_group_zones(version, query.columns) if trust else {}
     verdict = prune_row_groups(prune, zones, len(groups))
     if verdict.kept.num_rows == len(groups):
         for reason in verdict.reasons:
             context.metrics.fall_back(reason)
     return asked & verdict.kept, verdict
+
+
+def row_group_zones(version: FileVersion, columns: ReadColumns) -> dict[str, RowGroupZones]:
+    """What statistics say of each row group, for the columns that they count rows of, by name."""
+    zones: dict[str, RowGroupZones] = {}
+    for name, leaf in columns.bounded.items():
+        zones[name] = version.derived(
+            ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), _WEIGHT
+        )
+    return zones
 
 
 def _candidates(rows: ResolvedAccess, left: RowRanges, limit: int | None) -> list[tuple[int, RowRanges]]:

@@ -29,7 +29,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.options import CachePolicy
 from asyncpq.planning.coalesce import ByteRange, coalesce
 from asyncpq.resources import Resources, TailSizes
-from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator, is_here
 
 
 class Tail(NamedTuple):
@@ -92,6 +92,7 @@ class ObjectSource:
         decryption: keys of the file, where the caller gave some.
         neighbours: names the objects whose tails are as long as this one's; by default those of its folder.
         packed: a shorter form of its tail, in place of which it is fetched.
+        once: no cache outside of this process is asked or told, as nobody reads it again.
 
     Attributes:
         resources, handle: as given.
@@ -107,6 +108,8 @@ class ObjectSource:
         decryption: Decryption | None = None,
         neighbours: str | None = None,
         packed: PackedTail | None = None,
+        *,
+        once: bool = False,
     ) -> None:
         self.resources = resources
         self._packed = packed
@@ -115,7 +118,8 @@ class ObjectSource:
         self._namespace = namespace
         self._decryption = decryption
         # what is read with a user's own keys is nobody else's
-        self._tiers = resources.tiers if resources.tiers and decryption is None else None
+        shared = decryption is None and not once and not is_here(handle)
+        self._tiers = resources.tiers if resources.tiers and shared else None
         self._pointer_key = PointerKey(namespace, handle.identity)
         self._missing_key = ("missing", self._pointer_key)
         self.currency = Currency(resources, self._pointer_key, policy, self._tiers)

@@ -12,6 +12,7 @@ from array import array
 from typing import Final
 
 from asyncpq.errors import CorruptFileError
+from asyncpq.format.column_chunk import IndexPlaces, index_range
 from asyncpq.format.thrift import BINARY, LIST, STRUCT, CompactReader
 from asyncpq.format.thrift_patterns import (
     BINARY_VALUE,
@@ -24,6 +25,10 @@ from asyncpq.format.thrift_patterns import (
     list_of,
     optional,
 )
+
+# parquet.thrift, ColumnChunk: meta_data; offset and length of the OffsetIndex, then of the ColumnIndex.
+_METADATA_ID: Final = 3
+_INDEX_IDS: Final = (4, 5, 6, 7)
 
 _MAX_PATH: Final = 5  # longest column path that the pattern follows
 
@@ -63,9 +68,42 @@ def locate_structs(reader: CompactReader, expected: int) -> array[int]:
     return positions
 
 
+def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
+    """Where the page indexes of a chunk are, without parsing the rest of it.
+
+    Args:
+        data: metadata of a file.
+        start, stop: where the ColumnChunk struct is in them.
+
+    Returns:
+        None for a chunk that is not as most writers write it, and has to be parsed.
+    """
+    found = chunk_pattern().match(data, start)
+    if found is None or found.end() != stop:
+        return None
+    last_id, _ = _integers(data, *found.span(1), 0)
+    if last_id + (data[found.start(2)] >> 4) != _METADATA_ID:
+        return None
+    _, places = _integers(data, *found.span(3), _METADATA_ID)
+    offset, length, column_offset, column_length = (places.get(field) for field in _INDEX_IDS)
+    return IndexPlaces(index_range(offset, length), index_range(column_offset, column_length))
+
+
+def _integers(data: bytes, pos: int, stop: int, last_id: int) -> tuple[int, dict[int, int]]:
+    """Fields that the pattern has found to be integers with short headers: the last id, and the values by id."""
+    reader = CompactReader(data, pos)
+    values: dict[int, int] = {}
+    while reader.pos < stop:
+        last_id += data[reader.pos] >> 4
+        reader.pos += 1
+        values[last_id] = reader.integer()
+    return last_id, values
+
+
 @functools.cache
 def chunk_pattern() -> re.Pattern[bytes]:
-    """The pattern of a ColumnChunk struct; made at the first use, as that takes some milliseconds.
+    """The pattern of a ColumnChunk struct, its groups what is before its metadata, their header, and what is behind;
+    made at the first use, as that takes some milliseconds.
 
     Fields are taken in the order of their ids, by their types alone: ints between the structs and
     lists, whichever of them are there.
@@ -82,5 +120,5 @@ def chunk_pattern() -> re.Pattern[bytes]:
         STOP_BYTE,
     ]
     # In front of the metadata the file offset, behind it the places of the indexes.
-    chunk = [INTEGER_FIELDS, headers(STRUCT), *metadata, INTEGER_FIELDS, STOP_BYTE]
+    chunk = [b"(", INTEGER_FIELDS, b")(", headers(STRUCT), b")", *metadata, b"(", INTEGER_FIELDS, b")", STOP_BYTE]
     return re.compile(b"".join(chunk), re.DOTALL)

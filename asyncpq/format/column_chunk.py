@@ -92,6 +92,20 @@ class PageEncodingStats:
     count: int
 
 
+def index_range(offset: int | None, length: int | None) -> tuple[int, int] | None:
+    """Bytes ``(start, stop)`` of an index, None without a usable one."""
+    if offset is None or length is None or offset < 4 or length <= 0:
+        return None
+    return offset, offset + length
+
+
+class IndexPlaces(NamedTuple):
+    """Bytes ``(start, stop)`` of a chunk's page indexes, each None without a usable one."""
+
+    offset_index_range: tuple[int, int] | None
+    column_index_range: tuple[int, int] | None
+
+
 class ColumnChunk(NamedTuple):
     """Where a chunk's pages and indexes are, and what the writer said about them.
 
@@ -148,18 +162,12 @@ class ColumnChunk(NamedTuple):
     @property
     def offset_index_range(self) -> tuple[int, int] | None:
         """Bytes ``(start, stop)`` of the OffsetIndex, None without a usable one."""
-        return _range(self.offset_index_offset, self.offset_index_length)
+        return index_range(self.offset_index_offset, self.offset_index_length)
 
     @property
     def column_index_range(self) -> tuple[int, int] | None:
         """Bytes ``(start, stop)`` of the ColumnIndex, None without a usable one."""
-        return _range(self.column_index_offset, self.column_index_length)
-
-
-def _range(offset: int | None, length: int | None) -> tuple[int, int] | None:
-    if offset is None or length is None or offset < 4 or length <= 0:
-        return None
-    return offset, offset + length
+        return index_range(self.column_index_offset, self.column_index_length)
 
 
 def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> ColumnChunk:

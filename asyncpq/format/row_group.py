@@ -6,7 +6,8 @@ from array import array
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError
-from asyncpq.format.column_chunk import ColumnChunk, decode_column_chunk
+from asyncpq.format.chunk_walk import find_indexes
+from asyncpq.format.column_chunk import ColumnChunk, IndexPlaces, decode_column_chunk
 from asyncpq.format.schema import ParquetSchema
 
 # Approximate bytes of the parsed objects.
@@ -97,6 +98,20 @@ class RowGroup:
     def chunk_span(self, leaf_index: int) -> tuple[int, int]:
         """Where in the metadata bytes the struct of a leaf's column chunk is."""
         return self._starts[leaf_index], self._starts[leaf_index + 1]
+
+    def index_places(self, leaf_index: int) -> IndexPlaces:
+        """Where a leaf's page indexes are; its chunk is parsed only if it has to be.
+
+        Raises:
+            CorruptFileError, UnsupportedFeatureError: as :meth:`chunk`, where it is parsed.
+        """
+        found = find_indexes(self._data, *self.chunk_span(leaf_index))
+        if found is not None:
+            return found
+        chunk = self.parse_chunk(leaf_index)
+        if chunk.has_crypto or chunk.file_path is not None:
+            return IndexPlaces(None, None)
+        return IndexPlaces(chunk.offset_index_range, chunk.column_index_range)
 
     def chunk(self, leaf_index: int) -> ColumnChunk:
         """The chunk of a leaf, parsed at the first call. Safe to call from several threads.

@@ -12,7 +12,7 @@ from asyncpq.expressions.tokens import tokens
 from asyncpq.indexing.blooms import key_hashes, make_bitset
 from asyncpq.indexing.grams import ngrams
 from asyncpq.indexing.model import UNKNOWN_KEY, VALUE_TAG, Part, file_key
-from asyncpq.indexing.normalised import element_type, elements, normalised, part_keys
+from asyncpq.indexing.normalised import element_type, elements, key_order, normalised, part_keys
 
 Arrays: TypeAlias = Sequence["pa.Array | pa.ChunkedArray"]
 
@@ -133,7 +133,7 @@ class _Distinct:
 
     def finish(self, file: int) -> pa.Table:
         keys = pa.array([UNKNOWN_KEY], pa.binary()) if self._seen is None else self._seen
-        keys = keys.take(pc.sort_indices(keys))
+        keys = keys.take(key_order(keys))
         return pa.table([keys, _repeated(file, len(keys))], schema=self._schema)
 
 
@@ -173,7 +173,7 @@ class _Postings:
         rows = pa.concat_arrays([rows for _, rows in self._pending])
         self._pending = []
         self.pending_bytes = 0
-        order = pc.sort_indices(keys)  # stable: rows of one key ascend
+        order = key_order(keys)  # stable: rows of one key ascend
         keys, rows = keys.take(order), rows.take(order)
         new_key = pc.not_equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1)))
         apart = pc.greater(pc.pairwise_diff(rows).slice(1), 1)

@@ -19,7 +19,6 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.format.column_order import order_of
 from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import Bounds, chunk_bounds
-from asyncpq.indexing.file_chunks import FileChunks
 from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, PART_SCHEMAS, UNKNOWN_KEY, VALUE_TAG
 from asyncpq.indexing.normalised import (
     HASH_BYTES,
@@ -85,7 +84,6 @@ def bounds_rows(
     fields: tuple[TableField, ...] | None = None,
     partition: Mapping[str, Any] | None = None,
     view: FileView | None = None,
-    chunks: FileChunks | None = None,
 ) -> pa.Table:
     """Rows of the part "bounds" over one column, for one file, by key; of a file without rows none.
 
@@ -94,11 +92,10 @@ def bounds_rows(
         schema, fields: of the dataset (see :func:`asyncpq.datasets.columns.view_of`).
         partition: values that are the same in all rows of the file, by column.
         view: what :func:`view_of` gives of all that, where it was made already.
-        chunks: of the version, where other parts are made of them too.
     """
     try:
         view = view or view_of(version, schema, fields, partition or {})
-        zones = _zones(version, name, view, schema, chunks or FileChunks())
+        zones = _zones(version, name, view, schema)
     except (AsyncpqError, pa.ArrowException, OverflowError):  # whoever reads the column is told
         zones = None
     if zones is None:
@@ -170,9 +167,7 @@ def _key(array: pa.Array, type_: pa.DataType, *, upper: bool) -> bytes:
 # -- by statistics --------------------------------------------------------------------------------
 
 
-def _zones(
-    version: FileVersion, name: str, view: FileView, schema: pa.Schema, chunks: FileChunks
-) -> dict[int, ZoneBounds] | None:
+def _zones(version: FileVersion, name: str, view: FileView, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
     """By row group that has rows; None where the file's values do not compare as the dataset's."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     top = schema.names[ordinal]
@@ -190,7 +185,7 @@ def _zones(
     if found.source.instant or found.source.leaf_stop != found.source.first_leaf + 1:
         return None
     leaf = version.metadata.schema.leaves[found.source.first_leaf]
-    return None if leaf.max_repetition_level else _by_statistics(version, leaf, found.field.type, chunks)
+    return None if leaf.max_repetition_level else _by_statistics(version, leaf, found.field.type)
 
 
 def _descend(match: Match, path: str) -> Match | None:
@@ -215,9 +210,7 @@ def _constant(value: pa.Scalar, type_: pa.DataType, groups: Mapping[int, int]) -
     return zones
 
 
-def _by_statistics(
-    version: FileVersion, leaf: Leaf, type_: pa.DataType, chunks: FileChunks
-) -> dict[int, ZoneBounds] | None:
+def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict[int, ZoneBounds] | None:
     metadata = version.metadata
     orders = metadata.column_orders
     order = order_of(leaf, None if orders is None else orders[leaf.index])
@@ -228,7 +221,7 @@ def _by_statistics(
     some: dict[int, Bounds] = {}
     for group in metadata.row_groups:
         if group.num_rows:
-            chunk = chunks.parse(group, leaf.index)
+            chunk = group.parse_chunk(leaf.index)
             found, _ = chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows)
             if found.null_count is None and leaf.max_definition_level == 0:
                 found = replace(found, null_count=0)

@@ -15,22 +15,17 @@ from asyncpq.fetching.parts import fetch_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.footer_pieces import leaf_pieces, shared_pieces
-from asyncpq.indexing.file_chunks import FileChunks
 from asyncpq.indexing.file_entries import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_shared, payload_table
 from asyncpq.indexing.model import file_key
 from asyncpq.storage.base import RequestContext
 
 #: A footer of at most so many bytes stands whole in the entry that all its leaves share.
 WHOLE_FOOTER_BYTES: Final = 16 * 1024
+_FEW_CHUNKS: Final = 64
 
 
-async def footer_rows(
-    source: ObjectSource, version: FileVersion, file: int, context: RequestContext, chunks: FileChunks | None = None
-) -> pa.Table:
+async def footer_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
     """Rows of the part "footers" for one file, by key. Its page indexes come in as few GETs as coalescing allows.
-
-    Args:
-        chunks: of the version, where other parts are made of them too.
 
     Returns:
         no row for a file with an encrypted footer, of which nothing is kept in clear.
@@ -40,11 +35,18 @@ async def footer_rows(
     """
     if version.decryption is not None:
         return payload_table("footers", [])
-    in_thread = source.resources.in_thread  # a footer may have 100,000 column chunks
-    keys = await in_thread(partial(_all_index_keys, version, chunks or FileChunks()))
+    small = is_small(version)
+    in_thread = source.resources.in_thread
+    keys = await in_thread(partial(_all_index_keys, version), small=small)
     wanted = list(dict.fromkeys(key for some in keys.values() for key in some))
     data = (await fetch_parts(source, version, wanted, context.step("index", context.round))).data if wanted else {}
-    return await in_thread(partial(_rows, version, file, keys, data))
+    return await in_thread(partial(_rows, version, file, keys, data), small=small)
+
+
+def is_small(version: FileVersion) -> bool:
+    """Whether what is made of a footer takes less time than a thread's turn: others have 100,000 column chunks."""
+    metadata = version.metadata
+    return len(metadata.row_groups) * len(metadata.schema.leaves) <= _FEW_CHUNKS
 
 
 def _rows(
@@ -63,19 +65,19 @@ def _rows(
     return payload_table("footers", rows)
 
 
-def _all_index_keys(version: FileVersion, chunks: FileChunks) -> dict[int, list[ContentKey]]:
-    return {leaf.index: _index_keys(version, leaf.index, chunks) for leaf in version.metadata.schema.leaves}
+def _all_index_keys(version: FileVersion) -> dict[int, list[ContentKey]]:
+    return {leaf.index: _index_keys(version, leaf.index) for leaf in version.metadata.schema.leaves}
 
 
-def _index_keys(version: FileVersion, leaf: int, chunks: FileChunks) -> list[ContentKey]:
+def _index_keys(version: FileVersion, leaf: int) -> list[ContentKey]:
     """Those of the leaf's page indexes that reads use."""
     keys: list[ContentKey] = []
     for group in version.metadata.row_groups:
         try:
-            chunk = chunks.parse(group, leaf)
+            places = group.index_places(leaf)
         except FormatError:  # whoever reads the column is told
             continue
-        offsets, bounds = index_keys(version, chunk, leaf)
-        if not chunk.has_crypto and chunk.file_path is None and offsets is not None:
+        offsets, bounds = index_keys(version, places, leaf)
+        if offsets is not None:
             keys += [offsets] if bounds is None else [bounds, offsets]
     return keys

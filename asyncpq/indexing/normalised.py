@@ -41,6 +41,7 @@ _TAG: Final = pa.scalar(VALUE_TAG, pa.binary())
 _END: Final = pa.scalar(END, pa.binary())
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 _HIGHEST: Final = pa.scalar(b"\xff" * HASH_BYTES, pa.binary())
+_NUMBER_BYTES: Final = pa.scalar(9, pa.int32())  # a tag and 64 bits
 _types = pa.types
 _TEXT: Final = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 
@@ -264,3 +265,31 @@ def float_key(value: float) -> bytes:
     """The key of a float that is not NaN."""
     bits = int.from_bytes(_DOUBLE.pack(value + 0.0), "big")
     return VALUE_TAG + (bits ^ (_SIGN if bits < _SIGN else 2 * _SIGN - 1)).to_bytes(8, "big")
+
+
+# -- their order ----------------------------------------------------------------------------------
+
+
+def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
+    """Positions of keys in their order; of equal ones in that of ``then``, and at last in which they stand."""
+    columns = [keys if (numbers := _as_numbers(keys)) is None else numbers, *then]
+    if not then:
+        return pc.sort_indices(columns[0])
+    names = [str(at) for at in range(len(columns))]
+    batch = pa.RecordBatch.from_arrays(columns, names)
+    return pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in names])
+
+
+def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
+    """In the same order, where all have one tag and 64 bits: they are compared several times as fast."""
+    if not len(keys):
+        return None
+    lengths = pc.min_max(pc.binary_length(keys))
+    if lengths["min"] != _NUMBER_BYTES or lengths["max"] != _NUMBER_BYTES or len(pc.unique(_tags(keys))) != 1:
+        return None
+    little_endian = pc.binary_reverse(pc.binary_slice(keys, 1, _NUMBER_BYTES.as_py()))
+    return little_endian.cast(pa.binary(8)).view(pa.uint64())
+
+
+def _tags(keys: pa.BinaryArray) -> pa.BinaryArray:
+    return pc.binary_slice(keys, 0, 1)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.indexing.normalised import key_order
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
 
@@ -29,8 +30,11 @@ _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 def sorted_rows(table: pa.Table) -> pa.Table:
     """The rows of a part in order."""
     names = [name for name in _ORDER if name in table.column_names]
-    table = table.combine_chunks()
-    return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]))
+    batches = table.combine_chunks().to_batches()
+    if len(batches) != 1:  # none; or more than binary arrays hold
+        return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]))
+    (batch,) = batches
+    return pa.Table.from_batches([batch.take(key_order(*[batch.column(name) for name in names]))])
 
 
 class ExternalSort:

@@ -151,7 +151,7 @@ def _comparison(atom: Comparison, truth: Truth, zones: Zones) -> RowRanges:
 
 
 def _key_in(atom: KeyIn, truth: Truth, zones: Zones) -> RowRanges:
-    keys, complete, _ = _sorted_keys(atom.values, zones)
+    keys, complete, _ = sorted_keys(atom, zones)
     if not complete:
         return RowRanges.all(zones.num_zones)
     if truth is Truth.TRUE:
@@ -162,7 +162,7 @@ def _key_in(atom: KeyIn, truth: Truth, zones: Zones) -> RowRanges:
 
 
 def _in(atom: In, truth: Truth, zones: Zones) -> RowRanges:
-    keys, _, same_type = _sorted_keys(atom.values, zones)
+    keys, _, same_type = sorted_keys(atom, zones)
     if not same_type:
         return RowRanges.all(zones.num_zones)
     with_null = None in atom.values
@@ -176,8 +176,12 @@ def _in(atom: In, truth: Truth, zones: Zones) -> RowRanges:
     return found | zones.maybe_null if with_null else found
 
 
-def _sorted_keys(values: Sequence[Any], zones: Zones) -> tuple[list[Any], bool, bool]:
+def sorted_keys(atom: In | KeyIn, zones: Zones) -> tuple[list[Any], bool, bool]:
     """The keys without None and NaN, sorted; whether all are comparable; whether all are of the column's type."""
+    return atom.derived(("keys", zones.column.kind), lambda: _sorted_keys(atom.values, zones))
+
+
+def _sorted_keys(values: Sequence[Any], zones: Zones) -> tuple[list[Any], bool, bool]:
     to_key = zones.to_key
     plain = plain_keys(values, to_key)
     if plain is not None:

@@ -194,6 +194,19 @@ class Zones:
                 found.append((i, i + 1))
         return self._zones(found)
 
+    def within(self, keys: Sequence[Any]) -> tuple[int, int]:
+        """Which of the keys, which are sorted, some zone may hold: where those begin, and where they end."""
+        if self.unknown:
+            return 0, len(keys)
+        if not self._mins:
+            return 0, 0
+        start = bisect_left(keys, min(self._mins))
+        if not self._open_max:
+            return start, bisect_right(keys, max(self._maxs))
+        above = [successor(high) for high in self._maxs]  # a bare prefix stands for all that begins with it
+        ends = [end for end in above if end is not None]
+        return start, bisect_left(keys, max(ends)) if len(ends) == len(above) else len(keys)
+
     def starting_with(self, prefix: bytes) -> RowRanges:
         """Zones with bounds, in byte order, that may hold a string that begins with ``prefix``."""
         zones = self.matching(">=", prefix)

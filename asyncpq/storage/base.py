@@ -185,6 +185,11 @@ class StoredObject(Protocol):
     async def close(self) -> None: ...
 
 
+def is_here(handle: StoredObject) -> bool:
+    """Whether its bytes are in this machine's memory or files: no cache outside of the process has them sooner."""
+    return handle.client in ("memory", "file")
+
+
 class Store(Protocol):
     """All objects of one protocol with one set of storage options."""
 

@@ -74,6 +74,8 @@ def table(name: str, runs: list[dict[str, Any]]) -> str:
         seconds = [run["seconds"] for run in warm]
         cells = [side, f"{mine[0]['seconds']:.2f}", f"{median(seconds):.3f}", f"{min(seconds):.3f}"]
         figures = {"seconds": median(seconds)}
+        if not base and WORKLOADS[name].against_first:
+            base = {"seconds": mine[0]["seconds"]}
         if "bytes" in warm[0]:
             figures |= {key: median(run[key] for run in warm) for key in ("get", "head", "list", "bytes", "rounds")}
         base = base or figures

@@ -14,8 +14,10 @@ import pytest
 
 import asyncpq
 from asyncpq import col
+from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.options import MIB
 from asyncpq.testing import ObjectServer
+from tests.disk_folders import entry_files
 
 ROWS = 40_000
 URL = "s3://bucket/a.parquet"
@@ -196,3 +198,23 @@ async def test_a_scan_is_told_once(options: dict[str, Any], monkeypatch: pytest.
         assert first > 300
         await scan(file)
         assert sum(told) == first
+
+
+async def test_local_files_are_not_kept_a_second_time(options: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(DATA)
+    where = col("id") == 17
+    for url, kept in ((str(tmp_path / "a.parquet"), False), (URL, True)):
+        async with asyncpq.Session({"s3": options["storage_options"]}, disk_cache=options["disk_cache"]) as session:
+            assert (await (await session.open_file(url)).read(where=where)).num_rows == 1
+        assert bool(entry_files(tmp_path / "cache")) is kept
+
+
+async def test_what_an_index_is_built_of_is_not_kept(
+    server: ObjectServer, options: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in "bcdef":
+        server.put(f"bucket/lake/{name}.parquet", DATA)
+    async with asyncpq.Session({"s3": options["storage_options"]}, disk_cache=options["disk_cache"]) as session:
+        kinds = [Bounds("id"), Footers(), Keys("user")]
+        await session.build_index("s3://bucket/lake/", kinds, at=str(tmp_path / "index"))
+    assert len(entry_files(tmp_path / "cache")) == 2  # the first one's footer, of which the columns are known

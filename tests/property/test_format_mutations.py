@@ -106,6 +106,7 @@ def everything(data: bytes, size: int) -> list[Any]:
             chunk = outcome(functools.partial(group.chunk, leaf.index))
             said.append((leaf.path, leaf.element, chunk))
             if isinstance(chunk, ColumnChunk):
+                said.append(outcome(functools.partial(group.index_places, leaf.index)))
                 said.append(outcome(functools.partial(validate_chunk, chunk, leaf, size, size - 100)))
                 order = order_of(leaf, orders[leaf.index] if orders else None)
                 said.append(chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows))

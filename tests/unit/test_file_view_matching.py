@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.model import TableField
-from tests.column_chunks import OpenFile
-from tests.file_views import FILE, TABLE, parquet, read_as
+from tests.file_views import TABLE, parquet, read_as
 
 
 def _with_ids() -> bytes:
@@ -53,29 +49,9 @@ def test_one_column_of_a_file_is_not_two_of_the_dataset() -> None:
         read_as(parquet(pa.table({"a": [1]})), schema, fields=fields)
 
 
-@pytest.mark.parametrize(
-    ("schema", "partition", "plain"),
-    [
-        (TABLE.schema, {}, True),
-        (TABLE.schema.with_metadata({"k": "v"}), {}, True),
-        (TABLE.schema, {"id": 1}, False),
-        (pa.schema(list(reversed(list(TABLE.schema)))), {}, False),
-        (pa.schema(list(TABLE.schema)[:2]), {}, False),
-        (pa.schema([*TABLE.schema, pa.field("more", pa.int8())]), {}, False),
-        (TABLE.schema.set(0, pa.field("id", pa.int64())), {}, False),
-        (TABLE.schema.set(1, pa.field("s", pa.struct([("y", pa.string()), ("x", pa.int32())]))), {}, False),
-    ],
-)
-def test_a_view_is_plain_where_the_files_columns_are_the_datasets(
-    schema: pa.Schema, partition: dict[str, Any], plain: bool
-) -> None:
-    assert view_of(OpenFile(FILE).version, schema, None, partition).is_plain is plain
-
-
-def test_lists_with_names_of_their_own_are_not_plain() -> None:
+def test_lists_with_names_of_their_own() -> None:
     data = parquet(TABLE.select(["l"]), use_compliant_nested_type=False)
     schema = TABLE.select(["l"]).schema
-    assert not view_of(OpenFile(data).version, schema, None, {}).is_plain
     assert read_as(data, schema, columns=["l.list.element.k"], limit=1).to_pylist() == [{"l": [{"k": 0}]}]
 
 
@@ -92,7 +68,6 @@ def test_fields_that_changed_places_by_id() -> None:
     children = (TableField(name="a", type=pa.int8(), field_id=3), TableField(name="b", type=pa.int8(), field_id=2))
     fields = (TableField(name="s", type=kind, field_id=1, children=children),)
     data = parquet(table)
-    assert not view_of(OpenFile(data).version, table.schema, fields, {}).is_plain
     assert read_as(data, table.schema, fields=fields).to_pylist() == [{"s": {"a": 2, "b": 1}}]
 
 
@@ -109,6 +84,5 @@ def test_fields_that_changed_places_in_a_list() -> None:
         )
         element = TableField(name="element", type=inner, field_id=2, children=parts)
         fields = (TableField(name="l", type=schema.field("l").type, field_id=1, children=(element,)),)
-        assert view_of(OpenFile(data).version, schema, fields, {}).is_plain is same
         found = read_as(data, schema, fields=fields).column("l").to_pylist()
         assert found == [[{"a": 1, "b": 2} if same else {"a": 2, "b": 1}]]

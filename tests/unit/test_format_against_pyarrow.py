@@ -83,7 +83,9 @@ def compare(ours: FileMetadata, theirs: Any) -> None:
         ]
         first_row += group.num_rows
         for leaf in ours.schema.leaves:
-            compare_chunk(group.chunk(leaf.index), expected.column(leaf.index))
+            chunk = group.chunk(leaf.index)
+            compare_chunk(chunk, expected.column(leaf.index))
+            assert group.index_places(leaf.index) == (chunk.offset_index_range, chunk.column_index_range)
 
 
 def compare_chunk(ours: Any, theirs: Any) -> None:

@@ -18,19 +18,21 @@ from asyncpq.datasets.opened_file import Ask, OpenedFile
 from asyncpq.errors import RowIndexError
 from asyncpq.events import Operation
 from asyncpq.indexing.model import Part
-from asyncpq.indexing.snapshot_files import SnapshotFiles
 from asyncpq.session import Session
 from asyncpq.spark.joins.key_predicates import Asked
 from asyncpq.spark.reads.file_reads import SparkRead
 from asyncpq.spark.reads.lakes import OpenLake
-from asyncpq.spark.reads.reading import columns_of, data_file, spark_struct, split_files
+from asyncpq.spark.reads.partitioned import PartitionTypes, TypedFiles, snapshot_of
+from asyncpq.spark.reads.reading import columns_of, data_file, split_files
+from asyncpq.spark.reads.spark_tables import SparkTables
 from asyncpq.spark.reads.splits import Lake
-from asyncpq.spark.types.conversion import converter
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.spark.types.rebase import file_dates
 
 #: Rows of the lake that are joined at a time, at most.
 LAKE_ROWS: Final = 65_536
+# Keys have a few rows in each of many files: these are joined at once.
+_GATHERED_ROWS: Final = 8192
+_GATHERED_TABLES: Final = 64
 _KEPT: Final = 8  # lakes that a session has open
 
 
@@ -44,6 +46,7 @@ class PinnedLake:
         target: what the index is of.
         index: url of the place of an index, or None.
         snapshot: number of the index's snapshot.
+        partitions: how the index's files have values of their paths; None: as asyncpq has them.
         splits: the files, as :func:`asyncpq.spark.reads.splits.pack_split` has them.
     """
 
@@ -52,6 +55,7 @@ class PinnedLake:
     target: str | tuple[str, ...] = ""
     index: str | None = None
     snapshot: int = 0
+    partitions: PartitionTypes | None = None
     splits: tuple[bytes, ...] = ()
 
 
@@ -81,7 +85,8 @@ async def _from_index(session: Session, pinned: PinnedLake) -> DatasetState:
     index = await session.open_index(pinned.index, snapshot=pinned.snapshot)
     target = list(pinned.target) if isinstance(pinned.target, tuple) else pinned.target
     dataset = await session.open_dataset(target, index=index, view="snapshot")
-    source = _Pinned(dataset._state.source)
+    files, types = dataset._state.source, pinned.partitions
+    source = _Pinned(files if types is None else TypedFiles(files, types, pinned.lake.conf))
     return replace(dataset._state, source=source, unifier=None, columns=columns_of(pinned.lake))
 
 
@@ -158,26 +163,30 @@ class KeyScan(DatasetScan):
         conf: ReadConf = lake.conf
         read = _KeyRead(state, ask, operation, conf)
         super().__init__(state.resources, read, operation, pa.schema([]), batch_size=LAKE_ROWS, limit=None)
-        self._conf = conf
-        self._struct = spark_struct(lake.spark_schema)
+        self._tables = SparkTables(lake.spark_schema, conf)
+        self._has_head = False
 
     async def _next_unit(self) -> Sequence[pa.Table] | None:
-        rows = await self._read.next()
-        if rows is None:
+        gathered: list[pa.Table] = []
+        num_rows = 0
+        while num_rows < _GATHERED_ROWS and len(gathered) < _GATHERED_TABLES:
+            if self._has_head:
+                self._done_with_unit()
+            rows = await self._read.next()
+            if rows is None:
+                break
+            self._has_head = True
+            for table in self._tables.of(rows):
+                gathered.append(table)
+                num_rows += table.num_rows
+        if not gathered:
             return None
-        version = rows.file.version
-        dates = version.derived(("spark dates", self._conf), lambda: file_dates(version.metadata, self._conf))
-        return [
-            pa.Table.from_batches(
-                [
-                    converter(table.schema, self._struct, self._conf, dates)(batch)
-                    for batch in table.to_batches()
-                    if batch.num_rows
-                ]
-            )
-            for table in rows.tables
-            if table.num_rows
-        ]
+        return [pa.concat_tables(gathered).combine_chunks()]
+
+    def _done_with_unit(self) -> None:
+        if self._has_head:  # it has none at the end
+            self._has_head = False
+            super()._done_with_unit()
 
 
 async def key_scan(pinned: PinnedLake, asked: Asked, session: Session) -> KeyScan:
@@ -190,8 +199,8 @@ async def key_scan(pinned: PinnedLake, asked: Asked, session: Session) -> KeySca
 
 def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> Part | None:
     """The part of the lake's index that has the rows of such keys."""
-    source = opened_lake.state.source
-    if not isinstance(source, SnapshotFiles):
+    source = snapshot_of(opened_lake.state.source)
+    if source is None:
         return None
     parts = source._index.manifest.parts
     found = [part for part in parts if part.kind == "keys" and part.columns[0] in names]
