@@ -20,9 +20,9 @@ from asyncpq.decoding.conform import (
     lacking,
     mismatch,
 )
-from asyncpq.decoding.file_view import FileView, leaf_paths
+from asyncpq.decoding.file_view import FileView
 from asyncpq.decoding.splice import schema_file
-from asyncpq.decoding.types import FieldType, field_types, file_schema
+from asyncpq.decoding.types import FieldType, field_types
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import LogicalKind, ParquetSchema, PhysicalType
@@ -49,7 +49,8 @@ def view_of(
     Args:
         version: the file.
         schema: the dataset's columns, partition columns included.
-        fields: the table's, by their names; None for a dataset whose files' own names count.
+        fields: the table's, by their names; None for a dataset whose files' own names count. Where they say another
+            type than ``schema``, which a file's own ones may, theirs counts.
         partition: values that are the same in all rows, by column name.
         extensions: allowed extension types.
 
@@ -58,6 +59,7 @@ def view_of(
             the table's fields have nothing else.
     """
     known = {} if fields is None else {field.name: field for field in fields}
+    schema = _typed(schema, known)
     names = schema.names
     wanted = [known.get(name) for name in names]
     parquet = version.metadata.schema
@@ -87,33 +89,18 @@ def view_of(
             used[ordinal] = len(sources)
         sources.append(ordinal)
     match = _Matcher(wanted, schema, sources, constants, bool(by_id), extensions)
-    is_plain = sources == list(range(len(parquet.fields))) and _is_plain(version, schema, match, extensions)
-    return FileView(schema, constants, version.digest, match, is_plain)
+    return FileView(schema, constants, version.digest, match)
+
+
+def _typed(schema: pa.Schema, known: Mapping[str, TableField]) -> pa.Schema:
+    """The columns, of the types that ``known`` says."""
+    others = {name: field.type for name, field in known.items()}
+    columns = [field.with_type(others.get(field.name, field.type)) for field in schema]
+    return pa.schema(columns, metadata=schema.metadata) if known else schema
 
 
 def _table_field(field: pa.Field) -> TableField:
     return TableField(name=field.name, type=field.type, nullable=field.nullable)
-
-
-def _is_plain(version: FileVersion, schema: pa.Schema, match: _Matcher, extensions: frozenset[str]) -> bool:
-    """Whether the file's columns, which are as many, have the dataset's names, types, parts and paths."""
-    parquet = version.metadata.schema
-    if not file_schema(version, parquet.whole_fields, extensions).equals(schema):
-        return False
-    nested = [at for at, field in enumerate(schema) if children_of(field.type)]
-    for at, found in zip(nested, match(version, nested), strict=True):
-        leaves = parquet.leaves[parquet.fields[at].first_leaf : parquet.fields[at].leaf_stop]
-        if not _in_place(found) or [leaf.dotted for leaf in leaves] != leaf_paths(schema.field(at)):
-            return False
-    return True
-
-
-def _in_place(match: Match) -> bool:
-    """Whether the parts of a column are the file's, in their order."""
-    return all(
-        child.source is not None and child.source.at == at and _in_place(child)
-        for at, child in enumerate(match.children)
-    )
 
 
 def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from asyncpq.decoding.conform import (
     Conform,
     Match,
-    children_of,
     conformer,
     constant_array,
     inside,

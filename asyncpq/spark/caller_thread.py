@@ -3,64 +3,126 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from threading import Thread
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+
+class _Asked(NamedTuple):
+    future: Future[Any]
+    work: Callable[[], Any]
+    on_leaving: bool
 
 
 class CallerThread:
     """Runs in the caller's thread what a coroutine of another thread's loop asks for."""
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._left = False
+        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._left = self._gone = False  # as the caller's thread knows
+        self._cancelled = False  # as the loop's does
 
-    async def call(self, work: Callable[[], T]) -> T:
+    async def call(self, work: Callable[[], T], *, on_leaving: bool = False) -> T:
         """What ``work`` gives there.
 
+        Args:
+            on_leaving: it is done also for a coroutine that an interrupt has cancelled.
+
         Raises:
-            asyncio.CancelledError: the caller was interrupted, and is not there any more.
+            asyncio.CancelledError: the caller was interrupted.
         """
-        if self._left:
+        if self._gone or (self._cancelled and not on_leaving):
             raise asyncio.CancelledError
         future: Future[T] = Future()
-        self._asked.put((future, work))
+        self._asked.put(_Asked(future, work, on_leaving))
         return await asyncio.wrap_future(future)
 
+    async def interruptible(self, work: Awaitable[T]) -> T:
+        """What ``work`` gives, which is cancelled where the caller is interrupted. One at a time.
+
+        Raises:
+            asyncio.CancelledError: the caller was interrupted.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._running = asyncio.get_running_loop(), task
+        try:
+            if self._left:
+                self._cancel(task)
+            return await work
+        finally:
+            self._running = None
+
     def serve(self, main: Callable[[], T]) -> T:
-        """What ``main`` gives, which runs in another thread and has coroutines that :meth:`call`.
+        """What ``main`` gives, which runs in another thread and has an :meth:`interruptible` coroutine.
 
         Raises:
             BaseException: as ``main`` does; or an interrupt, once ``main`` has ended.
         """
-        with ThreadPoolExecutor(1, "asyncpq-spark") as pool:
-            done = pool.submit(main)
-            done.add_done_callback(lambda _: self._asked.put(None))
-            try:
-                while (asked := self._asked.get()) is not None:
-                    self._answer(*asked)
-            except BaseException:
-                self._left = True
-                while not done.done() or not self._asked.empty():
-                    if (asked := self._asked.get()) is not None:
-                        asked[0].cancel()
-                raise
-            return done.result()
-
-    @staticmethod
-    def _answer(future: Future[Any], work: Callable[[], Any]) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
+        ended: Future[T] = Future()
         try:
-            result = work()
+            Thread(target=self._run, args=(main, ended), name="asyncpq-spark").start()
+        except BaseException:  # perhaps it runs
+            self._gone = True
+            self._interrupt()
+            raise
+        try:
+            self._answer()
+        except BaseException:
+            self._leave()
+            raise
+        return ended.result()
+
+    def _run(self, main: Callable[[], T], ended: Future[T]) -> None:
+        try:
+            ended.set_result(main())
+        except BaseException as error:  # noqa: BLE001  # it is the caller's
+            ended.set_exception(error)
+        self._asked.put(None)
+
+    def _leave(self) -> None:
+        """Cancel what runs, and do what it asks for on its way out, unless the caller is interrupted once more."""
+        self._interrupt()
+        try:
+            self._answer()
+        except BaseException:
+            self._gone = True
+            while (asked := self._asked.get()) is not None:
+                asked.future.cancel()
+            raise
+
+    def _interrupt(self) -> None:
+        self._left = True
+        if (running := self._running) is not None:
+            loop, task = running
+            loop.call_soon_threadsafe(self._cancel, task)
+
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        """In the loop; once, lest what the coroutine does on its way out is cancelled, too."""
+        if not self._cancelled:
+            self._cancelled = True
+            task.cancel()
+
+    def _answer(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            # on leaving, others get no answer: their coroutine is being cancelled
+            if (asked.on_leaving or not self._left) and asked.future.set_running_or_notify_cancel():
+                self._do(asked)
+
+    def _do(self, asked: _Asked) -> None:
+        try:
+            result = asked.work()
         except BaseException as error:
             if isinstance(error, Exception):
-                future.set_exception(error)
-            else:  # an interrupt is the caller's, and ends the build, too
-                future.set_exception(asyncio.CancelledError())
-                raise
+                asked.future.set_exception(error)
+                return
+            if self._left:  # else the coroutine is cancelled, once
+                asked.future.set_exception(asyncio.CancelledError())
+            raise
         else:
-            future.set_result(result)
+            asked.future.set_result(result)

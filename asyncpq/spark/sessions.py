@@ -1,4 +1,4 @@
-"""One event loop and one session for each process and settings, on executors and the driver alike.
+"""One event loop and one session for each process and what sessions are made by, on executors and the driver alike.
 
 PySpark runs a task in a worker process of its own, which serves further tasks: what a session has learnt serves them,
 too. Tasks have no event loop; theirs is in a thread of the process.
@@ -7,7 +7,7 @@ too. Tasks have no event loop; theirs is in a thread of the process.
 from __future__ import annotations
 
 import atexit
-import logging
+import json
 import os
 import threading
 import weakref
@@ -15,13 +15,14 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from asyncpq.blocking import Portal
 from asyncpq.errors import AsyncpqError, CredentialsError
-from asyncpq.options import MIB, DiskCacheOptions, ReadOptions
+from asyncpq.options import MIB, DiskCacheOptions, LimitOptions, ReadOptions
 from asyncpq.session import Session
 from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
 
@@ -31,14 +32,13 @@ T = TypeVar("T")
 Batches: TypeAlias = AbstractAsyncContextManager[AsyncIterator[pa.RecordBatch]]
 
 _KEPT: Final = 4  # sessions of other settings that nobody uses
+_INLINE_BYTES: Final = 4 * MIB  # a task has a core: a thread beside its loop would take turns with it
 _LEAST_MEMORY: Final = 8 * MIB
 _CACHE_FOLDER: Final = "asyncpq-cache"
 _NO_PROVIDER: Final = (
     "Name who gives them, credentials_provider='module:function' (option credentialsProvider), or let the executors'"
     " environment have them."
 )
-
-logger = logging.getLogger(__name__)
 
 
 class ProcessSession:
@@ -64,6 +64,7 @@ class ProcessSession:
                 self.storage,
                 memory_cache_bytes=_memory_bytes(settings),
                 disk_cache=_disk_cache(settings, on_executor=on_executor),
+                limits=LimitOptions(inline_decode_bytes=_INLINE_BYTES),
                 read=ReadOptions(int96_unit=settings.int96_unit),
             )
             return await session.__aenter__()
@@ -85,32 +86,27 @@ class ProcessSession:
             self._portal.close()
 
 
-_sessions: OrderedDict[SparkSettings, ProcessSession] = OrderedDict()
-_lock = threading.Lock()
-_process = os.getpid()
-
-
-def run(settings: SparkSettings, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
+def run(
+    settings: SparkSettings,
+    work: Callable[[Session], Coroutine[Any, Any, T]],
+    *,
+    repeatable: Callable[[], bool] = lambda: True,
+) -> T:
     """Wait for what ``work`` gives, with the process's session.
 
     Where credentials have expired, and the provider gives others now, it is done again.
 
+    Args:
+        repeatable: asked then: whether that can be done.
+
     Raises:
         AsyncpqError: as ``work`` does.
+        CredentialsError: the provider failed.
     """
-    session = _take(settings)
-    try:
-        return session.call(work)
-    except CredentialsError as error:
-        if not _renewed(settings, session, error):
-            raise
-    finally:
-        _give_back(session)
-    session = _take(settings)
-    try:
-        return session.call(work)
-    finally:
-        _give_back(session)
+    for attempt in _attempts(settings, repeatable):
+        with attempt as session:
+            return session.call(work)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[Batches]]) -> Iterator[pa.RecordBatch]:
@@ -125,19 +121,48 @@ def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[Batches
         AsyncpqError: as the read does.
     """
     given_out = False
-    for attempt in (0, 1):
-        session = _take(settings)
-        try:
+
+    def repeatable() -> bool:
+        return not given_out
+
+    for attempt in _attempts(settings, repeatable):
+        with attempt as session:
             for batch in _iterate(session, make):
                 given_out = True
                 yield batch
             return
-        except CredentialsError as error:
-            renewed = _renewed(settings, session, error)
-            if given_out or attempt or not renewed:
-                raise
+
+
+class _Attempt:
+    """To do something with the process's session; an attempt that was refused ends well if there is to be another."""
+
+    def __init__(self, settings: SparkSettings, repeatable: Callable[[], bool]) -> None:
+        self.refused = False
+        self._settings = settings
+        self._repeatable = repeatable
+
+    def __enter__(self) -> ProcessSession:
+        self._session = _take(self._settings)
+        return self._session
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        try:
+            if isinstance(error, CredentialsError):
+                _drop(self._session)
+                error.hint = _hint(self._settings)
+                self.refused = self._repeatable() and _renewed(self._settings, self._session, error)
         finally:
-            _give_back(session)
+            _give_back(self._session)
+        return self.refused
+
+
+def _attempts(settings: SparkSettings, repeatable: Callable[[], bool]) -> Iterator[_Attempt]:
+    first = _Attempt(settings, repeatable)
+    yield first
+    if first.refused:
+        yield _Attempt(settings, lambda: False)
 
 
 def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[Batches]]) -> Iterator[pa.RecordBatch]:
@@ -162,18 +187,41 @@ def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[Batche
 
 # -- which session --------------------------------------------------------------------------------
 
+_Made: TypeAlias = tuple[str, str | None, int | None, str, str | None, int, str]
+
+_sessions: OrderedDict[_Made, ProcessSession] = OrderedDict()
+_building: set[_Made] = set()  # by some thread
+_changed = threading.Condition()
+_process = os.getpid()
+
+
+def _made_by(settings: SparkSettings) -> _Made:
+    """What a session is made by: settings that differ in what else they say share one, and its caches."""
+    return (
+        json.dumps(settings.storage, sort_keys=True),
+        settings.credentials_provider,
+        settings.memory_cache_bytes,
+        settings.disk_cache,
+        settings.disk_cache_folder,
+        settings.disk_cache_bytes,
+        settings.int96_unit,
+    )
+
 
 def _take(settings: SparkSettings) -> ProcessSession:
-    global _process
-    with _lock:
-        if _process != os.getpid():  # the loops stayed with the parent
-            _process = os.getpid()
-            _sessions.clear()
-        session = _sessions.get(settings)
-        if session is None:
-            session = _sessions[settings] = ProcessSession(settings, on_executor=_on_executor())
-        _sessions.move_to_end(settings)
-        session.users += 1
+    key = _made_by(settings)
+    session = _known(key)
+    if session is None:  # it is this thread that makes it; the provider may take long, and others are not to wait
+        try:
+            session = ProcessSession(settings, on_executor=_on_executor())
+        finally:
+            with _changed:
+                _building.discard(key)
+                if session is not None:
+                    session.users += 1
+                    _sessions[key] = session
+                _changed.notify_all()
+    with _changed:
         idle = [key for key, other in _sessions.items() if not other.users]
         closing = [_sessions.pop(key) for key in idle[: max(0, len(_sessions) - _KEPT)]]
     for other in closing:
@@ -181,8 +229,34 @@ def _take(settings: SparkSettings) -> ProcessSession:
     return session
 
 
+def _known(key: _Made) -> ProcessSession | None:
+    """The session, with one user more; None where there is none, and nobody else makes it."""
+    global _process
+    with _changed:
+        if _process != os.getpid():  # the loops stayed with the parent
+            _process = os.getpid()
+            _sessions.clear()
+            _building.clear()
+        _changed.wait_for(lambda: key in _sessions or key not in _building)
+        session = _sessions.get(key)
+        if session is None:
+            _building.add(key)
+            return None
+        _sessions.move_to_end(key)
+        session.users += 1
+        return session
+
+
+def _drop(session: ProcessSession) -> None:
+    """Nobody gets it any more; who has it may go on."""
+    with _changed:
+        for key in [key for key, other in _sessions.items() if other is session]:
+            del _sessions[key]
+        session.dropped = True
+
+
 def _give_back(session: ProcessSession) -> None:
-    with _lock:
+    with _changed:
         session.users -= 1
         closing = session.dropped and not session.users
     if closing:
@@ -190,19 +264,19 @@ def _give_back(session: ProcessSession) -> None:
 
 
 def _renewed(settings: SparkSettings, session: ProcessSession, refusal: CredentialsError) -> bool:
-    """Whether there are other credentials than those that ``session`` was refused with; it is not used any more."""
-    provider = settings.credentials_provider
-    refusal.hint = _NO_PROVIDER if provider is None else f"They are those that the provider {provider!r} gives."
+    """Whether the provider gives other credentials than those that ``session`` was refused with."""
+    if settings.credentials_provider is None:
+        return False
     try:
-        different = settings.credentials_provider is not None and settings.resolved_storage() != session.storage
-    except AsyncpqError as error:
-        logger.warning("credentials are not renewed: %s", error)
-        different = False
-    with _lock:
-        if _sessions.get(settings) is session:
-            del _sessions[settings]
-        session.dropped = True
-    return different
+        return settings.resolved_storage() != session.storage
+    except AsyncpqError as error:  # what was refused is what counts
+        refusal.hint = f"{refusal.hint} Asked again, it failed: {error}"
+        return False
+
+
+def _hint(settings: SparkSettings) -> str:
+    provider = settings.credentials_provider
+    return _NO_PROVIDER if provider is None else f"They are those that the provider {provider!r} gives."
 
 
 def _on_executor() -> bool:
@@ -227,7 +301,7 @@ def _disk_cache(settings: SparkSettings, *, on_executor: bool) -> DiskCacheOptio
 
 def close_all() -> None:
     """End all sessions of the process that nobody uses."""
-    with _lock:
+    with _changed:
         closing = [key for key, session in _sessions.items() if not session.users]
         sessions = [_sessions.pop(key) for key in closing] if _process == os.getpid() else []
     for session in sessions:

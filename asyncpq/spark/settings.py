@@ -6,14 +6,16 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from weakref import WeakKeyDictionary
 
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError
 from asyncpq.options import KIB, MIB
+from asyncpq.spark.secrets import listed_in, looks_secret, refuse_secret_url, refuse_secrets, secret_refused
 from asyncpq.storage.urls import safe_url
 
 if TYPE_CHECKING:
@@ -28,11 +30,6 @@ _checked: WeakKeyDictionary[object, float] = WeakKeyDictionary()
 
 DiskTier = Literal["executor", "host", "off"]
 _TIERS: Final = ("executor", "host", "off")
-_SECRET = re.compile(
-    r"secret|passw|token|credential|account_?key|access_?key|customer_?key|private_?key|api_?key|sas|connection_?string|signature"
-    r"|authorization|cookie|^key$|^auth$",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +113,9 @@ class SparkSettings:
         """
         names = {camel_case(one.name).lower(): one.name for one in fields(cls)}
         for name, value in options.items():
-            if _SECRET.search(name) and name.lower() not in names:
-                raise _secret(f"the option {name!r}")
-            refuse_secret_url(f"the option {name!r}", value)
+            if looks_secret(name) and name.lower() not in names:
+                raise secret_refused(f"the option {name!r}")
+            refuse_secrets(f"the option {name!r}", listed_in(value))
         lowered = {name.lower(): value for name, value in options.items()}
         return cls._made({names[name]: value for name, value in lowered.items() if name in names}, {})
 
@@ -138,7 +135,8 @@ class SparkSettings:
             if value is None:
                 continue
             values[name] = _merged(values.get(name, "{}"), value) if name == "storage_options" else value
-        return cls(**values)
+        with told_as_options(found.keys() - given.keys()):
+            return cls(**values)
 
     @property
     def storage(self) -> dict[str, Any]:
@@ -151,10 +149,19 @@ class SparkSettings:
 
         Raises:
             InvalidOptionError: there is no such provider, or it gives no mapping.
+            CredentialsError: it failed.
         """
         if self.credentials_provider is None:
             return self.storage
-        given = _provider(self.credentials_provider)()
+        provider = _provider(self.credentials_provider)
+        try:
+            given = provider()
+        except AsyncpqError:
+            raise
+        except Exception as error:
+            raise CredentialsError(
+                f"the credentials provider {self.credentials_provider!r} failed: {type(error).__name__}"
+            ) from error
         if not isinstance(given, Mapping):
             raise InvalidOptionError(
                 f"the credentials provider {self.credentials_provider!r} gave a {type(given).__name__}, not a mapping"
@@ -172,44 +179,6 @@ def flag_option(given: Mapping[str, str], name: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise InvalidOptionError(f"{name}={value!r}: must be true or false")
     return value.lower() == "true"
-
-
-def refuse_secrets(where: str, value: object) -> None:
-    """
-    Raises:
-        InvalidOptionError: something in ``value`` looks like a credential.
-    """
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            if isinstance(name, str) and _SECRET.search(name) and inner not in (None, "", False):
-                raise _secret(f"{name!r} in {where}")
-            refuse_secrets(where, inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            refuse_secrets(where, inner)
-    elif isinstance(value, str):
-        refuse_secret_url(where, value)
-
-
-def refuse_secret_url(where: str, value: object) -> None:
-    """
-    Raises:
-        InvalidOptionError: ``value`` is a url with user info, or with a query that looks like a signature.
-    """
-    if isinstance(value, str) and "://" in value:
-        _, _, rest = value.partition("://")
-        authority, _, _ = rest.partition("/")
-        _, _, query = rest.partition("?")
-        if "@" in authority or any(_SECRET.search(part.partition("=")[0]) for part in query.split("&")):
-            raise _secret(f"a part of the url ({where})")
-
-
-def _secret(what: str) -> InvalidOptionError:
-    return InvalidOptionError(
-        f"{what} looks like a credential: settings and options of Spark are shown in plans, logs and its UI",
-        hint="Give credentials_provider='module:function' (option credentialsProvider), which is called where files are"
-        " read, or let the executors' environment have them.",
-    )
 
 
 def _provider(name: str) -> Callable[[], object]:
@@ -253,6 +222,20 @@ def camel_case(name: str) -> str:
     return first + "".join(part.title() for part in rest)
 
 
+@contextmanager
+def told_as_options(names: Collection[str]) -> Iterator[None]:
+    """What is wrong with these is told by the names that options and settings have.
+
+    Raises:
+        InvalidOptionError: as it was raised.
+    """
+    try:
+        yield
+    except InvalidOptionError as error:
+        error.message = re.sub(r"\w+", lambda word: camel_case(word[0]) if word[0] in names else word[0], error.message)
+        raise
+
+
 def _typed(name: str, value: str, type_: str) -> Any:
     if not type_.startswith("int"):
         return value
@@ -286,7 +269,7 @@ def _check_settings(spark: SparkSession, known: list[str]) -> None:
 def _check_name(name: str, value: object, known: list[str]) -> None:
     if name in known:
         refuse_secret_url(f"the setting {PREFIX}{name}", value)
-    elif _SECRET.search(name):
-        raise _secret(f"the setting {PREFIX}{name}")
+    elif looks_secret(name):
+        raise secret_refused(f"the setting {PREFIX}{name}")
     else:
         raise InvalidOptionError(f"there is no setting {PREFIX}{name}", hint=f"Known: {', '.join(known)}.")

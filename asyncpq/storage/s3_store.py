@@ -278,12 +278,12 @@ class S3Store(Unpicklable):
         async with self._lock:
             self._check_open()
             route = self._routes.get(bucket) or await self._client.find_route(bucket, url)
-            self._routes[bucket] = route
             if isinstance(route, Route) and self._wire is None:
                 context = await self._client.ssl_context(route.scheme)
                 self._wire = DirectWire(ssl_context=context, connect_timeout_s=self._retry.connect_timeout_s)
             if isinstance(route, str):
                 await self._connection()
+            self._routes[bucket] = route  # once its client is there: others do not wait for the lock
         return route
 
     def _check_open(self) -> None:

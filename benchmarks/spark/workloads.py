@@ -101,7 +101,15 @@ def _broadcast_join(stage: Stage, keys: Sequence[int]) -> Answer:
 
 
 def _lookup_join(stage: Stage, keys: Sequence[int]) -> Answer:
-    frame = _frame_of(stage, keys)
+    return _looked_up(stage, _frame_of(stage, keys))
+
+
+def _lookup_join_in_order(stage: Stage, keys: Sequence[int]) -> Answer:
+    """Of keys that lie together, so that no two tasks look into one file."""
+    return _looked_up(stage, _frame_of(stage, keys).repartitionByRange("id"))
+
+
+def _looked_up(stage: Stage, frame: DataFrame) -> Answer:
     return _rows(
         asyncpq.spark.lookup_join(frame, stage.url, on="id", columns=[*WANTED], index=stage.index_url, **stage.settings)
     )
@@ -158,7 +166,11 @@ class Workload:
 
 
 _POINT: dict[str, Side] = {"native": _native_fresh, "native-loaded": _native_loaded, "asyncpq": _scan}
-_JOIN: dict[str, Side] = {"broadcast": _broadcast_join, "asyncpq": _lookup_join}
+_JOIN: dict[str, Side] = {
+    "broadcast": _broadcast_join,
+    "asyncpq": _lookup_join,
+    "asyncpq, keys in order": _lookup_join_in_order,
+}
 _STORES: tuple[tuple[Store, str], ...] = (("local", "local files"), ("s3", "S3"))
 
 WORKLOADS: dict[str, Workload] = {

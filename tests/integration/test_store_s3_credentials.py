@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -225,6 +226,24 @@ async def test_environment_proxy_is_honoured_by_s3fs(server: ObjectServer, monke
     store = open_test_store("s3", server.storage_options)
     stored = await store.open_object("s3://bucket/key")
     assert stored.client == "s3fs"
+    await store.close()
+
+
+@pytest.mark.parametrize(("bucket", "client"), [("bucket", "direct"), ("data--use1-az4--x-s3", "s3fs")])
+async def test_first_opens_of_a_bucket_may_come_together(bucket: str, client: str) -> None:
+    """Trust and s3fs's client are loaded once; who comes meanwhile waits for them."""
+    store = open_test_store("s3", {"anon": True, "endpoint_url": "https://127.0.0.1:9"})
+    opened = await asyncio.gather(*(store.open_object(f"s3://{bucket}/{n}") for n in range(5)))
+    assert {one.client for one in opened} == {client}
+    await store.close()
+
+
+async def test_a_bucket_whose_trust_cannot_be_loaded_is_refused_again_and_again(tmp_path: Path) -> None:
+    options = {"anon": True, "endpoint_url": "https://127.0.0.1:9", "client_kwargs": {"verify": str(tmp_path / "ca")}}
+    store = open_test_store("s3", options)
+    for _ in range(2):
+        with pytest.raises(InvalidOptionError, match="CA bundle"):
+            await store.open_object("s3://bucket/key")
     await store.close()
 
 

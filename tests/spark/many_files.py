@@ -21,7 +21,8 @@ from asyncpq.datasets.opened_file import Columns
 from asyncpq.events import Operation
 from asyncpq.fetching.known_version import KnownVersion
 from asyncpq.format.metadata import decode_file_metadata
-from asyncpq.spark.reads.lakes import OpenLake, struct_of
+from asyncpq.spark.reads.lake_types import struct_of
+from asyncpq.spark.reads.lakes import OpenLake
 from asyncpq.spark.reads.planning import plan_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
@@ -53,8 +54,8 @@ async def plan(number: int, work_folder: str) -> dict[str, float]:
         )
         for at in range(number)
     ]
-    nowhere = {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:9", "client_kwargs": {"region_name": "x"}}
-    async with asyncpq.Session(nowhere, memory_cache_bytes=64 << 20) as session:
+    s3 = {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:9", "client_kwargs": {"region_name": "x"}}
+    async with asyncpq.Session({"s3": s3}, memory_cache_bytes=64 << 20) as session:
         columns = Columns(rows.schema, None, object())
         state = DatasetState(session._resources, "s3://lake/table/", GivenFiles(files), columns, False)
         opened = OpenLake(state, rows.schema, struct_of(rows.schema), tuple(rows.schema.names))

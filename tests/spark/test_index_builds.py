@@ -28,6 +28,7 @@ from tests.spark.index_lakes import content, open_index, write_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.conf import RuntimeConfig
 
     from tests.spark.lake_store import LakeStore
 
@@ -98,10 +99,14 @@ def test_what_is_small_the_driver_writes(spark: SparkSession, tmp_path: Path, mo
         build_index(spark, str(lake), FEW, at=MemoryPlace())
 
 
-def test_a_refresh_reads_what_is_new(spark: SparkSession, tmp_path: Path, many_tasks: None) -> None:
+def test_a_refresh_reads_what_is_new(
+    spark: SparkSession, tmp_path: Path, many_tasks: None, restored_conf: RuntimeConfig
+) -> None:
     lake, at, local = tmp_path / "lake", str(tmp_path / "spark"), str(tmp_path / "local")
     write_lake(lake)
+    restored_conf.set("spark.sql.execution.arrow.maxBytesPerBatch", "64m")  # as bytes may be written
     build_index(spark, str(lake), KINDS, at=at, building=_SMALL)
+    assert restored_conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == "64m"
     write(lake / "3.parquet", 333, 50)
     (lake / "4.parquet").unlink()
     write(lake / "new.parquet", 5)

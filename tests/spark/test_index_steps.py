@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import threading
-from concurrent.futures import CancelledError
 from itertools import pairwise
 from typing import Any
 
@@ -136,18 +138,47 @@ def test_the_caller_s_thread_answers() -> None:
             await caller.call(lambda: 1 // 0)
         return "done"
 
-    def interrupt() -> None:
-        raise KeyboardInterrupt
+    try:
+        assert caller.serve(lambda: portal.call(caller.interruptible(ask()))) == "done"
+        assert names == [threading.current_thread().name]
+    finally:
+        portal.close()
 
-    async def interrupted() -> None:
-        await caller.call(interrupt)
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["in_spark", "elsewhere"])
+def test_an_interrupt_ends_what_the_driver_does(again: bool, meanwhile: bool) -> None:
+    """Nothing is committed behind the back of whoever has pressed Ctrl-C; what was kept for it is given back."""
+    caller, portal, done = CallerThread(), Portal(), list[str]()
+
+    async def build() -> None:
+        try:
+            if meanwhile:
+                await caller.call(lambda: None)
+                await asyncio.sleep(0.05)  # the main thread waits again
+                os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.sleep(60)
+            await caller.call(_interrupt)
+            done.append("committed")
+        finally:
+            with pytest.raises(asyncio.CancelledError):
+                await caller.call(lambda: done.append("asked Spark"))  # not any more
+            done.append("leaving")
+
+    async def leaving() -> None:
+        try:
+            await build()
+        finally:
+            await caller.call(_interrupt if again else lambda: done.append("closed"), on_leaving=True)
+            done.append("left")
 
     try:
-        assert caller.serve(lambda: portal.call(ask())) == "done"
-        assert names == [threading.current_thread().name]
         with pytest.raises(KeyboardInterrupt):
-            caller.serve(lambda: portal.call(interrupted()))
-        with pytest.raises(CancelledError):
-            caller.serve(lambda: portal.call(interrupted()))
+            caller.serve(lambda: portal.call(caller.interruptible(leaving())))
+        assert done == (["leaving"] if again else ["leaving", "closed", "left"])
     finally:
         portal.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -422,6 +424,29 @@ def test_digits_below_a_microsecond_are_dropped_if_that_is_asked_for(spark: Spar
     found = table_of(result)
     assert found["a"].cast(pa.int64()).to_pylist() == _MICROS
     assert [row["x"] for row in found["s"].to_pylist()] == found["b"].to_pylist()
+
+
+def test_lakes_are_optimized_at_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both need settings of the one session: who ends first leaves them to the other."""
+    source = write_lake(tmp_path / "source", _nanoseconds(0))
+    begun, ended = threading.Event(), threading.Event()
+    real = write_frame
+
+    def in_turn(frame: DataFrame, folder: str, *arguments: Any) -> Any:
+        if folder.endswith("first/"):
+            assert begun.wait(120)
+        else:
+            begun.set()
+            assert ended.wait(120)
+        return real(frame, folder, *arguments)
+
+    monkeypatch.setattr("asyncpq.spark.layout.optimize.write_frame", in_turn)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(optimize, spark, source, str(tmp_path / "first"), "id", partitions=1)
+        second = pool.submit(optimize, spark, source, str(tmp_path / "second"), "id", partitions=1)
+        found = table_of(first.result(240))
+        ended.set()
+        assert table_of(second.result(240)).equals(found)
 
 
 def test_int96_is_refused_where_spark_would_drop_digits(spark: SparkSession, tmp_path: Path) -> None:

@@ -295,6 +295,30 @@ def test_a_secret_that_is_given_is_refused_without_showing_it(spark: SparkSessio
             text = "".join(traceback.format_exception(caught.value))
             assert "module:function" in text or "work_folder: must be a url without user" in text
             assert CANARY not in text
-    with pytest.raises(PySparkException, match="credentialsProvider") as failed:
-        spark.read.format("asyncpq").option("secret", CANARY).load(url).count()
-    assert CANARY not in str(failed.value)
+    signed, index = f"{url}?X-Amz-Signature={CANARY}", f"postgresql+psycopg://reader:{CANARY}@db/index"
+    asked = spark.range(1)
+    in_urls: list[Any] = [
+        lambda: asyncpq.spark.scan(spark, [url, signed]),
+        lambda: asyncpq.spark.lookup_join(asked, signed, on="id", allow_scan=True),
+        lambda: asyncpq.spark.lookup_join(asked, [url, signed], on="id"),
+        lambda: asyncpq.spark.lookup_join(asked, url, on="id", index=index),
+        lambda: asyncpq.spark.explain_lookup_join(asked, url, on="id", index=index),
+        lambda: asyncpq.spark.build_index(spark, url, [Bounds()], at=index),
+        lambda: asyncpq.spark.optimize(spark, signed, f"{lake_store.url}/u/", "id"),
+        lambda: asyncpq.spark.optimize(spark, url, f"{lake_store.url}/u/?sig={CANARY}", "id"),
+    ]
+    for verb in in_urls:
+        with pytest.raises(InvalidOptionError, match="looks like a credential") as caught:
+            verb()
+        assert CANARY not in "".join(traceback.format_exception(caught.value))
+    asyncpq.spark.register(spark)
+    given_options: list[tuple[dict[str, str], str | list[str]]] = [
+        ({"secret": CANARY}, url),
+        ({"X-Api-Key": CANARY}, url),
+        ({"index": index}, url),
+        ({}, [url, signed]),
+    ]
+    for options, urls in given_options:
+        with pytest.raises(PySparkException, match="credentialsProvider") as failed:
+            spark.read.format("asyncpq").options(**options).load(urls).count()
+        assert CANARY not in str(failed.value)

@@ -30,6 +30,21 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_lake(tmp_path_factory.mktemp("pushdown"))
 
 
+def test_dots_between_fields_are_none_of_names() -> None:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from asyncpq.spark.reads.predicates import Condition
+    from asyncpq.spark.source.pushdown import pushed_expression
+    from asyncpq.spark.types.read_conf import ReadConf
+
+    pushed = pushed_expression([spark_source.EqualTo(("a", "b"), 2)])
+    inner = pa.struct([("b", pa.int64())])
+    for names, wanted in ((["a"], "a.b == 2"), (["a.b", "a"], "None")):
+        schema = pa.schema([(name, pa.int64() if "." in name else inner) for name in names])
+        condition = Condition(pushed, by_fields=True)
+        assert str(condition.terms(from_arrow_schema(schema), schema, ReadConf(), {})) == wanted
+
+
 # -- the reader, called as PySpark calls it -------------------------------------------------------
 
 VALUES: dict[str, list[Any]] = {

@@ -56,9 +56,10 @@ def test_types_and_values(
     conf = ReadConf.of(spark)
     for at, pair in enumerate(_VALUES):
         field = frame.schema[f"p{at}"]
-        found = partition_type(pair, conf)
+        texts = [quote(value, safe="") for value in pair]
+        found = partition_type(texts, conf)
         assert found == field.dataType, pair
-        values = [partition_scalar(value, found, conf) for value in pair]
+        values = [partition_scalar(text, found, conf) for text in texts]
         array = pa.array([value.as_py() for value in values], arrow_schema(frame.schema).field(field.name).type)
         assert all(value.type == array.type for value in values)
         assert shown(pa.chunked_array([array])) == shown(expected[field.name]), pair

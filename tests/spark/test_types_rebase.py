@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -11,9 +13,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from asyncpq.errors import UnsupportedFeatureError
+from asyncpq.format.schema import LogicalKind, PhysicalType
 from asyncpq.spark.types import rebase
+from asyncpq.spark.types.conversion import to_spark
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.types.rebase import file_dates
 from tests.edited_files import EditedFile
@@ -62,7 +67,6 @@ def test_files_of_the_old_calendar(
     path = _written(spark, restored_conf, tmp_path, zone, unit)
     conf = ReadConf.of(spark)
     dates = file_dates(metadata_of(path), conf)
-    assert not dates.is_plain
     assert (dates.int96 if unit == "INT96" else dates.datetime) == ("LEGACY", zone)
     assert_same(read_as_spark(path, conf), spark.read.parquet(str(path)).toArrow())
 
@@ -73,7 +77,8 @@ def test_files_of_todays_calendar(spark: SparkSession, restored_conf: RuntimeCon
     for key in _READ:  # what the file says goes before what is set
         restored_conf.set(key, "LEGACY")
     conf = ReadConf.of(spark)
-    assert file_dates(metadata_of(path), conf).is_plain
+    dates = file_dates(metadata_of(path), conf)
+    assert (dates.datetime.mode, dates.int96.mode, dates.int96_zone) == ("CORRECTED", "CORRECTED", None)
     assert_same(read_as_spark(path, conf), spark.read.parquet(str(path)).toArrow())
 
 
@@ -116,6 +121,34 @@ def test_zones_without_a_table(
         read_as_spark(path, ReadConf.of(spark))
 
 
+def test_int96_beside_other_timestamps_in_one_column() -> None:
+    """Which of them is which is not known any more: that matters where they are read in different ways."""
+
+    def leaf(kind: PhysicalType, logical: LogicalKind | None, field: int) -> Any:
+        named = None if logical is None else SimpleNamespace(kind=logical)
+        return SimpleNamespace(element=SimpleNamespace(physical_type=kind), logical_type=named, field_index=field)
+
+    leaves = [
+        *(leaf(PhysicalType.INT96, None, 0), leaf(PhysicalType.INT64, LogicalKind.TIMESTAMP, 0)),
+        *(leaf(PhysicalType.INT96, None, 1), leaf(PhysicalType.INT64, None, 1)),
+        leaf(PhysicalType.INT64, LogicalKind.TIMESTAMP, 2),
+    ]
+    schema = SimpleNamespace(leaves=leaves, fields=[SimpleNamespace(name=name) for name in "abc"])
+    metadata: Any = SimpleNamespace(schema=schema, key_value_metadata={}, created_by="other")
+    conf = ReadConf(session_time_zone="Europe/Paris", int96_timestamp_conversion=True)
+    dates = file_dates(metadata, conf)
+    assert (sorted(dates.int96_fields), sorted(dates.mixed_fields)) == (["a", "b"], ["a"])
+    batch = pa.record_batch(
+        {name: [{"t": None}] for name in "ab"},
+        pa.schema([(name, pa.struct([("t", pa.timestamp("us", "UTC"))])) for name in "ab"]),
+    )
+    struct = StructType([StructField(name, StructType([StructField("t", TimestampType())])) for name in "ab"])
+    with pytest.raises(UnsupportedFeatureError, match="different ways") as raised:
+        to_spark(batch, struct, conf, dates)
+    assert raised.value.column == "a.t"
+    assert to_spark(batch, struct, conf, replace(dates, int96_zone=None)).num_rows == 1
+
+
 def test_int96_of_other_writers(spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path) -> None:
     """``int96TimestampConversion`` takes the values for the clock of the session's zone."""
     restored_conf.set("spark.sql.parquet.int96TimestampConversion", "true")
@@ -125,6 +158,6 @@ def test_int96_of_other_writers(spark: SparkSession, restored_conf: RuntimeConfi
         tmp_path, "clock", pa.table({"t": pa.array(hours, pa.timestamp("us"))}), use_deprecated_int96_timestamps=True
     )
     conf = ReadConf.of(spark)
-    assert not file_dates(metadata_of(path), conf).is_plain
+    assert file_dates(metadata_of(path), conf).int96_zone == "Europe/Paris"
     frame = spark.read.parquet(str(path))
     assert_same(read_as_spark(path, conf), frame.toArrow())

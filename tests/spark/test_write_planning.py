@@ -15,9 +15,19 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 import asyncpq
-from asyncpq.errors import AmbiguousColumnError, AsyncpqError, InvalidOptionError, SchemaMismatchError
+from asyncpq.errors import (
+    AccessDeniedError,
+    AmbiguousColumnError,
+    AsyncpqError,
+    ConcurrentCommitUnsupported,
+    InvalidOptionError,
+    SchemaMismatchError,
+    StaleSnapshotError,
+    TransportError,
+)
 from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.writes import writing
 from asyncpq.spark.writes.file_writer import write_partition
 from asyncpq.spark.writes.write_planning import LakeWrite, file_columns, plan_write
 from asyncpq.spark.writes.writing import AsyncpqWriter, TaskFiles, commit_files, lake_writer
@@ -160,6 +170,45 @@ def test_a_commit_that_is_refused_leaves_no_files(lake: Path) -> None:
         writer.commit([message])
     assert not list(lake.glob(f"data/{writer.plan.job}/*"))
     assert ids(lake) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "certain"),
+    [
+        (SchemaMismatchError("other columns"), True),
+        (StaleSnapshotError("overwritten meanwhile"), True),
+        (ConcurrentCommitUnsupported("the store replaces objects"), True),
+        (TransportError("no answer"), False),
+        (AccessDeniedError("not any more"), False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_files_are_deleted_where_nothing_was_committed_for_sure(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, error: AsyncpqError, certain: bool
+) -> None:
+    writer = lake_writer({"path": str(lake)}, _STRUCT, overwrite=False)
+    message = written(writer, 3)
+
+    async def fail(*rest: object, **more: object) -> int:
+        raise error
+
+    monkeypatch.setattr(writing, "commit_files", fail)
+    with pytest.raises(type(error)):
+        writer.commit([message])
+    assert bool(list(lake.glob(f"data/{writer.plan.job}/*"))) is not certain
+    assert ids(lake) == [1, 2]
+
+
+def test_what_is_wrong_is_told_by_the_options_names(tmp_path: Path) -> None:
+    wrong = [
+        ({"pageRows": "0"}, "^pageRows=0: must be"),
+        ({"bloomFilters": '["nothing"]'}, "^bloomFilters: there is no such column"),
+        ({"sortedBy": '["nothing"]'}, "^sortedBy: there is no such column"),
+        ({"splitBytes": "7"}, "^splitBytes=7: must be"),
+    ]
+    for options, message in wrong:
+        with pytest.raises(InvalidOptionError, match=message):
+            plan_write({"path": str(tmp_path / "lake"), **options}, _STRUCT, overwrite=False)
 
 
 def test_an_abort_after_the_commit_takes_nothing_away(lake: Path) -> None:

@@ -340,9 +340,47 @@ def test_rows_that_were_taken_are_not_written_again(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(file_writer, "write_files", wrapped)
     monkeypatch.setattr("asyncpq.spark.sessions._renewed", lambda *_: True)
-    with pytest.raises(CredentialsError):
-        write_partition(SparkSettings(most_splits=7), str(tmp_path), "data/a", pulled(5000), SCHEMA, _SMALL_GROUPS)
+    settings = SparkSettings(disk_cache="off")
+    with pytest.raises(CredentialsError, match="Name who gives them"):
+        write_partition(settings, str(tmp_path), "data/a", pulled(5000), SCHEMA, _SMALL_GROUPS)
     assert len(attempts) == 1
+    monkeypatch.undo()  # who comes next gets another session
+    assert write_partition(settings, str(tmp_path), "data/a", pulled(5000), SCHEMA, _SMALL_GROUPS)
+
+
+def test_what_the_driver_is_sent_has_a_limit(tmp_path: Path) -> None:
+    """However many tasks there are, and files of each."""
+    options = WriteOptions(row_group_rows=100, file_bytes=1)
+    for partition in (0, file_writer.TAIL_TASKS - 1, file_writer.TAIL_TASKS):
+        stem = f"data/{partition}"
+        written = write_partition(
+            SparkSettings(), str(tmp_path), stem, pulled(5000), SCHEMA, options, partition=partition
+        )
+        tails = [len(file.tail) for file in written]
+        assert len(tails) == 50
+        if partition == file_writer.TAIL_TASKS:
+            assert not any(tails)
+        else:
+            assert file_writer.TAIL_BYTES - 2 * max(tails) < sum(tails) <= file_writer.TAIL_BYTES
+
+
+@pytest.mark.parametrize("descending", [False, True])
+async def test_rows_that_are_not_sorted_as_said_are_not_written(tmp_path: Path, descending: bool) -> None:
+    """Also where only the row groups do not follow each other."""
+
+    async def turned() -> AsyncIterator[pa.RecordBatch]:
+        for start in (1000, 0):
+            batch = rows(start, start + 1000)
+            yield batch.take(pa.array(range(999, -1, -1))) if descending else batch
+
+    options = WriteOptions(row_group_rows=1000, sorted_by=(SortedBy(column="id", descending=descending),))
+    async with asyncpq.Session() as session:
+        if descending:
+            await write_files(session, str(tmp_path), "data/a", turned(), SCHEMA, options)
+        else:
+            with pytest.raises(InvalidOptionError, match="not sorted so; column 'id'"):
+                await write_files(session, str(tmp_path), "data/a", turned(), SCHEMA, options)
+    assert len(files_below(tmp_path)) == descending
 
 
 # -- options --------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def test_what_a_footer_says() -> None:
     metadata = file_of(element("c", INT96))
     assert file_dates(metadata, CONF) == FileDates(int96_fields=frozenset({"c"}))
     found = file_dates(metadata, ReadConf(datetime_rebase_mode="EXCEPTION", int96_rebase_mode="LEGACY"))
-    assert (found.datetime.mode, found.int96.mode, found.is_plain) == ("EXCEPTION", "LEGACY", False)
+    assert (found.datetime.mode, found.int96.mode, found.int96_zone) == ("EXCEPTION", "LEGACY", None)
     assert pickle.loads(pickle.dumps(found)) == found
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -35,16 +38,59 @@ async def _itself(session: asyncpq.Session) -> asyncpq.Session:
     return session
 
 
-def test_a_process_has_one_session_for_each_settings() -> None:
+def _cached(number: int) -> SparkSettings:
+    return SparkSettings(disk_cache="off", memory_cache_bytes=number * MIB)
+
+
+def test_a_process_has_one_session_for_all_that_need_the_same() -> None:
     first = sessions.run(_SETTINGS, _itself)
-    assert sessions.run(_SETTINGS, _itself) is first
-    assert sessions.run(SparkSettings(disk_cache="off", split_bytes=MIB), _itself) is not first
-    for size in range(2, 9):
-        sessions.run(SparkSettings(disk_cache="off", split_bytes=size * MIB), _itself)
+    others: list[dict[str, Any]] = [
+        {},
+        {"split_bytes": MIB},
+        {"most_splits": 7},
+        {"work_folder": "s3://bucket/work/"},
+        {"storage_options": " {} "},
+    ]
+    for other in others:
+        assert sessions.run(SparkSettings(disk_cache="off", **other), _itself) is first
+    for number in range(1, 9):
+        assert sessions.run(_cached(number), _itself) is not first
     again = sessions.run(_SETTINGS, _itself)
     assert again is not first  # too many others came between
     with pytest.raises(UsageError, match="closed"):
         first._resources.check()
+    same = [{"s3": {"anon": True, "use_ssl": True}}, {"s3": {"use_ssl": True, "anon": True}}]
+    made = [sessions.run(SparkSettings(storage_options=json.dumps(options)), _itself) for options in same]
+    assert made[0] is made[1]
+
+
+def test_whoever_waits_for_a_provider_waits_alone() -> None:
+    slow = SparkSettings(disk_cache="off", credentials_provider=f"{__name__}:waiting")
+    _waits.clear()
+    _calls.clear()
+    with ThreadPoolExecutor(3) as pool:
+        both = [pool.submit(sessions.run, slow, _itself) for _ in range(2)]
+        try:
+            while not _calls:
+                time.sleep(0.001)
+            pool.submit(sessions.run, _SETTINGS, _itself).result(20)
+        finally:
+            _waits.set()
+        assert both[0].result(20) is both[1].result(20)
+    assert len(_calls) == 1
+
+
+def test_who_waited_for_a_session_in_vain_makes_it() -> None:
+    slow = SparkSettings(disk_cache="off", credentials_provider=f"{__name__}:failing_first")
+    _waits.clear()
+    _calls.clear()
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(sessions.run, slow, _itself) for _ in range(2)]
+        while not _calls:
+            time.sleep(0.001)
+        _waits.set()
+        assert sorted(str(one.exception(20)) for one in both)[1].endswith("failed: OSError")
+    assert len(_calls) == 2
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -141,6 +187,30 @@ def same() -> dict[str, Any]:
     return {"s3": {"key": "key", "secret": "s"}}
 
 
+_waits = threading.Event()
+_calls: list[int] = []
+
+
+def waiting() -> dict[str, Any]:
+    _calls.append(1)
+    _waits.wait(20)
+    return same()
+
+
+def failing_first() -> dict[str, Any]:
+    if len(_calls) == 0:
+        waiting()
+        raise OSError("no answer, SECRET")
+    return waiting()
+
+
+def failing_later() -> dict[str, Any]:
+    _calls.append(1)
+    if len(_calls) % 2 == 0:
+        raise OSError("no answer, SECRET")
+    return same()
+
+
 def test_expired_credentials_are_asked_for_again() -> None:
     settings = SparkSettings(disk_cache="off", credentials_provider=f"{__name__}:fresh")
     seen: list[asyncpq.Session] = []
@@ -171,6 +241,54 @@ def test_credentials_that_stay_refused_end_it(provider: str | None) -> None:
             sessions.run(settings, refused)
         assert len(calls) == number
     assert calls[0] is not calls[1]  # whoever comes next resolves them anew
+
+
+def test_a_second_refusal_is_told_like_the_first() -> None:
+    settings = SparkSettings(disk_cache="off", credentials_provider=f"{__name__}:fresh")
+    seen: list[asyncpq.Session] = []
+
+    async def refused(session: asyncpq.Session) -> None:
+        seen.append(session)
+        raise CredentialsError("the token has expired", url="s3://bucket/a")
+
+    for number in (2, 4):
+        with pytest.raises(CredentialsError, match="that the provider"):
+            sessions.run(settings, refused)
+        assert len(seen) == number
+    assert len(set(map(id, seen))) == 4
+    for session in seen:
+        with pytest.raises(UsageError, match="closed"):
+            session._resources.check()
+
+
+def test_what_cannot_be_repeated_ends_but_others_get_new_credentials() -> None:
+    settings = SparkSettings(disk_cache="off", credentials_provider=f"{__name__}:fresh")
+    seen: list[asyncpq.Session] = []
+
+    async def refused(session: asyncpq.Session) -> None:
+        seen.append(session)
+        raise CredentialsError("the token has expired", url="s3://bucket/a")
+
+    with pytest.raises(CredentialsError, match="that the provider"):
+        sessions.run(settings, refused, repeatable=lambda: False)
+    assert sessions.run(settings, _itself) is not seen[0]
+    assert len(seen) == 1
+
+
+def test_a_provider_that_fails_hides_nothing() -> None:
+    settings = SparkSettings(disk_cache="off", credentials_provider=f"{__name__}:failing_later")
+    _calls.clear()
+
+    async def refused(session: asyncpq.Session) -> asyncpq.Session:
+        if len(_calls) == 1:
+            raise CredentialsError("the token has expired", url="s3://bucket/a")
+        return session
+
+    with pytest.raises(CredentialsError, match=r"token has expired.*that the provider.*failed: OSError") as caught:
+        sessions.run(settings, refused)
+    assert "SECRET" not in str(caught.value)
+    sessions.run(settings, refused)  # with a session of its own
+    assert len(_calls) == 3
 
 
 @pytest.mark.parametrize(("fail_at", "given"), [(0, 2), (1, None)])

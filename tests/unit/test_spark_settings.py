@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
@@ -79,12 +80,12 @@ def test_arguments_come_on_top_of_settings() -> None:
     ("settings", "said"),
     [
         ({"splitBytes": "many"}, "splitBytes='many'"),
-        ({"splitBytes": "1"}, "split_bytes=1: must be"),
-        ({"diskCache": "ram"}, "disk_cache='ram': must be one of executor, host, off"),
+        ({"splitBytes": "1"}, "splitBytes=1: must be"),
+        ({"diskCache": "ram"}, "diskCache='ram': must be one of executor, host, off"),
         ({"diskCache": "host"}, "disk_cache_folder must name"),
-        ({"credentialsProvider": "module"}, "must be 'module:function'"),
-        ({"storageOptions": "[1]"}, "storage_options: must be a mapping"),
-        ({"storageOptions": "{"}, "storage_options: must be JSON"),
+        ({"credentialsProvider": "module"}, "credentialsProvider: must be 'module:function'"),
+        ({"storageOptions": "[1]"}, "storageOptions: must be a mapping"),
+        ({"storageOptions": "{"}, "storageOptions: must be JSON"),
         ({"splitSize": "1"}, "there is no setting spark.asyncpq.splitSize.*Known: storageOptions"),
     ],
 )
@@ -93,8 +94,22 @@ def test_settings_that_cannot_be(settings: dict[str, str], said: str) -> None:
         _of(settings)
 
 
+def test_arguments_that_cannot_be_keep_their_names() -> None:
+    with pytest.raises(InvalidOptionError, match="split_bytes=1: must be"):
+        _of({"splitBytes": "1048576"}, split_bytes=1)
+
+
 _SECRETS = ["key", "secret", "token", "aws_secret_access_key", "account_key", "sas_token", "connection_string"]
 _SECRETS += ["PASSWORD", "accessKey", "private_key", "Authorization", "aws_session_token", "apikey", "SSECustomerKey"]
+_SECRETS += [
+    "X-Api-Key",
+    "Ocp-Apim-Subscription-Key",
+    "X-Auth",
+    "x-functions-key",
+    "Private-Token",
+    "sig",
+    "passphrase",
+]
 
 
 @pytest.mark.parametrize("name", _SECRETS)
@@ -109,15 +124,51 @@ def test_secrets_are_refused_wherever_they_stand(name: str) -> None:
         _of({name: "canary"})
 
 
-@pytest.mark.parametrize("url", ["https://user:canary@host/x", "s3://b/x?X-Amz-Signature=canary", "https://h/?sas=c"])
+_SECRET_URLS = [
+    "https://user:canary@host/x",
+    "https://canary@host/x",
+    "s3://b/x?X-Amz-Signature=canary",
+    "s3://b/x?versionId=1&X%2DAmz%2DSignature=canary",
+    "https://h/?sas=c",
+    "https://h/x?sv=1&sig=canary",
+    "postgresql+psycopg://reader:canary@db/index",
+    "postgresql://reader:canary/1@db/index",
+    "postgresql://db/index?user=reader;password=canary",
+    "zip://x::https://user:canary@host/x",
+]
+
+
+@pytest.mark.parametrize("url", _SECRET_URLS)
 def test_secrets_in_urls_are_refused(url: str) -> None:
-    for settings in ({"path": url}, {"workFolder": url}):
+    for settings in ({"path": url}, {"workFolder": url}, {"paths": json.dumps(["s3://b/x", url])}, {"index": url}):
         with pytest.raises(InvalidOptionError, match=r"looks like a credential|without user") as refused:
             SparkSettings.from_options(settings)
         assert "canary" not in str(refused.value)
 
 
-@given(st.dictionaries(st.sampled_from(["anon", "endpoint_url", "use_ssl", "version_aware"]), st.booleans()))
+_KEPT_URLS = [
+    "s3://b/a@b/x",
+    "s3://b/x?versionId=1",
+    "https://h:8080/a@b",
+    "http://[::1]:8080/a@b",
+    "/a:b@c",
+    "file:///a:b@c",
+]
+
+
+@pytest.mark.parametrize("url", _KEPT_URLS)
+def test_urls_without_secrets_are_taken(url: str) -> None:
+    assert (
+        SparkSettings.from_options({"path": url, "paths": json.dumps([url]), "where": "a = 'b@c'"}) == SparkSettings()
+    )
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["anon", "endpoint_url", "use_ssl", "version_aware", "signature_version", "SSEKMSKeyId"]),
+        st.booleans(),
+    )
+)
 def test_what_is_no_secret_is_taken(options: dict[str, bool]) -> None:
     assert _of({}, storage_options={"s3": options}).storage == {"s3": options}
 

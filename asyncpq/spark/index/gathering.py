@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +24,7 @@ from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
 from asyncpq.spark.caller_thread import CallerThread
+from asyncpq.spark.held_settings import held_settings
 from asyncpq.spark.index.map_step import FILES_NUMBER, PIECES, PIECES_DDL, CollectFiles, decoded, shipped
 from asyncpq.spark.index.packing import TASK_BYTES, cost_of, packed
 from asyncpq.spark.index.sort_step import (
@@ -110,35 +110,43 @@ class SparkGathering:
             rows = [piece for piece in pieces if piece["part"] != FILES_NUMBER]
             come = _come(works, [decoded(piece["payload"]) for piece in files])
             known = RowRanges((one.work.id, one.work.id + 1) for one in come if one.num_rows is not None)
-            num_bytes = sum(piece["num_bytes"] for piece in rows)
-            by_driver = num_bytes <= _DRIVER_BYTES
-            if not by_driver and self._at is None:
-                raise UnsupportedStoreError(
-                    f"the index has {num_bytes} bytes, and executors cannot write to a place that is no url",
-                    url=self._place.description,
-                    hint="Keep it in a folder: at='s3://bucket/indexes/trips/'.",
-                )
-            payloads: Sequence[Mapping[str, Any]] = files
-            written: list[Segment] = []
-            if by_driver and rows:
-                payloads = [*files, *(await self._caller.call(mapped.payloads)).to_pylist()]
+            payloads, written = files, list[Segment]()
+            if sum(piece["num_bytes"] for piece in rows) > _DRIVER_BYTES:
+                written = await self._written_by_executors(mapped, rows, parts, known, build)
             elif rows:
-                at = self._at or ""
-                ranges = planned(rows, self._options, builds=self._rounds)
-                writing = WriteSegments(self._settings, at, build, parts, ranges, self._options)
-                table = await self._caller.call(partial(mapped.written, CutPieces(ranges), writing))
-                ids = tuple(known)
-                written = [segment_of(parts[row["part"]], row["segment"], ids) for row in table.to_pylist()]
-                await self._check_there(written)
+                payloads = [*files, *(await self._caller.call(mapped.payloads)).to_pylist()]
             if any(payload["digest"] != piece["digest"] for payload, piece in _pairs(payloads, pieces)):
                 raise ObjectChangedError("files were read again, and some of them have changed since")
             written += await self._write(payloads, wanted, parts, {one.part for one in written}, known, come, build)
             self._check_rows(parts, pieces, written)
         finally:
-            with suppress(asyncio.CancelledError):
-                await self._caller.call(mapped.close)
+            await self._caller.call(mapped.close, on_leaving=True)
         for one in come:
             told(one, self._operation.part(safe_url(one.work.file.url), 0))
+        return written
+
+    async def _written_by_executors(
+        self,
+        mapped: _Mapped,
+        pieces: Sequence[Mapping[str, Any]],
+        parts: tuple[Part, ...],
+        known: RowRanges,
+        build: str,
+    ) -> list[Segment]:
+        """Segments of all parts but "files"."""
+        if self._at is None:
+            raise UnsupportedStoreError(
+                f"the index has {sum(piece['num_bytes'] for piece in pieces)} bytes, and executors cannot write to a"
+                " place that is no url",
+                url=self._place.description,
+                hint="Keep it in a folder: at='s3://bucket/indexes/trips/'.",
+            )
+        ranges = planned(pieces, self._options, builds=self._rounds)
+        writing = WriteSegments(self._settings, self._at, build, parts, ranges, self._options)
+        table = await self._caller.call(partial(mapped.written, CutPieces(ranges), writing))
+        ids = tuple(known)
+        written = [segment_of(parts[row["part"]], row["segment"], ids) for row in table.to_pylist()]
+        await self._check_there(written)
         return written
 
     async def _write(
@@ -264,7 +272,8 @@ class _Mapped:
 
     def written(self, cutting: CutPieces, writing: WriteSegments) -> pa.Table:
         """Segments that tasks have written of the other parts."""
-        with self._small_batches():
+        # Spark counts rows, however large they are, when it hands them to Python
+        with held_settings(self._spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             rows = self._kept.where(sf.col("part") != FILES_NUMBER).select("task", "part", "digest", "payload")
             moved = rows.mapInArrow(cutting, MOVED_DDL)
             bins = moved.repartitionById(writing.ranges.num_bins, "bin")
@@ -294,19 +303,3 @@ class _Mapped:
     def _answer(self, rows: DataFrame) -> pa.Table:
         with raised_as_asyncpq():
             return rows.toArrow()
-
-    @contextmanager
-    def _small_batches(self) -> Iterator[None]:
-        """Spark counts rows, however large they are, when it hands them to Python."""
-        before = self._spark.conf.get(_BATCH_SETTING, None)
-        if before is not None and int(before) <= _BATCH_BYTES:
-            yield
-            return
-        self._spark.conf.set(_BATCH_SETTING, str(_BATCH_BYTES))
-        try:
-            yield
-        finally:
-            if before is None:
-                self._spark.conf.unset(_BATCH_SETTING)
-            else:
-                self._spark.conf.set(_BATCH_SETTING, before)

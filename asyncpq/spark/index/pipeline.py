@@ -34,7 +34,8 @@ from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.caller_thread import CallerThread
 from asyncpq.spark.index.gathering import SparkGathering
-from asyncpq.spark.settings import SparkSettings, refuse_secrets
+from asyncpq.spark.secrets import refuse_secrets
+from asyncpq.spark.settings import SparkSettings
 from asyncpq.tables.opening import Format, Version, catalog_of
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class _Job:
         """What ``work`` gives, in the process's session."""
 
         async def once(session: Session) -> BuiltIndex:
-            return await work(session)
+            return await self._caller.interruptible(work(session))
 
         return self._caller.serve(partial(sessions.run, self.settings, once))
 

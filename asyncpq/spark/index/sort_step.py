@@ -13,14 +13,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from asyncpq.errors import CredentialsError, ObjectChangedError
+from asyncpq.errors import ObjectChangedError
 from asyncpq.indexing.model import Part, Place, Segment
 from asyncpq.indexing.places import open_place
 from asyncpq.indexing.segment_writing import from_thread, write_segments
@@ -180,9 +179,20 @@ class WriteSegments:
                     sorts[number].add(decoded(payload.as_buffer()))
             numbers = sorted(sorts)
             some = [(self.parts[self.ranges.parts[number]], sorts[number], RowRanges()) for number in numbers]
-            found = sessions.run(self.settings, _Once(partial(self._write, some, options))) if some else []
+            found = self._written(some, options) if some else []
         of_parts = [self.parts.index(segment.part) for segment in found]
         yield pa.record_batch([pa.array(of_parts, pa.int32()), pa.array(map(_described, found), pa.string())], WRITTEN)
+
+    def _written(self, some: Sequence[tuple[Part, ExternalSort, RowRanges]], options: BuildOptions) -> list[Segment]:
+        begun = False
+
+        async def work(session: Session) -> list[Segment]:
+            nonlocal begun
+            begun = True
+            return await self._write(some, options, session)
+
+        # what was sorted is taken once: another attempt of the task has it, not another call
+        return sessions.run(self.settings, work, repeatable=lambda: not begun)
 
     async def _write(
         self, some: Sequence[tuple[Part, ExternalSort, RowRanges]], options: BuildOptions, session: Session
@@ -193,21 +203,6 @@ class WriteSegments:
         finally:
             session._resources.unregister(place)
             await place.close()
-
-
-class _Once:
-    """Work that cannot be done again: what was sorted has been taken. Its task is."""
-
-    def __init__(self, work: Any) -> None:
-        self._work = work
-        self._begun = False
-
-    async def __call__(self, session: Session) -> list[Segment]:
-        if self._begun:
-            raise CredentialsError("credentials have expired while segments were written")
-        self._begun = True
-        found: list[Segment] = await self._work(session)
-        return found
 
 
 async def write_sorted(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from asyncpq.spark.joins.task import How
 
-_KEY_S: Final = 0.005  # of a processor, for one key
+_KEY_S: Final = 0.003  # of a processor, for one key
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,7 @@ def _cast(column: Column, types: Sequence[str]) -> Column:
 
 
 def key_rules(
-    spark: SparkSession, pairs: Sequence[tuple[StructField, StructField]], time_zone: str
+    spark: SparkSession, pairs: Sequence[tuple[StructField, StructField]], time_zone: str | None
 ) -> list[KeyRule | KeyRefused]:
     """
     Args:
@@ -120,7 +120,7 @@ def _collation(kind: DataType) -> str | None:
 
 
 def _rule(
-    left: StructField, lake: StructField, casts: tuple[tuple[str, ...], tuple[str, ...]] | None, time_zone: str
+    left: StructField, lake: StructField, casts: tuple[tuple[str, ...], tuple[str, ...]] | None, time_zone: str | None
 ) -> KeyRule | KeyRefused:
     for kind in (left.dataType, lake.dataType):
         if _collation(kind):
@@ -137,7 +137,7 @@ def _rule(
         return KeyRefused(f"Spark's way to compare {left.dataType.simpleString()} with {name} is not understood")
     left_casts, lake_casts = casts
     common = lake_casts[-1] if lake_casts else name
-    form = _form(name, common, bool(_FIXED_ZONE.fullmatch(time_zone)))
+    form = _form(name, common, bool(_FIXED_ZONE.fullmatch(time_zone or "")))
     if form is None:
         return KeyRefused(f"Spark compares the lake's {name} as {common}, as which different values may be equal")
     return KeyRule(lake=name, left_casts=left_casts, lake_casts=lake_casts, form=form)
@@ -216,8 +216,8 @@ def can_be_asked(stored: pa.DataType, type_: DataType, *, int96_is_shifted: bool
         is_same = pa.types.is_decimal(kind) and (kind.precision, kind.scale) == _decimal(name)
         return bool(is_same or (pa.types.is_uint64(kind) and name == "decimal(20,0)"))
     if name in ("timestamp", "timestamp_ntz"):
-        may_be_int96 = name == "timestamp" and pa.types.is_timestamp(kind) and kind.tz is None
-        return bool(pa.types.is_timestamp(kind) and not (may_be_int96 and int96_is_shifted))
+        may_be_shifted = name == "timestamp" and int96_is_shifted  # whatever other files have
+        return bool(pa.types.is_timestamp(kind) and not may_be_shifted)
     if name in ("string", "binary"):
         return bool(is_bytes(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
     same = {"float": pa.float32(), "double": pa.float64(), "boolean": pa.bool_(), "date": pa.date32()}

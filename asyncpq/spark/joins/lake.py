@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import Ask, OpenedFile
 from asyncpq.errors import RowIndexError
 from asyncpq.events import Operation
+from asyncpq.indexing import Index
 from asyncpq.indexing.model import Part
 from asyncpq.session import Session
 from asyncpq.spark.joins.key_predicates import Asked
@@ -61,7 +62,13 @@ class PinnedLake:
 
 # -- opened ---------------------------------------------------------------------------------------
 
-_states: WeakKeyDictionary[Session, OrderedDict[str, DatasetState]] = WeakKeyDictionary()
+
+class _Opened(NamedTuple):
+    state: DatasetState
+    handle: Index | None = None
+
+
+_lakes: WeakKeyDictionary[Session, OrderedDict[str, _Opened]] = WeakKeyDictionary()
 
 
 async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
@@ -70,34 +77,37 @@ async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
     Raises:
         StaleSnapshotError: the snapshot of the index is not there any more.
     """
-    known = _states.setdefault(session, OrderedDict())
-    state = known.get(pinned.token)
-    if state is None:
-        state = await (_from_files(session, pinned) if pinned.index is None else _from_index(session, pinned))
-        known[pinned.token] = state
-        while len(known) > _KEPT:
-            known.popitem(last=False)
+    known = _lakes.setdefault(session, OrderedDict())
+    if pinned.token not in known:
+        lake = await (_from_files(session, pinned) if pinned.index is None else _from_index(session, pinned))
+        known[pinned.token] = lake
     known.move_to_end(pinned.token)
-    return state
+    while len(known) > _KEPT:
+        _, (_, index) = known.popitem(last=False)
+        if index is not None:
+            session._resources.unregister(index.place)
+            await index.place.close()
+    return known[pinned.token].state
 
 
-async def _from_index(session: Session, pinned: PinnedLake) -> DatasetState:
+async def _from_index(session: Session, pinned: PinnedLake) -> _Opened:
     index = await session.open_index(pinned.index, snapshot=pinned.snapshot)
     target = list(pinned.target) if isinstance(pinned.target, tuple) else pinned.target
     dataset = await session.open_dataset(target, index=index, view="snapshot")
     files, types = dataset._state.source, pinned.partitions
     source = _Pinned(files if types is None else TypedFiles(files, types, pinned.lake.conf))
-    return replace(dataset._state, source=source, unifier=None, columns=columns_of(pinned.lake))
+    state = replace(dataset._state, source=source, unifier=None, columns=columns_of(pinned.lake))
+    return _Opened(state, index)
 
 
-async def _from_files(session: Session, pinned: PinnedLake) -> DatasetState:
+async def _from_files(session: Session, pinned: PinnedLake) -> _Opened:
     resources, files = session._resources, list[DataFile]()
     for split in pinned.splits:
         for file in await split_files(session, split):
             # which pages may have a key, the file's own page index tells
             files.append(data_file(pinned.lake, replace(file, pages={}), resources))
     source = _Pinned(GivenFiles(files))
-    return DatasetState(resources, pinned.lake.url, source, columns_of(pinned.lake), skips=False)
+    return _Opened(DatasetState(resources, pinned.lake.url, source, columns_of(pinned.lake), skips=False))
 
 
 class _Pinned:

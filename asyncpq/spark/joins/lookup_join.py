@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from asyncpq.arguments import one_of, whole_number
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError
-from asyncpq.indexing.places.objects import ObjectPlace
-from asyncpq.indexing.snapshot_files import SnapshotFiles
-from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.joins.key_predicates import KeyColumn
 from asyncpq.spark.joins.keys import KeyRefused, KeyRule, can_be_asked, key_rules
-from asyncpq.spark.joins.lake import PinnedLake, keys_part
+from asyncpq.spark.joins.lake import keys_part
+from asyncpq.spark.joins.pinning import pin_lake
 from asyncpq.spark.joins.sample import KeyCost, key_cost
 from asyncpq.spark.joins.task import How, JoinKey, LookupTask
 from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.reads.planning import plan_lake
-from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.secrets import refuse_secrets
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name
@@ -158,45 +155,71 @@ def plan_lookup_join(
     lake_places = [opened.columns([name], conf)[0] for name in names]
     key_names = tuple(opened.names[at] for at in lake_places)
     plan = JoinPlan(on=names, how=how, opened=opened, key_names=key_names, right=right, schema=joined)
-    pairs = [
-        (df.schema.fields[place], opened.struct.fields[at]) for place, at in zip(left_places, lake_places, strict=True)
-    ]
-    rules: list[KeyRule] = []
-    for (_, field), at, rule in zip(pairs, lake_places, key_rules(spark, pairs, conf.session_time_zone), strict=True):
-        if isinstance(rule, KeyRefused):
-            return replace(plan, refused=rule.why)
-        stored = opened.schema.field(opened.names[at]).type
-        if not can_be_asked(stored, field.dataType, int96_is_shifted=conf.int96_timestamp_conversion):
-            return replace(plan, refused=f"values of {field.name!r} are stored as {stored}")
-        rules.append(rule)
+    rules = _rules(df, opened, left_places, lake_places, conf)
+    if isinstance(rules, KeyRefused):
+        return replace(plan, refused=rules.why)
 
     rest = [at for at in opened.columns(right.names, conf) if at not in lake_places]
     read = list(dict.fromkeys([*lake_places, *(rest if how in ("inner", "left") else ())]))
-    pinned = sessions.run(frozen, lambda session: _pinned(session, opened, target, read, conf, frozen))
+    pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, target, read, conf, frozen))
     if with_cost or keys_part(opened, key_names) is None:
         cost = sessions.run(frozen, lambda session: key_cost(session, pinned, key_names))
         plan = replace(plan, cost=cost)
         if keys_part(opened, key_names) is None and not cost.is_little:
             return replace(plan, refused=f"no index has the rows of a key, and {cost}")
     types = arrow_schema(StructType([opened.struct.fields[at] for at in read]))
-    keys, at_candidate = list[JoinKey](), len(df.columns)
-    for rule, at in zip(rules, lake_places, strict=True):
-        stored = opened.schema.field(opened.names[at]).type
-        candidates = tuple(range(at_candidate, at_candidate + rule.num_columns))
-        at_candidate += rule.num_columns
-        column = KeyColumn(name=opened.names[at], stored=stored, form=rule.form)
-        keys.append(
-            JoinKey(column=column, candidates=candidates, place=read.index(at), type=types.field(read.index(at)).type)
-        )
     task = LookupTask(
         pinned=pinned,
         how=how,
-        keys=tuple(keys),
+        keys=_join_keys(opened, rules, lake_places, read, types, len(df.columns)),
         left=(*left_places, *(at for at in range(len(df.columns)) if at not in left_places)),
         right=tuple((read.index(at), types.field(read.index(at)).type) for at in rest if at in read),
         batch_keys=keys_at_once,
     )
     return replace(plan, rules=tuple(rules), places=tuple(left_places), task=task)
+
+
+def _rules(
+    df: DataFrame, opened: OpenLake, left_places: Sequence[int], lake_places: Sequence[int], conf: ReadConf
+) -> list[KeyRule] | KeyRefused:
+    """Of each key column; or why one of them cannot be looked up."""
+    fields_of_keys = [opened.struct.fields[at] for at in lake_places]
+    pairs = [(df.schema.fields[place], field) for place, field in zip(left_places, fields_of_keys, strict=True)]
+    found: list[KeyRule] = []
+    for rule, field, at in zip(
+        key_rules(df.sparkSession, pairs, conf.session_time_zone), fields_of_keys, lake_places, strict=True
+    ):
+        if isinstance(rule, KeyRefused):
+            return rule
+        stored = opened.schema.field(opened.names[at]).type
+        if not can_be_asked(stored, field.dataType, int96_is_shifted=conf.int96_timestamp_conversion):
+            return KeyRefused(f"values of {field.name!r} are stored as {stored}")
+        found.append(rule)
+    return found
+
+
+def _join_keys(
+    opened: OpenLake,
+    rules: Sequence[KeyRule],
+    lake_places: Sequence[int],
+    read: Sequence[int],
+    types: pa.Schema,
+    at_candidate: int,
+) -> tuple[JoinKey, ...]:
+    """
+    Args:
+        read: places of the lake's columns that are read, and ``types`` these columns as Spark has them.
+        at_candidate: place of the first candidate among the columns of the left.
+    """
+    keys: list[JoinKey] = []
+    for rule, at in zip(rules, lake_places, strict=True):
+        stored = opened.schema.field(opened.names[at]).type
+        column = KeyColumn(name=opened.names[at], stored=stored, form=rule.form)
+        candidates = tuple(range(at_candidate, at_candidate + rule.num_columns))
+        at_candidate += rule.num_columns
+        place = read.index(at)
+        keys.append(JoinKey(column=column, candidates=candidates, place=place, type=types.field(place).type))
+    return tuple(keys)
 
 
 # -- what was given -------------------------------------------------------------------------------
@@ -210,9 +233,15 @@ def _names(argument: str, given: Any, *, empty: bool = False) -> tuple[str, ...]
 
 
 def _target(lake: Any, index: Any, settings: Mapping[str, Any]) -> tuple[LakeTarget, dict[str, Any]]:
-    """What is opened, and the settings that are not about that."""
+    """What is opened, and the settings that are not about that.
+
+    Raises:
+        InvalidOptionError: a url with a credential, which tasks would be sent.
+    """
     if isinstance(lake, os.PathLike):
         lake = os.fspath(lake)
+    refuse_secrets("lake", lake)
+    refuse_secrets("index", index)
     about = {one.name for one in fields(LakeTarget)} - {"schema", "on_bad_file"}
     own = {name: value for name, value in settings.items() if name not in about}
     given = {name: value for name, value in settings.items() if name in about}
@@ -239,53 +268,3 @@ def _place(names: Sequence[str], name: str, conf: ReadConf) -> int:
     if place is None:
         raise ColumnNotFoundError("the left has no such column", column=name)  # Spark has found it
     return place
-
-
-# -- pinned ---------------------------------------------------------------------------------------
-
-
-async def _pinned(
-    session: Session,
-    opened: OpenLake,
-    target: LakeTarget,
-    read: Sequence[int],
-    conf: ReadConf,
-    settings: SparkSettings,
-) -> PinnedLake:
-    struct = StructType([opened.struct.fields[at] for at in read])
-    source, token = opened.state.source, uuid.uuid4().hex
-    if not isinstance(source, SnapshotFiles):
-        plan = await plan_lake(opened, conf=conf, settings=settings, columns=struct.names)
-        return PinnedLake(token=token, lake=plan.lake, splits=tuple(plan.tasks()))
-    lake = Lake(
-        url=opened.state.url,
-        description=source.description,
-        view=str(source.view),
-        schema=opened.schema,
-        fields=None,
-        columns=tuple(opened.names[at] for at in read),
-        spark_schema=struct.json(),
-        conf=conf,
-        settings=settings,
-    )
-    place, url = source._index.place, target.index
-    if not isinstance(url, str):
-        if not isinstance(place, ObjectPlace):
-            raise InvalidOptionError("index: tasks open it by its url, so give that")
-        url = place.description
-    return PinnedLake(
-        token=token,
-        lake=lake,
-        target=_shared(target.target),
-        index=_shared(url),
-        snapshot=source._index.manifest.snapshot,
-    )
-
-
-def _shared(target: Any) -> Any:
-    """A url that means the same in another working folder."""
-    if isinstance(target, (list, tuple)):
-        return tuple(_shared(one) for one in target)
-    if not isinstance(target, str) or "://" in target:
-        return target
-    return os.path.join(os.path.abspath(target), "") if target.endswith(("/", os.sep)) else os.path.abspath(target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,32 +14,31 @@ from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentati
 from pyspark.sql.types import StructType
 
 from asyncpq.arguments import one_of
-from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, StoreError
-from asyncpq.indexing.adding import DATA_FOLDER, discard_files, lake_place
+from asyncpq.errors import CorruptFileError, InvalidOptionError
+from asyncpq.indexing.adding import DATA_FOLDER, lake_place
 from asyncpq.metrics import ReadMetrics
 from asyncpq.session import Session
+from asyncpq.spark.held_settings import held_settings
 from asyncpq.spark.layout.checksums import Checksums, checksums
 from asyncpq.spark.layout.order import Order, encoded_bytes, find_keys, find_leaf
 from asyncpq.spark.layout.partition_files import write_frame
-from asyncpq.spark.layout.rewritten import Source, TimestampLoss, open_source, overlaps, source_paths, spark_settings
+from asyncpq.spark.layout.rewritten import Source, TimestampLoss, open_source, overlaps, source_paths
 from asyncpq.spark.reads.scan import scan
+from asyncpq.spark.secrets import refuse_secret_url, refuse_secrets
 from asyncpq.spark.sessions import run
-from asyncpq.spark.settings import SparkSettings, refuse_secret_url
+from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.spark.writes.file_writer import WrittenFile
+from asyncpq.spark.writes.file_writer import WrittenFile, folder_url
 from asyncpq.spark.writes.write_options import BloomFilter, WriteOptions, check_options
 from asyncpq.spark.writes.write_planning import Publish, file_columns
-from asyncpq.spark.writes.writing import TRUSTED_S, commit_files, publish_plainly
+from asyncpq.spark.writes.writing import TRUSTED_S, commit_or_discard, discard
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
-
-logger = logging.getLogger(__name__)
 
 _LAYOUT: Final = WriteOptions()
 _SPARE: Final = 1.1  # of distinct values, whose number is an estimate
 #: Of ``file_bytes``, what a partition is to have: its size is an estimate, too, and what is more becomes another file.
 _FILL: Final = 0.8
-_MOST_TAILS: Final = 1000  # files whose footers the driver keeps: 64 KiB each at most
 _SHOWN: Final = 5
 
 
@@ -152,11 +150,13 @@ def optimize(
     folder = _folder(target)
     steps = _Steps()
     with steps("look"):
-        _refuse_overlap([] if isinstance(source, DataFrame) else source_paths(source), folder)
+        if not isinstance(source, DataFrame):
+            refuse_secrets("source", source)
+            _refuse_overlap(source_paths(source), folder)
         run(frozen, lambda session: _check_target(session, folder))
         rows = open_source(spark, source, frozen, settings, columns=columns, where=where, timestamp_loss=timestamp_loss)
         _refuse_overlap(rows.urls, folder)
-    with spark_settings(spark, rows.settings):
+    with held_settings(spark, rows.settings):
         conf = ReadConf.of(spark)
         schema = rows.frame.schema
         order = Order(find_keys("sort_by", sort_by, schema, conf), find_keys("zorder_by", zorder_by, schema, conf))
@@ -169,28 +169,16 @@ def optimize(
         try:
             with steps("write"):
                 arranged = order.arranged(rows.frame, known.checksums.rows, known.partitions, known.heavy)
-                tails = known.partitions <= _MOST_TAILS
-                files = write_frame(arranged, folder, job, known.layout, frozen, conf, tails=tails)
+                files = write_frame(arranged, folder, job, known.layout, frozen, conf)
             with steps("verify"):
                 _verify(spark, files, schema, known.checksums, settings, folder)
                 run(frozen, lambda session: _require_empty(session, folder, job))
         except BaseException:
-            _discard(frozen, folder, job)
+            discard(frozen, folder, job)
             raise
     trusted = steps.total < TRUSTED_S
-
-    async def commit(session: Session) -> int:
-        return await commit_files(session, folder, files, columns_written, trusted=trusted)
-
     with steps("commit"):
-        try:
-            snapshot = run(frozen, commit)
-        except AsyncpqError as error:
-            if not isinstance(error, StoreError):  # else nobody can say whether it was committed
-                _discard(frozen, folder, job)
-            raise
-        if publish == "plain":
-            run(frozen, lambda session: publish_plainly(session, folder, job))
+        snapshot = commit_or_discard(frozen, folder, job, files, columns_written, trusted=trusted, publish=publish)
     return OptimizeResult(
         target=safe_url(folder),
         files=tuple([file.path for file in files]),
@@ -310,7 +298,7 @@ def _folder(target: object) -> str:
     refuse_secret_url("target", target)
     if any(character in target for character in "*?["):
         raise InvalidOptionError("target: a folder is no pattern", url=safe_url(target))
-    return target if target.endswith("/") else f"{target}/"
+    return folder_url(target)
 
 
 def _refuse_overlap(urls: Iterable[str], folder: str) -> None:
@@ -353,10 +341,3 @@ async def _require_empty(session: Session, folder: str, job: str | None = None) 
             hint="Write to another folder. What is below data/ alone may be left from a run that was broken off: delete"
             " it then.",
         )
-
-
-def _discard(settings: SparkSettings, folder: str, job: str) -> None:
-    try:
-        run(settings, lambda session: discard_files(session._resources, folder, f"{DATA_FOLDER}{job}/"))
-    except AsyncpqError as error:  # what went wrong first is what counts
-        logger.warning("files that are not needed are left below %s: %s", safe_url(folder), error)

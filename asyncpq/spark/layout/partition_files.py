@@ -17,7 +17,7 @@ from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.writes.file_writer import WrittenFile, write_partition
 from asyncpq.spark.writes.write_options import WriteOptions
 from asyncpq.spark.writes.write_planning import file_columns
-from asyncpq.spark.writes.writing import file_stem
+from asyncpq.spark.writes.writing import task_names
 from asyncpq.storage.base import Validator
 
 _WRITTEN: Final = pa.schema(
@@ -46,7 +46,6 @@ class PartitionWrite:
         folder: url of the lake, with its slash.
         job: names the folder of the files.
         struct: of the rows.
-        tails: whether the driver is to have the files' footers.
     """
 
     folder: str
@@ -55,15 +54,16 @@ class PartitionWrite:
     conf: ReadConf
     options: WriteOptions
     settings: SparkSettings
-    tails: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write one partition in its order; gives its files."""
         columns = file_columns(self.struct, self.conf)
         names = self.struct.names
         converted = (columns.convert(batch.rename_columns(names)) for batch in batches)
-        stem = file_stem(self.job)
-        files = write_partition(self.settings, self.folder, stem, converted, columns.schema, self.options)
+        partition, stem = task_names(self.job)
+        files = write_partition(
+            self.settings, self.folder, stem, converted, columns.schema, self.options, partition=partition
+        )
         rows = [
             {
                 "path": file.path,
@@ -73,7 +73,7 @@ class PartitionWrite:
                 "version": file.validator.version,
                 "rows": file.rows,
                 "footer_start": file.footer_start,
-                "tail": file.tail if self.tails else b"",
+                "tail": file.tail,
             }
             for file in files
         ]
@@ -87,15 +87,13 @@ def write_frame(
     options: WriteOptions,
     settings: SparkSettings,
     conf: ReadConf,
-    *,
-    tails: bool,
 ) -> list[WrittenFile]:
     """Write all partitions. Files of attempts that lost are left beside those that are returned, in their order.
 
     Raises:
         AsyncpqError: as :func:`asyncpq.spark.writes.file_writer.write_partition`.
     """
-    write = PartitionWrite(folder, job, frame.schema, conf, options, settings, tails)
+    write = PartitionWrite(folder, job, frame.schema, conf, options, settings)
     with raised_as_asyncpq():
         rows = numbered(frame).mapInArrow(write, _COLUMNS).collect()  # which takes dots in names for fields
     return [

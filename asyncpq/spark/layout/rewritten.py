@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
@@ -16,6 +15,7 @@ from asyncpq.datasets.model import View
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.session import Session
+from asyncpq.spark.held_settings import held_settings
 from asyncpq.spark.layout.nanoseconds import (
     NANOS_AS_LONG,
     check_timestamps,
@@ -43,10 +43,10 @@ class Source:
     """Rows to be written.
 
     Attributes:
-        frame: reads them; to be used while :func:`spark_settings` holds.
+        frame: reads them; to be used while its settings are held.
         urls: of its files; empty where Spark does not say.
         num_bytes: of these files; None where unknown.
-        settings: of Spark, that ``frame`` needs.
+        settings: of Spark, that ``frame`` needs; see :func:`asyncpq.spark.held_settings.held_settings`.
     """
 
     frame: DataFrame
@@ -61,22 +61,6 @@ class _Found:
     urls: tuple[str, ...]
     num_bytes: int | None
     is_listed: bool
-
-
-@contextmanager
-def spark_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Spark's settings are so inside, for all threads of the session."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, known in before.items():
-            if known is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, known)
 
 
 def open_source(
@@ -107,7 +91,7 @@ def open_source(
     wanted = {_FILTER_PUSHDOWN: "false"}
     if any(has_nanoseconds(one.type) for one in found.schema):
         wanted[NANOS_AS_LONG] = "true"
-    with spark_settings(spark, wanted):
+    with held_settings(spark, wanted):
         frame = _read(spark, source, found, given)
         numbers = numbers_of(frame, found.schema) if NANOS_AS_LONG in wanted else []
         if numbers:

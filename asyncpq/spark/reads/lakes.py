@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
+from asyncpq.datasets.file_sets import FileSource
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.opened_file import Ask, OpenedFile
+from asyncpq.datasets.opener import Opener
+from asyncpq.decoding.types import file_schema
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.fetching.opening import held_source, load_version, open_source
+from asyncpq.fetching.version import FileVersion
 from asyncpq.format.metadata import FileMetadata
+from asyncpq.indexing.indexed_files import IndexedFiles
+from asyncpq.indexing.open_index import OpenIndex
+from asyncpq.indexing.snapshot_files import SnapshotFiles
 from asyncpq.options import immutable
 from asyncpq.session import Session
-from asyncpq.spark.reads.partitioned import with_spark_partitions
+from asyncpq.spark.reads.file_reads import NarrowedAsks
+from asyncpq.spark.reads.lake_types import lake_field, same_to_spark, struct_of, with_instants
+from asyncpq.spark.reads.partitioned import TypedFiles, with_spark_partitions
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.parquet_schema import spark_schema
-from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
+from asyncpq.spark.types.read_conf import ReadConf, find_name, merged_schema, nullable_struct
+from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY
 from asyncpq.storage.base import RequestContext
 from asyncpq.tables.opening import catalog_of
 
@@ -37,7 +46,7 @@ class LakeTarget:
 
     Attributes:
         target: a prefix, a pattern, a list of urls, or a table.
-        schema: columns of the caller's own; None: as Spark infers them from the first file.
+        schema: columns of the caller's own; None: as Spark infers them, from the first file by path or from all.
         the others: as there.
     """
 
@@ -104,22 +113,24 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
 
     Raises:
         AsyncpqError: as :meth:`asyncpq.Session.open_dataset`; or a column has a type that Spark does not read.
+        SchemaMismatchError: schemas are to be merged, and two files have types that Spark does not merge.
     """
     options = target.options
-    if catalog_of(target.target, target.format, target.version) is None:  # tables have neither
+    is_table = catalog_of(target.target, target.format, target.version) is not None
+    if not is_table:  # tables have none
         options["listing_max_age_s"] = _LISTING_AGE_S
-        if conf.merge_schema and target.schema_policy == "strict":
-            options["schema_policy"] = "permissive"
     dataset = await session.open_dataset(target.target, **options)
     state = replace(dataset._state, unifier=None)  # as to Spark, a file lacks columns or has others
     operation = state.resources.operation("open", state.url)
     partitions: Sequence[str] = ()
+    first: _First | None = None
     with operation:
         if state.columns.fields is not None:
             struct = struct_of(state.columns.schema)
         else:
             kinds: dict[str, DataType] = {}
-            file, metadata = await _first(state, operation)
+            files = await _by_path(state, operation)
+            file, first = await _first(state, files, operation)
             texts = {name: pa.string() for name in file.partition}
             by_text = target.schema is not None or not conf.infer_partition_types
             if texts and by_text and state.source.view is View.LISTED and target.partition_types is None:
@@ -127,17 +138,33 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
                 dataset = await session.open_dataset(target.target, **options)
                 state = replace(dataset._state, unifier=None)
             if texts and target.partition_types is None:
-                state, kinds = await with_spark_partitions(state, target.schema, conf, operation)
-            struct = _struct(state.columns.schema, file, metadata, kinds, conf)
+                hive = _is_hive(state.source, target)
+                state, kinds = await with_spark_partitions(state, target.schema, conf, operation, hive=hive)
             partitions = tuple(file.partition)
+            if conf.merge_schema and target.schema is None and not is_table:
+                merged = await _merged(state, files, conf, operation)
+                struct = _with_partition_types(merged, state.columns.schema, partitions, kinds, conf)
+            elif target.schema_policy == "strict" and state.source.view is not View.SNAPSHOT:
+                inferred = spark_schema(first.metadata, conf)
+                struct = _with_partition_types(inferred, state.columns.schema, partitions, kinds, conf)
+            else:
+                struct = _struct(state.columns.schema, partitions, first, kinds, conf)
+    if target.schema is not None:
+        struct = _with_partitions(nullable_struct(target.schema), struct, partitions, conf)
     schema = state.columns.schema
     names = tuple(schema.names)
-    if target.schema is not None:
-        asked = _with_partitions(nullable_struct(target.schema), struct, partitions, conf)
-        schema, names = _asked_schema(schema, asked, conf)
-        struct = asked
+    if target.schema is not None or state.columns.fields is None:
+        own = None if target.schema is not None else first
+        schema = _lake_schema(state, struct, partitions, own, conf)
+        names = tuple(schema.names)
+        if len(set(names)) != len(names):
+            raise InvalidOptionError("schema: two columns are the same one of the files")
+        state = replace(state, source=_narrowed(state.source, schema, partitions, conf))
     state = replace(state, columns=state.columns._replace(schema=schema))
     return OpenLake(state, schema, struct, names, repr((target.partitioning, target.partition_types)))
+
+
+# -- columns --------------------------------------------------------------------------------------
 
 
 def _with_partitions(asked: StructType, inferred: StructType, partitions: Sequence[str], conf: ReadConf) -> StructType:
@@ -145,60 +172,189 @@ def _with_partitions(asked: StructType, inferred: StructType, partitions: Sequen
     known = [find_name(asked.names, name, conf) for name in partitions]
     data = [field for at, field in enumerate(asked.fields) if at not in known]
     found = [
-        StructField(name, inferred[name].dataType if at is None else asked.fields[at].dataType)
+        inferred[name] if at is None else StructField(asked.fields[at].name, asked.fields[at].dataType)
         for name, at in zip(partitions, known, strict=True)
     ]
     return StructType([*data, *found])
 
 
-def _asked_schema(known: pa.Schema, asked: StructType, conf: ReadConf) -> tuple[pa.Schema, tuple[str, ...]]:
-    """The columns that a caller named, of the types that files have; and their names there."""
-    lacking = arrow_schema(asked)
+def _with_partition_types(
+    merged: StructType, schema: pa.Schema, partitions: Sequence[str], kinds: Mapping[str, DataType], conf: ReadConf
+) -> StructType:
+    """The files' columns, of which those of the paths have the types of these; behind them the others of the paths."""
+    found = {name: _partition_field(schema, name, kinds) for name in partitions}
+    by_key = {conf.key(name): name for name in partitions}
+    fields = [found.pop(by_key[key]) if (key := conf.key(one.name)) in by_key else one for one in merged.fields]
+    return StructType([*fields, *found.values()])
+
+
+def _partition_field(schema: pa.Schema, name: str, kinds: Mapping[str, DataType]) -> StructField:
+    return StructField(name, kinds[name]) if name in kinds else struct_of(pa.schema([schema.field(name)])).fields[0]
+
+
+def _lake_schema(
+    state: DatasetState, struct: StructType, partitions: Sequence[str], first: _First | None, conf: ReadConf
+) -> pa.Schema:
+    """The columns of ``struct`` as asyncpq is to have them.
+
+    Args:
+        first: the file from which ``struct`` is inferred, if no caller gave it.
+    """
+    known = state.columns.schema
+    inferred = StructType([]) if first is None else spark_schema(first.metadata, conf)
     columns: list[pa.Field] = []
-    for at, one in enumerate(asked.fields):
-        found = find_name(known.names, one.name, conf)
-        columns.append(lacking.field(at) if found is None else known.field(found))
-    names = tuple(one.name for one in columns)
-    if len(set(names)) != len(names):
-        raise InvalidOptionError("schema: two columns are the same one of the files")
-    return pa.schema(columns, metadata=known.metadata), names
+    for one in struct.fields:
+        part = find_name(partitions, one.name, conf)
+        if part is not None:
+            columns.append(known.field(partitions[part]))
+            continue
+        at = find_name(known.names, one.name, conf)
+        if at is None:
+            columns.append(arrow_schema(StructType([one])).field(0))
+            continue
+        field = known.field(at)
+        if state.columns.fields is not None:
+            columns.append(field)
+        elif first is not None and one in inferred.fields and _has(first.schema, field):
+            columns.append(field if _index_of(state.source) is not None else with_instants(field, one))
+        else:
+            columns.append(lake_field(field, one, conf))
+    return pa.schema(columns, metadata=known.metadata)
+
+
+def _has(schema: pa.Schema, field: pa.Field) -> bool:
+    at = schema.get_field_index(field.name)
+    return at >= 0 and bool(schema.field(at).type.equals(field.type))
+
+
+def _index_of(source: FileSource) -> OpenIndex | None:
+    """The index by which files are left out unopened."""
+    inner = source.source if isinstance(source, TypedFiles) else source
+    return inner._index if isinstance(inner, (SnapshotFiles, IndexedFiles)) else None
+
+
+def _is_hive(source: FileSource, target: LakeTarget) -> bool:
+    """Whether folders are ``key=value``."""
+    if isinstance(source, SnapshotFiles):
+        return bool(source._index.manifest.dataset.get("partitioning") == "hive")
+    return target.partitioning == "hive"
+
+
+def _narrowed(source: FileSource, schema: pa.Schema, partitions: Sequence[str], conf: ReadConf) -> FileSource:
+    """The files of ``source``; an index in it, which has columns as they were when it was built, is asked about those
+    alone of which ``schema`` says the same."""
+    if isinstance(source, TypedFiles):
+        inner = _narrowed(source.source, schema, partitions, conf)
+        return source if inner is source.source else TypedFiles(inner, source.types, conf)
+    index = _index_of(source)
+    if index is None:
+        return source
+    known = index.manifest.schema
+    fields = [one for one in schema if one.name not in partitions and one.name in known.names]
+    same = all(one.type.equals(known.field(one.name).type) for one in fields)
+    return source if same else NarrowedAsks(source, known, schema, conf)
 
 
 # -- types ----------------------------------------------------------------------------------------
 
 
 def _struct(
-    schema: pa.Schema, file: DataFile, metadata: FileMetadata, kinds: Mapping[str, DataType], conf: ReadConf
+    schema: pa.Schema, partitions: Sequence[str], first: _First, kinds: Mapping[str, DataType], conf: ReadConf
 ) -> StructType:
-    """As Spark infers it from one file and the partitions' types."""
-    inferred = spark_schema(metadata, conf)
+    """As Spark infers it from one file and the partitions' types; wider where the dataset's types are."""
+    inferred = spark_schema(first.metadata, conf)
     found = []
     for one in schema:
-        at = None if one.name in file.partition else find_name(inferred.names, one.name, conf)
-        if one.name in kinds:
-            found.append(StructField(one.name, kinds[one.name]))
-        else:
-            found.append(struct_of(pa.schema([one])).fields[0] if at is None else inferred.fields[at])
+        if one.name in partitions:
+            found.append(_partition_field(schema, one.name, kinds))
+            continue
+        at, own = find_name(inferred.names, one.name, conf), first.schema.get_field_index(one.name)
+        is_own = at is not None and own >= 0 and same_to_spark(first.schema.field(own).type, one.type)
+        found.append(inferred.fields[at] if is_own and at is not None else struct_of(pa.schema([one])).fields[0])
     return StructType(found)
 
 
-async def _first(state: DatasetState, operation: Operation) -> tuple[DataFile, FileMetadata]:
-    """The footer of the first file that can be read, which caches have mostly."""
+async def _merged(state: DatasetState, files: Sequence[DataFile], conf: ReadConf, operation: Operation) -> StructType:
+    """What Spark infers from all files together, the first one's columns first.
+
+    Raises:
+        SchemaMismatchError: two files have types that do not go together; names one of them.
+    """
+    merged: StructType | None = None
+    seen: set[object] = set()
+
+    async def look(opened: OpenedFile) -> tuple[object, FileMetadata]:
+        metadata = opened.version.metadata
+        return (opened.schema_bytes, metadata.key_value_metadata.get(ROW_METADATA_KEY)), metadata
+
+    def skip(number: int, part: Operation, error: AsyncpqError) -> None:
+        operation.part_ended(part, error, number + 1)
+
+    opener = Opener(
+        state.resources,
+        operation,
+        rounds=operation.metrics.rounds,
+        neighbours=state.url,
+        restarts=state.resources.options.limits.max_restarts,
+        skip=skip if state.skips else None,
+    )
+    async with aclosing(opener.files(enumerate(files), look)) as opened_files:
+        async for opened, (key, metadata) in opened_files:
+            await opened.close()
+            operation.part_ended(opened.operation, None, opened.number + 1)
+            if key in seen:
+                continue
+            seen.add(key)
+            try:
+                one = spark_schema(metadata, conf)
+                merged = one if merged is None else merged_schema([merged, one], conf)
+            except AsyncpqError as error:
+                raise error.locate(url=opened.version.url) from error.__cause__
+    if merged is None:
+        raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
+    return merged
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+class _First(NamedTuple):
+    """
+    Attributes:
+        metadata: a file's.
+        schema: its columns, to asyncpq.
+    """
+
+    metadata: FileMetadata
+    schema: pa.Schema
+
+
+async def _by_path(state: DatasetState, operation: Operation) -> list[DataFile]:
+    """All files in the order in which Spark looks at them."""
     known = state.source.known
     files: Sequence[DataFile] = () if known is None else known.files
     if not files:
         files = (await state.source.files(Ask(), operation)).files
+    return sorted(files, key=lambda file: file.url)
+
+
+async def _first(state: DatasetState, files: Sequence[DataFile], operation: Operation) -> tuple[DataFile, _First]:
+    """The first file that can be read, which caches have mostly."""
     context = RequestContext(operation.metrics)
+    extensions = state.resources.options.read.extension_types
     for file in files:
         try:
-            return file, await _metadata(state, file, operation, context)
+            version = await _version(state, file, operation, context)
+            return file, _First(
+                version.metadata, file_schema(version, version.metadata.schema.whole_fields, extensions)
+            )
         except AsyncpqError:
             if not state.skips:
                 raise
     raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
 
 
-async def _metadata(state: DatasetState, file: DataFile, operation: Operation, context: RequestContext) -> FileMetadata:
+async def _version(state: DatasetState, file: DataFile, operation: Operation, context: RequestContext) -> FileVersion:
     policy = immutable() if file.immutable else None
     if file.content is not None:
         source = held_source(state.resources, file.url, file.content, state.url)
@@ -207,34 +363,6 @@ async def _metadata(state: DatasetState, file: DataFile, operation: Operation, c
     try:
         entry = file.entry
         known = None if entry is None or entry.known is None else await entry.known(operation)
-        return (await load_version(source, context, known)).metadata
+        return await load_version(source, context, known)
     finally:
         await source.handle.close()
-
-
-def struct_of(schema: pa.Schema) -> StructType:
-    """Spark's types for columns whose Arrow types alone are known: those of tables, and of partitions."""
-    return nullable_struct(from_arrow_schema(pa.schema([one.with_type(_taken(one.type)) for one in schema])))
-
-
-@cache
-def _taken(kind: pa.DataType) -> pa.DataType:
-    """An Arrow type that PySpark has a type for."""
-    if isinstance(kind, pa.DictionaryType):
-        return _taken(kind.value_type)
-    if isinstance(kind, pa.BaseExtensionType):
-        return _taken(kind.storage_type)
-    wider = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20)}
-    if kind in wider:
-        return wider[kind]
-    if isinstance(kind, pa.TimestampType):
-        return pa.timestamp("us", kind.tz)
-    if isinstance(kind, pa.StructType):
-        return pa.struct([one.with_type(_taken(one.type)) for one in kind])
-    if isinstance(kind, pa.MapType):
-        return pa.map_(_taken(kind.key_type), _taken(kind.item_type))
-    if isinstance(kind, (pa.ListType, pa.LargeListType, pa.FixedSizeListType)):
-        return pa.list_(_taken(kind.value_type))
-    if pa.types.is_fixed_size_binary(kind):
-        return pa.binary()
-    return kind

@@ -1,10 +1,11 @@
-"""Files whose partition values have the types that Spark gives them."""
+"""Files whose partition values have the types and values that Spark gives them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
@@ -15,74 +16,160 @@ from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.known_files import KnownFiles
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask
+from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.events import Operation
-from asyncpq.spark.types.partition_types import partition_scalar, partition_type
+from asyncpq.expressions import Expression, columns
+from asyncpq.indexing.snapshot_files import SnapshotFiles
+from asyncpq.spark.reads.file_columns import sure_part
+from asyncpq.spark.types.partition_types import partition_scalar, partition_type, unescaped
 from asyncpq.spark.types.read_conf import ReadConf, find_name
 
 
+@dataclass(frozen=True)
+class PartitionTypes:
+    """Can be pickled.
+
+    Attributes:
+        kinds: of the columns whose values are made of the paths' texts, by name; others are asyncpq's.
+        hive: the texts are those of ``key=value`` folders; else what asyncpq has made of them.
+    """
+
+    kinds: tuple[tuple[str, DataType], ...]
+    hive: bool
+
+
 async def with_spark_partitions(
-    state: DatasetState, asked: StructType | None, conf: ReadConf, operation: Operation
+    state: DatasetState, asked: StructType | None, conf: ReadConf, operation: Operation, *, hive: bool
 ) -> tuple[DatasetState, dict[str, DataType]]:
     """The dataset with partition columns as Spark has them, and their types.
 
     Args:
         asked: the caller's schema, whose types count; or None.
+        hive: folders are ``key=value``.
 
     Raises:
         PartitionError: a path has a value that is none of its column's type.
+        InvalidOptionError: a value is of a time zone that nobody said.
+        UnsupportedFeatureError: a column that Spark names in another way than asyncpq does.
     """
     known = state.source.known
     files: Sequence[DataFile] = () if known is None else known.files
     if not files:
         files = (await state.source.files(Ask(), operation)).files
-    names = dict.fromkeys(name for file in files[:1] for name in file.partition)
+    names = list(dict.fromkeys(name for file in files[:1] for name in file.partition))
+    texts = _texts(files, names, hive=hive)
     kinds: dict[str, DataType] = {}
     schema = state.columns.schema
     for name in names:
         at = schema.get_field_index(name)
-        if not pa.types.is_string(schema.field(at).type):
+        if not hive and not pa.types.is_string(schema.field(at).type):
             continue
-        values = {value for file in files if (value := file.partition.get(name)) is not None}
-        kind = partition_type(sorted(values), conf)
-        if asked is not None and (place := find_name(asked.names, name, conf)) is not None:
-            kind = asked.fields[place].dataType
+        values = sorted(text for text in texts[name] if text is not None)
+        try:
+            kind = partition_type(values, conf)
+            if asked is not None and (place := find_name(asked.names, name, conf)) is not None:
+                kind = asked.fields[place].dataType
+            for value in values[:1]:
+                partition_scalar(value, kind, conf)
+        except AsyncpqError as error:
+            raise error.locate(url=state.url, column=name) from error.__cause__
+        arrow = to_arrow_type(kind, timezone="UTC")
+        if arrow == schema.field(at).type and not any("%" in value for value in values):
+            continue  # the same to asyncpq
         kinds[name] = kind
-        schema = schema.set(at, pa.field(name, to_arrow_type(kind, timezone="UTC")))
-    if schema is state.columns.schema:
+        schema = schema.set(at, pa.field(name, arrow))
+    if not kinds:
         return state, kinds
-    source = _TypedFiles(state.source, kinds, conf)
-    columns = state.columns._replace(schema=schema, token=object())
-    return replace(state, source=source, columns=columns, known=KnownFiles()), kinds
+    source = TypedFiles(state.source, PartitionTypes(tuple(kinds.items()), hive), conf)
+    own = state.columns._replace(schema=schema, token=object())
+    return replace(state, source=source, columns=own, known=KnownFiles()), kinds
 
 
-class _TypedFiles:
-    """The files of another source, with typed partition values: a :class:`asyncpq.datasets.file_sets.FileSource`."""
+def snapshot_of(source: FileSource) -> SnapshotFiles | None:
+    """The files of an index's snapshot, where they are that, whatever the types of their partitions."""
+    inner = source.source if isinstance(source, TypedFiles) else source
+    return inner if isinstance(inner, SnapshotFiles) else None
 
-    def __init__(self, source: FileSource, kinds: Mapping[str, DataType], conf: ReadConf) -> None:
+
+def partition_types_of(source: FileSource) -> PartitionTypes | None:
+    """How the partition values of files are made; None: as asyncpq has them."""
+    return source.types if isinstance(source, TypedFiles) else None
+
+
+class TypedFiles:
+    """The files of another source, with partition values of Spark's: a
+    :class:`asyncpq.datasets.file_sets.FileSource`."""
+
+    def __init__(self, source: FileSource, types: PartitionTypes, conf: ReadConf) -> None:
         self.view: View = source.view
-        self._source = source
-        self._kinds = kinds
+        self.source = source
+        self.types = types
+        self._kinds = dict(types.kinds)
         self._conf = conf
-        self._values: dict[tuple[str, str | None], Any] = {}
+        self._values: dict[str, dict[str, Any]] = {}
 
     @property
     def description(self) -> str:
-        return self._source.description
+        return self.source.description
 
     @property
     def known(self) -> FileSet | None:
         return None
 
     async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
-        found = await self._source.files(ask, operation, scan=scan)
+        found = await self.source.files(self._without_kinds(ask), operation, scan=scan)
         return found._replace(files=[self._typed(file) for file in found.files])
 
+    def _without_kinds(self, ask: Ask) -> Ask:
+        """What an index can be asked, which has other values of these columns."""
+
+        def is_sure(part: Expression) -> bool:
+            return self._kinds.keys().isdisjoint(columns(part))
+
+        where, prune = (None if one is None else sure_part(one, is_sure) for one in (ask.where, ask.prune))
+        return ask._replace(where=where, prune=None if where is None else prune)
+
     def _typed(self, file: DataFile) -> DataFile:
-        values = dict(file.partition)
-        for name, kind in self._kinds.items():
-            text = values.get(name)
-            key = (name, text)
-            if key not in self._values:
-                self._values[key] = partition_scalar(text, kind, self._conf).as_py()
-            values[name] = self._values[key]
-        return replace(file, partition=values)
+        folder = file.url.rpartition("/")[0]
+        if folder not in self._values:
+            texts = _path_texts(file, self._kinds, hive=self.types.hive)
+            own = {name: partition_scalar(texts.get(name), kind, self._conf) for name, kind in self._kinds.items()}
+            self._values[folder] = {name: value.as_py() for name, value in own.items()}
+        return replace(file, partition={**file.partition, **self._values[folder]})
+
+
+# -- paths ----------------------------------------------------------------------------------------
+
+
+def _texts(files: Sequence[DataFile], names: Collection[str], *, hive: bool) -> dict[str, set[str | None]]:
+    """What the paths say of each column."""
+    folders = {file.url.rpartition("/")[0]: file for file in files}
+    found: dict[str, set[str | None]] = {name: set() for name in names}
+    for file in folders.values():
+        for name, text in _path_texts(file, names, hive=hive).items():
+            found[name].add(text)
+    return found
+
+
+def _path_texts(file: DataFile, names: Collection[str], *, hive: bool) -> dict[str, str | None]:
+    """A path's values, with what Spark undoes by itself.
+
+    Raises:
+        UnsupportedFeatureError: a folder's name is another one to Spark.
+    """
+    if not hive:
+        texts = ((name, file.partition.get(name)) for name in names)
+        return {name: None if text is None else text.replace("%", "%25") for name, text in texts}
+    found: dict[str, str | None] = {}
+    for segment in reversed(file.url.split("/")[:-1]):  # above the dataset's root others may have such names
+        key, equals, text = segment.partition("=")
+        name = unquote(key) if equals else ""
+        if name in names and name in file.partition and name not in found:
+            if unescaped(key) != name:
+                raise UnsupportedFeatureError(
+                    f"the folder {segment!r} is of a column that Spark names {unescaped(key)!r}",
+                    column=name,
+                    hint="Rename the folder, or read it with spark.read.parquet.",
+                )
+            found[name] = text
+    return found

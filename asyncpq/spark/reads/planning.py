@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
@@ -15,7 +17,7 @@ from asyncpq.datasets.file_sets import FileSet, FileSource
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, OpenedFile
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, StoreError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.fetching.known_version import MadeIndex
@@ -37,8 +39,14 @@ from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.types.rebase import file_dates
 from asyncpq.storage.base import RequestContext, writable
 
+logger = logging.getLogger(__name__)
+
 #: Bytes of a plan that are kept and sent; more lie in the work folder.
 MOST_SENT_BYTES: Final = 64 * MIB
+#: A plan in the work folder that is older is removed by the next one that is put there.
+PLAN_S: Final = 7 * 86_400.0
+_MOST_REMOVED: Final = 1000  # at a time
+_OF_PLAN: Final = re.compile(r"[0-9a-f]{32}/\d+\.splits")
 _MOST_FOOTER_BYTES: Final = 16 * KIB  # of one file, as a split carries it
 _MOST_SHARED_BYTES: Final = 256 * KIB  # of a footer that is worth being compressed for that
 _ANY_BYTES: Final = 1 << 62
@@ -354,8 +362,10 @@ class _Kept:
 
     async def finish(self) -> list[Piece]:
         """All of them."""
-        if self._objects and self._waiting:
-            await self._put_down()
+        if self._objects:
+            if self._waiting:
+                await self._put_down()
+            await self._remove_old()
         return self._pieces
 
     async def _put_down(self) -> None:
@@ -364,7 +374,7 @@ class _Kept:
                 f"the plan has more than {MOST_SENT_BYTES} bytes, and there is no work folder to put it",
                 hint="Name one that driver and executors reach: spark.asyncpq.workFolder, or work_folder=.",
             )
-        url = f"{self._folder.rstrip('/')}/plans/{self._name}/{self._objects}.splits"
+        url = f"{self._plans}{self._name}/{self._objects}.splits"
         parts: list[bytes] = []
         at = 0
         for number in self._waiting:
@@ -381,3 +391,24 @@ class _Kept:
         self._objects += 1
         self._waiting.clear()
         self._num_bytes = 0
+
+    @property
+    def _plans(self) -> str:
+        return f"{(self._folder or '').rstrip('/')}/plans/"
+
+    async def _remove_old(self) -> None:
+        """Nobody says when a plan is not needed any more, but DataFrames do not live for ever."""
+        context = RequestContext(ReadMetrics(), purpose="list")
+        try:
+            store = writable((await self._state.resources.store(self._plans))[0], self._plans)
+            now = await store.clock(self._plans, context=context)
+            old = [
+                one.url
+                for one in await store.list_objects(self._plans, context=context)
+                if _OF_PLAN.fullmatch(one.url[len(self._plans) :])
+                and one.modified is not None
+                and now - one.modified > PLAN_S
+            ]
+            await store.delete_objects(old[:_MOST_REMOVED], context=context.step("write", context.round + 1))
+        except StoreError as error:
+            logger.warning("old plans are left in %s: %s", self._plans, error)

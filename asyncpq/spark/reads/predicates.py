@@ -54,13 +54,15 @@ class Condition:
     Args:
         where: an expression, a filter list, or a condition in SQL.
         now: stands for asyncpq's relative times; by default the present time.
+        by_fields: see :class:`asyncpq.spark.reads.pruning_terms.Columns`; SQL's paths are always that.
 
     Raises:
         ExpressionError: it is none of these.
     """
 
-    def __init__(self, where: object, now: dt.datetime | None = None) -> None:
+    def __init__(self, where: object, now: dt.datetime | None = None, *, by_fields: bool = False) -> None:
         self._sql = where if isinstance(where, str) else None
+        self._by_fields = by_fields or self._sql is not None
         self._now = now or dt.datetime.now(dt.UTC)
         self._asked = None if isinstance(where, str) else parse_filters(where)
         self._terms = sql_conditions.read_condition(where) if isinstance(where, str) else self._asked
@@ -72,9 +74,17 @@ class Condition:
         """Names of the top-level columns that it reads, and perhaps of others."""
         if self._sql is not None:
             return [field.name for field in struct.fields if sql_conditions.may_name(self._sql, field.name)]
-        found = pruning_terms.Columns(struct, pa.schema([]), conf)
+        found = self._columns(struct, pa.schema([]), conf)
         places = [found.split(name)[0] for name in columns(self._resolved(struct, conf))]
         return [struct.fields[at].name for at in dict.fromkeys(places) if at is not None]
+
+    def unknown_names(self, struct: StructType, conf: ReadConf) -> list[str]:
+        """Names in it of columns that there are not, as far as it is understood."""
+        if self._terms is None:
+            return []
+        found = self._columns(struct, pa.schema([]), conf)
+        names = sql_conditions.names(self._terms) if self._sql is not None else columns(self._terms)
+        return [name for name in names if not found.knows(name)]
 
     def column(self, struct: StructType, conf: ReadConf) -> Column:
         """For ``DataFrame.filter``.
@@ -103,12 +113,15 @@ class Condition:
         asked = self._terms if self._sql is not None else self._resolved(struct, conf)
         if asked is None:
             return None
-        return pruning_terms.pruning_terms(asked, pruning_terms.Columns(struct, schema, conf), schema, instants)
+        return pruning_terms.pruning_terms(asked, self._columns(struct, schema, conf), schema, instants)
+
+    def _columns(self, struct: StructType, schema: pa.Schema, conf: ReadConf) -> pruning_terms.Columns:
+        return pruning_terms.Columns(struct, schema, conf, by_fields=self._by_fields)
 
     def _resolved(self, struct: StructType, conf: ReadConf) -> Expression:
         """Without relative times."""
         asked = Constant(True) if self._asked is None else self._asked
-        found = pruning_terms.Columns(struct, pa.schema([]), conf)
+        found = self._columns(struct, pa.schema([]), conf)
         zoneless = [
             name for name in columns(asked) if isinstance(_kind_at(struct, *found.split(name), conf), TimestampNTZType)
         ]

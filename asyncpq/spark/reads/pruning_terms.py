@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -17,12 +18,16 @@ import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
+    ByteType,
     DataType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
     IntegralType,
+    LongType,
+    ShortType,
     StringType,
     StructType,
     TimestampNTZType,
@@ -57,6 +62,8 @@ from asyncpq.spark.types.rebase import FIRST_SURE_DAY, FIRST_SURE_TIME
 Instants = Mapping[dt.datetime, dt.datetime]
 
 _MOST_DIGITS: Final = 38
+_BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+_CHAR: Final = re.compile(r"(?<!var)char\(")  # not VARCHAR
 _NEGATED: Final[dict[CompareOp, CompareOp]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -80,10 +87,12 @@ class Columns:
     Args:
         struct: of the dataset.
         schema: of the dataset, field by field the same.
+        by_fields: each dot in a path is before a field's name, as Spark has it; else a column may be named "a.b".
     """
 
-    def __init__(self, struct: StructType, schema: pa.Schema, conf: ReadConf) -> None:
-        self._conf = conf
+    def __init__(self, struct: StructType, schema: pa.Schema, conf: ReadConf, *, by_fields: bool = False) -> None:
+        self.conf = conf
+        self._by_fields = by_fields
         self._schema = schema
         self._fields = struct.fields
         self._tops: dict[str, list[int]] = {}
@@ -93,14 +102,21 @@ class Columns:
     def split(self, path: str) -> tuple[int | None, list[str]]:
         """The place of the top-level column that a path begins with, the longest that there is, and names of fields in
         it; None where there is none, or several."""
-        parts: list[str] = []
-        top = path
-        while not (found := self._tops.get(self._conf.key(top))):
+        found, parts = self._top(path)
+        return (found[0] if len(found) == 1 else None), parts
+
+    def knows(self, path: str) -> bool:
+        """Whether there is such a top-level column, once or more often."""
+        return bool(self._top(path)[0])
+
+    def _top(self, path: str) -> tuple[list[int], list[str]]:
+        top, *parts = path.split(".") if self._by_fields else [path]
+        while not (found := self._tops.get(self.conf.key(top), [])):
             top, dot, part = top.rpartition(".")
             parts.insert(0, part)
             if not dot:
-                return None, []
-        return (found[0] if len(found) == 1 else None), parts
+                return [], []
+        return found, parts
 
     def find(self, path: str) -> Column | None:
         """None for what is not there, or not once; and for types of which nothing is said."""
@@ -109,13 +125,13 @@ class Columns:
             return None
         field, arrow = self._fields[at], self._schema.field(at)
         name, kind, stored = arrow.name, field.dataType, arrow.type
-        if (field.metadata or {}).get(CHAR_VARCHAR_KEY, "").startswith("char"):
+        if _CHAR.search((field.metadata or {}).get(CHAR_VARCHAR_KEY, "")):
             return None  # compared with blanks at its end
         for part in parts:
             if not isinstance(kind, StructType) or not isinstance(stored, pa.StructType):
                 return None
-            inner = [one for one in kind.fields if self._conf.key(one.name) == self._conf.key(part)]
-            mine = [one for one in stored if self._conf.key(one.name) == self._conf.key(part)]
+            inner = [one for one in kind.fields if self.conf.key(one.name) == self.conf.key(part)]
+            mine = [one for one in stored if self.conf.key(one.name) == self.conf.key(part)]
             if len(inner) != 1 or len(mine) != 1:
                 return None
             name, kind, stored = f"{name}.{mine[0].name}", inner[0].dataType, mine[0].type
@@ -123,9 +139,12 @@ class Columns:
             return None  # there is a column of that very name
         if isinstance(stored, pa.DictionaryType):
             stored = stored.value_type
-        if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
-            return None
-        return Column(name, kind, stored)
+        return Column(name, kind, stored) if _is_by_bytes(kind) else None
+
+
+def _is_by_bytes(kind: DataType) -> bool:
+    """False for strings that another collation takes for equal, or orders otherwise."""
+    return not isinstance(kind, StringType) or bool(kind.isUTF8BinaryCollation())
 
 
 def pruning_terms(condition: Expression, columns: Columns, schema: pa.Schema, instants: Instants) -> Expression | None:
@@ -208,7 +227,7 @@ class _Terms:
         name = column.name
         if isinstance(value, float) and value != value:
             return _with_nan(column, op)
-        for asked, literal in _fitting(column, op, value, self._instants):
+        for asked, literal in self._fitting(column, op, value):
             if not isinstance(column.kind, (FloatType, DoubleType)) or asked in ("==", "!=", "<", "<="):
                 return Comparison(name, asked, literal)
             return Not(Comparison(name, "<=" if asked == ">" else "<", literal))  # NaN is greater
@@ -276,12 +295,41 @@ class _Terms:
         if at is None or not hasattr(at.kind, "elementType") or not hasattr(at.stored, "value_type"):
             return None
         element = Column(at.name, at.kind.elementType, at.stored.value_type)
-        if isinstance(element.kind, (FloatType, DoubleType)):
+        if isinstance(element.kind, (FloatType, DoubleType)) or not _is_by_bytes(element.kind):
             return None
-        for op, literal in _fitting(element, "==", expr.value, self._instants):
+        for op, literal in self._fitting(element, "==", expr.value):
             found = Has(at.name, literal)
             return None if op != "==" else Not(found) if negated else found
         return None
+
+    # -- literals ---------------------------------------------------------------------------------
+
+    def _fitting(self, column: Column, op: CompareOp, value: Any) -> Iterator[tuple[CompareOp, Any]]:
+        """The comparison with a literal of the column's own type, if there is one that Spark's implies."""
+        kind, stored, conf = column.kind, column.stored, self._columns.conf
+        literal: Any = None
+        if isinstance(kind, (FloatType, DoubleType)):
+            yield from _float(stored, op, value)
+            return
+        if isinstance(kind, BooleanType):
+            literal = value if isinstance(value, bool) and op in ("==", "!=") and pa.types.is_boolean(stored) else None
+        elif isinstance(value, bool):
+            literal = None
+        elif isinstance(kind, IntegralType):
+            literal = _whole(value) if _is_covered(stored, kind) else None
+        elif isinstance(kind, DecimalType):
+            literal = _decimal(kind, stored, value)
+        elif isinstance(kind, (StringType, BinaryType)):
+            literal = _text_value(column, value)
+        elif isinstance(value, str) and conf.datetime_to_string:
+            literal = None  # dates and times may be compared as texts
+        elif isinstance(kind, DateType):
+            literal = _date(value) if pa.types.is_date32(stored) else None
+        elif isinstance(kind, (TimestampType, TimestampNTZType)) and isinstance(stored, pa.TimestampType):
+            is_shifted = conf.int96_timestamp_conversion and isinstance(kind, TimestampType)  # INT96 of some file
+            literal = None if is_shifted else _time(kind, stored, value, self._instants)
+        if literal is not None:
+            yield op, literal
 
 
 def _all(found: Sequence[Expression | None]) -> Expression | None:
@@ -311,29 +359,11 @@ def _with_nan(column: Column, op: CompareOp) -> Expression | None:
 # -- literals -------------------------------------------------------------------------------------
 
 
-def _fitting(column: Column, op: CompareOp, value: Any, instants: Instants) -> Iterator[tuple[CompareOp, Any]]:
-    """The comparison with a literal of the column's own type, if there is one that Spark's implies."""
-    kind, stored = column.kind, column.stored
-    literal: Any = None
-    if isinstance(kind, (FloatType, DoubleType)):
-        yield from _float(stored, op, value)
-        return
-    if isinstance(kind, BooleanType):
-        literal = value if isinstance(value, bool) and op in ("==", "!=") and pa.types.is_boolean(stored) else None
-    elif isinstance(value, bool):
-        literal = None
-    elif isinstance(kind, IntegralType):
-        literal = _whole(value) if pa.types.is_integer(stored) else None
-    elif isinstance(kind, DecimalType):
-        literal = _decimal(kind, stored, value)
-    elif isinstance(kind, (StringType, BinaryType)):
-        literal = _text_value(column, value)
-    elif isinstance(kind, DateType):
-        literal = _date(value) if pa.types.is_date32(stored) else None
-    elif isinstance(kind, (TimestampType, TimestampNTZType)) and isinstance(stored, pa.TimestampType):
-        literal = _time(kind, stored, value, instants)
-    if literal is not None:
-        yield op, literal
+def _is_covered(stored: pa.DataType, kind: IntegralType) -> bool:
+    """Whether Spark has every stored integer as it is: of those that its type is too narrow for, it keeps low bits."""
+    if not pa.types.is_integer(stored):
+        return False
+    return bool(stored.bit_width + pa.types.is_unsigned_integer(stored) <= _BITS[type(kind)])
 
 
 def _whole(value: Any) -> int | None:

@@ -21,7 +21,6 @@ from asyncpq.errors import ObjectChangedError, ObjectNotFoundError, RowIndexErro
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant
 from asyncpq.fetching.known_version import KnownVersion
-from asyncpq.fetching.version import FileVersion
 from asyncpq.indexing.known_versions import known_version
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.planning.access_plan import AccessPlan
@@ -29,9 +28,8 @@ from asyncpq.resources import Resources
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.file_reads import SparkRead
+from asyncpq.spark.reads.spark_tables import SparkTables
 from asyncpq.spark.reads.splits import Lake, PlannedFile, decode_files, unpack_split
-from asyncpq.spark.types.conversion import converter
-from asyncpq.spark.types.rebase import FileDates, file_dates
 
 _AGAIN = "It was replaced or deleted after the read was planned. Plan again: make the DataFrame anew."
 
@@ -174,26 +172,14 @@ class SplitScan(DatasetScan):
 
     def __init__(self, state: DatasetState, ask: Ask, operation: Operation, lake: Lake) -> None:
         self._split_read = _SplitRead(state, ask, operation, lake.conf)
-        self._struct = spark_struct(lake.spark_schema)
-        self._conf = lake.conf
+        self._tables = SparkTables(lake.spark_schema, lake.conf)
         super().__init__(
             state.resources, self._split_read, operation, pa.schema([]), batch_size=DEFAULT_BATCH_SIZE, limit=None
         )
 
     async def _next_unit(self) -> Sequence[pa.Table] | None:
         rows = await self._read.next()
-        if rows is None:
-            return None
-        dates = _dates(rows.file.version, self._conf)
-        return [self._converted(table, dates) for table in rows.tables if table.num_rows]
-
-    def _converted(self, table: pa.Table, dates: FileDates) -> pa.Table:
-        convert = converter(table.schema, self._struct, self._conf, dates)
-        return pa.Table.from_batches([convert(batch) for batch in table.to_batches()])
-
-
-def _dates(version: FileVersion, conf: object) -> FileDates:
-    return version.derived(("spark dates", conf), lambda: file_dates(version.metadata, conf))  # type: ignore[arg-type]
+        return None if rows is None else self._tables.of(rows)
 
 
 @lru_cache(maxsize=64)

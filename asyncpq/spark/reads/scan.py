@@ -19,7 +19,8 @@ from asyncpq.spark.reads.planning import ReadPlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.reading import read_split, spark_struct
 from asyncpq.spark.reads.splits import Lake
-from asyncpq.spark.settings import SparkSettings, refuse_secrets
+from asyncpq.spark.secrets import refuse_secrets
+from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
 
@@ -90,7 +91,8 @@ def explain_scan(
     index: Any = None,
     **options: Any,
 ) -> ScanPlan:
-    """What :func:`scan` with these arguments would read: print it, or look at its attributes. No task runs."""
+    """What :func:`scan` with these arguments would read: print it, or look at its attributes. No task
+    reads the lake; what time zones mean, Spark may be asked by a small query."""
     names = set(LakeTarget.__dataclass_fields__) - {"target", "index", "schema"}
     given = {name: options.pop(name) for name in list(options) if name in names}
     target = LakeTarget(target=url, index=index, schema=_struct(options.pop("schema", None)), **given)
@@ -182,7 +184,7 @@ def plan_scan(
     async def plan(session: Session) -> ReadPlan:
         opened = await open_lake(session, target, conf)
         wanted: list[str] | None = None
-        if columns is not None:
+        if columns is not None and ("*" not in columns or "*" in opened.struct.names):
             tops = [opened.top(name, conf) for name in columns]
             more = [] if condition is None else condition.names(opened.struct, conf)
             wanted = [name for name in (*tops, *more) if name is not None] or opened.struct.names[:1]

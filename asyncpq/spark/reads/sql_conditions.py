@@ -9,7 +9,20 @@ from decimal import Decimal
 from typing import Any, Final
 
 from asyncpq.errors import UsageError
-from asyncpq.expressions import And, CompareOp, Comparison, Constant, Expression, In, IsNull, Like, Not, Or
+from asyncpq.expressions import (
+    And,
+    CompareOp,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    atoms,
+    columns,
+)
 
 #: Strings and quoted names of a text that has no escapes.
 _QUOTED: Final = re.compile(r"'[^']*'|`[^`]*`")
@@ -20,6 +33,10 @@ _TIME: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}:\d{2})(?:\.(\
 _WHOLE: Final = re.compile(r"\d+", re.ASCII)
 _EXPONENT: Final = re.compile(r"(\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
 _DECIMAL: Final = re.compile(r"\d+\.\d*|\.\d+", re.ASCII)
+#: Functions of Spark's that look like columns, where there is no column of that name.
+_WITHOUT_BRACKETS: Final = frozenset(
+    {"current_date", "current_time", "current_timestamp", "current_user", "grouping__id", "session_user", "user"}
+)
 _STAR: Final = re.compile(r"(?:^|[(,.])\s*\*")
 
 
@@ -73,6 +90,13 @@ def read_condition(text: str) -> Expression:
         return _condition(tree)
     except RecursionError:
         return Unknown()
+
+
+def names(condition: Expression) -> list[str]:
+    """Paths of the columns in what is understood of a condition."""
+    known = [atom for atom in atoms(condition) if not isinstance(atom, Unknown)]
+    found = columns(And(tuple(known)))
+    return [name for name in found if name.lower() not in _WITHOUT_BRACKETS]
 
 
 def may_name(text: str, column: str) -> bool:

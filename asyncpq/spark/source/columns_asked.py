@@ -51,9 +51,10 @@ async def inferred_schema(session: Session, options: SourceOptions) -> StructTyp
     """The columns that are read, as Spark infers them.
 
     Raises:
-        ColumnNotFoundError: there is none of that name.
+        ColumnNotFoundError: there is none of a name in ``columns``, ``where`` or ``predicate``.
     """
     opened = await open_lake(session, target_of(options), options.conf)
+    _check_where(opened, options)
     if options.columns is None:
         return opened.struct
     for name in options.columns:
@@ -84,8 +85,10 @@ async def plan_as_asked(
     """A read of the columns of ``schema``, in their order.
 
     Raises:
+        ColumnNotFoundError: ``where`` or ``predicate`` names a column that is not read.
         InvalidOptionError: old timestamps of which the options do not say by which zone they are.
     """
+    _check_where(opened, options)
     plan = await plan_lake(
         opened,
         conf=options.conf,
@@ -103,17 +106,30 @@ async def plan_as_asked(
     return plan
 
 
+def _check_where(opened: OpenLake, options: SourceOptions) -> None:
+    if options.where is None:
+        return
+    for name in Condition(options.where).unknown_names(opened.struct, options.conf):
+        raise ColumnNotFoundError(
+            "there is no such column to leave out rows by",
+            url=opened.state.url,
+            column=name,
+            hint="See the options where and predicate. Beside .schema(...), only its columns are known.",
+        )
+
+
 def _pruning(options: SourceOptions, pushed: Expression | None) -> Pruning | None:
     """By the options and by what Spark has pushed; both say what is wanted in Spark's terms."""
-    conditions = [Condition(one) for one in (options.where, pushed) if one is not None]
+    conditions = [] if options.where is None else [Condition(options.where)]
+    if pushed is not None:
+        conditions.append(Condition(pushed, by_fields=True))
     if not conditions:
         return None
 
     def terms(struct: StructType, schema: pa.Schema, names: Sequence[str]) -> Expression | None:
         found: list[Expression] = []
         for condition in conditions:
-            instants = fixed_instants(condition.times(), options.conf) if options.knows_zone else {}
-            term = condition.terms(struct, schema, options.conf, instants)
+            term = condition.terms(struct, schema, options.conf, fixed_instants(condition.times(), options.conf))
             if term is not None:
                 found.append(term)
         return join(And, found) if found else None

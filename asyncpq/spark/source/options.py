@@ -61,7 +61,6 @@ class SourceOptions:
         max_file_age_s: how much older than the newest file a new one may be.
         ignore_missing_files: files that were deleted or replaced before a stream has read them are left out.
         conf: how values are read: the source cannot see the settings of Spark's session, so each of them is an option.
-        knows_zone: the session's time zone was among them; else no time without a zone leaves out anything.
     """
 
     target: str | tuple[str, ...]
@@ -76,7 +75,6 @@ class SourceOptions:
     max_file_age_s: float = _WEEK_S
     ignore_missing_files: bool = False
     conf: ReadConf = field(default_factory=ReadConf)
-    knows_zone: bool = False
     settings: SparkSettings = field(default_factory=SparkSettings)
 
     @classmethod
@@ -106,7 +104,6 @@ class SourceOptions:
             max_file_age_s=_WEEK_S if age is None else _seconds("maxFileAge", age),
             ignore_missing_files=flag_option(given, "ignoreMissingFiles"),
             conf=_conf(given),
-            knows_zone="sessiontimezone" in given,
             settings=settings,
         )
 

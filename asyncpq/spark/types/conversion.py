@@ -96,7 +96,8 @@ def _column(
     at = find_name(source.names, field.name, conf)
     if at is None:
         return None, None
-    rules = LeafRules(dates, source.field(at).name in dates.int96_fields)
+    name = source.field(at).name
+    rules = LeafRules(dates, name in dates.int96_fields, name in dates.mixed_fields)
     nested = NestedConversion(conf, lambda kind, target, _: leaf_conversion(kind, target, rules))
     try:
         return at, nested.conversion(source.field(at).type, field.dataType, arrow.type)

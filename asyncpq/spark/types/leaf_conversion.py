@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimeType,
 )
 
-from asyncpq.errors import SchemaMismatchError
+from asyncpq.errors import SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.spark.types.rebase import Calendar, FileDates, rebase_days, rebase_micros
 
 Convert = Callable[[pa.Array], pa.Array]
@@ -54,11 +54,13 @@ class LeafRules(NamedTuple):
 
     Attributes:
         dates: of the file.
-        is_int96: timestamps without zone, in microseconds or nanoseconds, were INT96.
+        is_int96: timestamps were INT96, whatever asyncpq has made of them to go with other files.
+        is_mixed: so were some of the column's; others were not.
     """
 
     dates: FileDates
     is_int96: bool
+    is_mixed: bool = False
 
 
 def leaf_conversion(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
@@ -226,7 +228,7 @@ def _cast(arrow: pa.DataType) -> Convert:
 
 
 def _is_int96(source: pa.DataType, rules: LeafRules) -> bool:
-    return bool(rules.is_int96 and _types.is_timestamp(source) and source.unit in ("us", "ns") and source.tz is None)
+    return bool(rules.is_int96 and _types.is_timestamp(source) and (source.tz is None or not rules.is_mixed))
 
 
 def _date(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
@@ -247,6 +249,12 @@ def _days(array: pa.Array, calendar: Calendar) -> pa.Array:
 def _timestamp(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
     if not _types.is_timestamp(source):
         return None
+    dates = rules.dates
+    if rules.is_mixed and (dates.int96_zone is not None or dates.int96 != dates.datetime):
+        raise UnsupportedFeatureError(
+            "the column has INT96 and other timestamps in it, which are read in different ways",
+            hint="Read it with spark.read.parquet.",
+        )
     if _is_int96(source, rules):
         return lambda array: _instants(rebase_micros(_micros_of_int96(array), rules.dates.int96, "int96"), rules)
     if source.unit not in ("ms", "us"):
@@ -281,9 +289,9 @@ def _micros(array: pa.Array) -> pa.Array:
 
 def _micros_of_int96(array: pa.Array) -> pa.Array:
     """Rounded down, as Spark does."""
+    if array.type.unit != "ns":
+        return _micros(array)
     nanos = array.view(pa.int64())
-    if array.type.unit == "us":
-        return nanos
     thousand = pa.scalar(1000, pa.int64())
     micros = pc.divide(nanos, thousand)
     is_above = pc.greater(pc.multiply(micros, thousand), nanos)

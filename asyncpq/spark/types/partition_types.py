@@ -1,4 +1,8 @@
-"""The types that Spark gives partition columns, by the values in paths, and those values as the types."""
+"""The types that Spark gives partition columns, by the texts in paths, and those values as the types.
+
+Texts have ``%xx`` as they stand in the path. Spark undoes them for strings, timestamps and times alone, each for a
+character of Latin-1: ``%31`` is text, and ``%C3%A4`` is two characters.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +32,11 @@ from pyspark.sql.types import (
     TimeType,
 )
 
-from asyncpq.errors import PartitionError, UnsupportedFeatureError
+from asyncpq.errors import AsyncpqError, InvalidOptionError, PartitionError, UnsupportedFeatureError
 from asyncpq.spark.types.read_conf import ReadConf
 
 DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED: Final = re.compile("%([0-9a-fA-F]{2})")
 _DIGITS: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # Java's Double.parseDouble; blanks around it are dropped.
@@ -48,8 +53,13 @@ _MOST_DIGITS: Final = 38
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
 
 
+def unescaped(text: str) -> str:
+    """A path's text with ``%xx`` undone, as Spark does it."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text) if "%" in text else text
+
+
 def partition_type(values: Iterable[str | None], conf: ReadConf) -> DataType:
-    """The type of a column whose files' paths have these values, with ``%xx`` undone; None for no value.
+    """The type of a column whose files' paths have these texts; None for no value.
 
     Raises:
         PartitionError: an empty value, which Spark refuses.
@@ -61,13 +71,14 @@ def partition_type(values: Iterable[str | None], conf: ReadConf) -> DataType:
 
 
 def partition_scalar(value: str | None, kind: DataType, conf: ReadConf) -> pa.Scalar[Any]:
-    """A path's value as the type that Spark's batches have.
+    """A path's text as a value of the type that Spark's batches have.
 
     Args:
         kind: as :func:`partition_type` gives it, or as the user's schema says.
 
     Raises:
         PartitionError: not a value of the type.
+        InvalidOptionError: it is of the session's time zone, which nobody said.
         UnsupportedFeatureError: Spark has other partition columns than these.
     """
     arrow = to_arrow_type(kind, timezone="UTC")
@@ -75,6 +86,8 @@ def partition_scalar(value: str | None, kind: DataType, conf: ReadConf) -> pa.Sc
         return pa.scalar(None, arrow)
     try:
         return pa.scalar(_parsed(value, kind, conf), arrow)
+    except AsyncpqError:
+        raise
     except (ValueError, OverflowError, decimal.InvalidOperation, pa.ArrowException) as error:
         raise PartitionError(f"the path's value {value!r} is no {kind.simpleString()}") from error
 
@@ -97,11 +110,12 @@ def _value_type(value: str | None, conf: ReadConf) -> DataType:
         return DecimalType(digits, 0)
     if _DOUBLE.fullmatch(value.strip(_JAVA_BLANKS)):
         return DoubleType()
-    if _is_real(_TIMESTAMP, value):
+    plain = unescaped(value)
+    if _is_real(_TIMESTAMP, plain):
         return TimestampType() if conf.timestamp_type == "TIMESTAMP_LTZ" else TimestampNTZType()
     if _is_real(_DATE, value):
         return DateType()
-    return StringType() if _clock(value) is None else TimeType(6)
+    return StringType() if _clock(plain) is None else TimeType(6)
 
 
 def _decimal_digits(value: str) -> int | None:
@@ -165,13 +179,19 @@ def _digits(kind: DataType) -> int:
 
 def _parsed(value: str, kind: DataType, conf: ReadConf) -> object:
     if isinstance(kind, StringType):
-        return value
+        return unescaped(value)
     if isinstance(kind, IntegralType):
         if not _DIGITS.fullmatch(value):
             raise ValueError(value)
         return int(value)
     if isinstance(kind, DecimalType):
-        return decimal.Decimal(value).quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_EXACT)
+        number = decimal.Decimal(value)
+        if kind.scale and number.as_tuple().exponent != -kind.scale:
+            raise UnsupportedFeatureError(
+                f"Spark takes the digits of {value!r} for those of a {kind.simpleString()}, whatever its point",
+                hint="Ask for a string, and cast it.",
+            )
+        return number.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_EXACT)
     if isinstance(kind, FractionalType):
         text = value.strip(_JAVA_BLANKS)
         if not _DOUBLE.fullmatch(text):
@@ -180,16 +200,16 @@ def _parsed(value: str, kind: DataType, conf: ReadConf) -> object:
             return float.fromhex(text.rstrip("fFdD"))  # the exponent after "p" is decimal
         return float(text if text[-1:] in "Ny" else text.rstrip("fFdD"))
     if isinstance(kind, TimeType):
-        clock = _clock(value)
+        clock = _clock(unescaped(value))
         if clock is None:
             raise ValueError(value)
         return clock
     if isinstance(kind, DateType):
         return _moment(value).date()
     if isinstance(kind, TimestampNTZType):
-        return _moment(value)
+        return _moment(unescaped(value))
     if isinstance(kind, TimestampType):
-        return _instant(_moment(value), conf.session_time_zone)
+        return _instant(_moment(unescaped(value)), conf.session_time_zone)
     raise UnsupportedFeatureError(f"a partition column of the type {kind.simpleString()} is not supported")
 
 
@@ -205,8 +225,13 @@ def _moment(value: str) -> datetime.datetime:
     return datetime.datetime(*[int(part) for part in parts], microsecond=int(tenth or 0) * 100_000)  # type: ignore[arg-type,misc]
 
 
-def _instant(moment: datetime.datetime, zone: str) -> datetime.datetime:
+def _instant(moment: datetime.datetime, zone: str | None) -> datetime.datetime:
     """The clock's time in a zone: the earlier of two, and as if the clock had not been moved where it skips it."""
+    if zone is None:
+        raise InvalidOptionError(
+            "paths have times of the session's time zone, which the source cannot see",
+            hint="Name it: option sessionTimeZone, such as Europe/Berlin. Or ask for strings in .schema(...).",
+        )
     offset = moment.replace(tzinfo=_zone(zone)).utcoffset()
     return (moment - (offset or datetime.timedelta())).replace(tzinfo=datetime.UTC)
 

@@ -34,12 +34,12 @@ class ReadConf:
     """Spark's settings that matter to what is read from Parquet files; the defaults are those of Spark 4.3.
 
     Attributes:
-        session_time_zone: ``spark.sql.session.timeZone``.
+        session_time_zone: ``spark.sql.session.timeZone``; None where nobody says: what needs it is refused.
         jvm_time_zone: the JVM's own, where old files say no zone; None while nobody asked (:func:`jvm_time_zone`).
         others: as the settings in :data:`_KEYS`.
     """
 
-    session_time_zone: str = "UTC"
+    session_time_zone: str | None = None
     jvm_time_zone: str | None = None
     case_sensitive: bool = False
     binary_as_string: bool = False
@@ -57,6 +57,7 @@ class ReadConf:
     merge_schema: bool = False
     infer_partition_types: bool = True
     timestamp_type: Literal["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"] = "TIMESTAMP_LTZ"
+    datetime_to_string: bool = False
 
     @classmethod
     def of(cls, spark: SparkSession) -> Self:
@@ -65,10 +66,13 @@ class ReadConf:
         for name, key in _KEYS.items():
             try:
                 value = spark.conf.get(key)
-            except PySparkException:
+            except PySparkException as error:
+                if error.getCondition() != _NO_SUCH_SETTING:
+                    raise
                 continue
-            if value is not None:
-                values[name] = value == "true" if isinstance(getattr(cls, name), bool) else str(value)
+            if value is not None:  # what SET was given, as it was written
+                text = str(value).strip()
+                values[name] = text.lower() == "true" if isinstance(getattr(cls, name), bool) else text
         for name in ("datetime_rebase_mode", "int96_rebase_mode", "timestamp_type"):
             if name in values:
                 values[name] = values[name].upper()
@@ -101,7 +105,9 @@ _KEYS: Final = {
     "merge_schema": "spark.sql.parquet.mergeSchema",
     "infer_partition_types": "spark.sql.sources.partitionColumnTypeInference.enabled",
     "timestamp_type": "spark.sql.timestampType",
+    "datetime_to_string": "spark.sql.legacy.typeCoercion.datetimeToString.enabled",
 }
+_NO_SUCH_SETTING: Final = "SQL_CONF_NOT_FOUND"
 
 
 def jvm_time_zone(spark: SparkSession) -> str:

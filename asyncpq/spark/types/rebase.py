@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
 
-from asyncpq.errors import UnsupportedFeatureError
+from asyncpq.errors import InvalidOptionError, UnsupportedFeatureError
 from asyncpq.format.metadata import FileMetadata
-from asyncpq.format.schema import PhysicalType
+from asyncpq.format.schema import LogicalKind, PhysicalType
 from asyncpq.spark.types.read_conf import ReadConf, RebaseMode
 
 VERSION_KEY: Final = "org.apache.spark.version"
@@ -70,33 +70,40 @@ class FileDates:
         datetime: of DATE and TIMESTAMP.
         int96: of INT96.
         int96_fields: names of the top-level fields with INT96 in them.
+        mixed_fields: those of them that have timestamps of other kinds as well.
         int96_zone: zone of the wall clock that INT96 means, where Spark converts it; None for UTC.
     """
 
     datetime: Calendar = _AS_IT_IS
     int96: Calendar = _AS_IT_IS
     int96_fields: frozenset[str] = frozenset()
+    mixed_fields: frozenset[str] = frozenset()
     int96_zone: str | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether values are what they seem: else what is known of them in the file (bounds, indexes) must not be
-        compared with Spark's literals."""
-        return self.datetime.mode != "LEGACY" and self.int96.mode != "LEGACY" and self.int96_zone is None
 
 
 def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
-    """What Spark takes a file's dates and timestamps for, by its writer's words and the settings."""
+    """What Spark takes a file's dates and timestamps for, by its writer's words and the settings.
+
+    Raises:
+        InvalidOptionError: INT96 means the wall clock of the session's time zone, which nobody said.
+    """
     said = metadata.key_value_metadata
     schema = metadata.schema
-    int96 = frozenset(
-        schema.fields[leaf.field_index].name
-        for leaf in schema.leaves
-        if leaf.element.physical_type is PhysicalType.INT96
-    )
+    kinds: dict[str, set[bool]] = {}  # whether its timestamps are INT96
+    for leaf in schema.leaves:
+        is_int96, logical = leaf.element.physical_type is PhysicalType.INT96, leaf.logical_type
+        if is_int96 or (logical is not None and logical.kind is LogicalKind.TIMESTAMP):
+            kinds.setdefault(schema.fields[leaf.field_index].name, set()).add(is_int96)
+    int96 = frozenset(name for name, some in kinds.items() if True in some)
     zone = None
     if int96 and conf.int96_timestamp_conversion and not (metadata.created_by or "").startswith("parquet-mr"):
         zone = conf.session_time_zone
+        if zone is None:
+            raise InvalidOptionError(
+                "INT96 means times of the session's time zone (int96TimestampConversion), which the source cannot see",
+                column=min(int96),
+                hint="Name it: option sessionTimeZone, such as Europe/Berlin.",
+            )
 
     def calendar(by_settings: RebaseMode, first_corrected: str, legacy_key: str) -> Calendar:
         version = said.get(VERSION_KEY)
@@ -110,6 +117,7 @@ def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
         calendar(conf.datetime_rebase_mode, "3.0.0", LEGACY_DATETIME_KEY),
         calendar(conf.int96_rebase_mode, "3.1.0", LEGACY_INT96_KEY),
         int96,
+        frozenset(name for name in int96 if False in kinds[name]),
         zone,
     )
 

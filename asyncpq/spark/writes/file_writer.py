@@ -6,26 +6,28 @@ import asyncio
 import io
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asyncpq.errors import CredentialsError, SchemaMismatchError, StoreError
+from asyncpq.errors import SchemaMismatchError, StoreError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import KIB
 from asyncpq.resources import Resources
 from asyncpq.session import Session
 from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.writes.row_order import RowOrder
 from asyncpq.spark.writes.write_options import WriteOptions, check_options, sorting
 from asyncpq.storage.base import RequestContext, Validator, WritableStore, writable
 from asyncpq.storage.urls import safe_url
 
-#: Of a file's end, so much is kept for the index: it travels in messages.
+#: Of files' ends, so much is kept for the index: it travels in messages, which the driver holds until it commits.
 TAIL_BYTES: Final = 64 * KIB
+TAIL_TASKS: Final = 1000
 _TRAILER_BYTES: Final = 8  # length of the footer, and PAR1
 _BATCH_ROWS: Final = 256  # pyarrow looks that often how large a page is
 
@@ -40,7 +42,8 @@ class WrittenFile:
         size: bytes.
         rows: how many.
         footer_start: where the footer begins.
-        tail: the object's last bytes: page indexes and footer. Empty where these are more than ``TAIL_BYTES``.
+        tail: the object's last bytes: page indexes and footer. Empty where these are more than ``TAIL_BYTES``, or were
+            left out.
     """
 
     path: str
@@ -49,6 +52,11 @@ class WrittenFile:
     rows: int
     footer_start: int
     tail: bytes
+
+
+def folder_url(target: str) -> str:
+    """With its slash."""
+    return target if target.endswith("/") else f"{target}/"
 
 
 # -- files of one task ----------------------------------------------------------------------------
@@ -61,8 +69,14 @@ def write_partition(
     batches: Iterator[pa.RecordBatch],
     schema: pa.Schema,
     options: WriteOptions,
+    *,
+    partition: int = 0,
 ) -> list[WrittenFile]:
     """:func:`write_files` for the thread of a task.
+
+    Args:
+        partition: number of the task among those of the job. The first ones give tails along, all in all at most
+            ``TAIL_BYTES * TAIL_TASKS``.
 
     Raises:
         AsyncpqError: as :func:`write_files`.
@@ -75,17 +89,16 @@ def write_partition(
         while (batch := await asyncio.to_thread(next, batches, None)) is not None:
             yield batch
 
-    async def work(session: Session) -> list[WrittenFile] | CredentialsError:
-        try:
-            return await write_files(session, target, stem, pulled(), schema, options)
-        except CredentialsError as error:
-            if not begun:
-                raise
-            return error  # rows are gone: another attempt of the task has them, not another call
+    async def work(session: Session) -> list[WrittenFile]:
+        return await write_files(session, target, stem, pulled(), schema, options)
 
-    written = run(settings, work)
-    if isinstance(written, CredentialsError):
-        raise written
+    # rows that are gone another attempt of the task has, not another call
+    written = run(settings, work, repeatable=lambda: not begun)
+    left = TAIL_BYTES if partition < TAIL_TASKS else 0
+    for at, file in enumerate(written):
+        if len(file.tail) > left:
+            written[at] = replace(file, tail=b"")
+        left -= len(written[at].tail)
     return written
 
 
@@ -106,13 +119,13 @@ async def write_files(
         schema: of the batches; its metadata goes to the footer.
 
     Raises:
-        InvalidOptionError: an option makes no sense for this schema.
+        InvalidOptionError: an option makes no sense for this schema, or rows are not sorted as one says.
         SchemaMismatchError: the format cannot hold the rows, or not as the schema says.
         StoreError: the store failed, or a file of this name is there. What is there of the files is left.
     """
     resources = session._resources
     resources.check()
-    folder = target if target.endswith("/") else f"{target}/"
+    folder = folder_url(target)
     store = writable((await resources.store(folder))[0], safe_url(folder))
     check_options(schema, options)
     written: list[WrittenFile] = []
@@ -189,6 +202,7 @@ class _NewFile:
         self._url = url
         self._schema = schema
         self._options = options
+        self._order = RowOrder(url, schema, options.sorted_by)
         self._sink = _Sink()
         self._writer: pq.ParquetWriter | None = None
         self._rows = self._footer_start = 0
@@ -243,6 +257,7 @@ class _NewFile:
             if self._writer is None:
                 self._writer = self._opened(rows)
             table = pa.Table.from_batches([batch.cast(self._schema) for batch in group], self._schema)
+            self._order.check(table)
             self._writer.write_table(table, row_group_size=rows)
         self._rows += rows
         return self._sink.take()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -12,13 +12,9 @@ import pyarrow.parquet as pq
 
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError
 from asyncpq.options import KIB, MIB
+from asyncpq.spark.settings import camel_case, told_as_options
 
 COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4_raw", "none")
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.title() for part in rest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +41,7 @@ class BloomFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class SortedBy:
-    """A column that the rows come sorted by; that they do is their giver's business.
+    """A column that the rows come sorted by; a file whose rows do not is not written.
 
     Attributes:
         column: name of a column, or dotted path of a leaf in structs.
@@ -141,12 +137,26 @@ def sorting(schema: pa.Schema, columns: Sequence[SortedBy]) -> list[pq.SortingCo
     for one in columns:
         order, nulls = "descending" if one.descending else "ascending", "at_start" if one.nulls_first else "at_end"
         try:
+            if leaf_places(schema, one.column) is None:
+                raise ValueError(one.column)
             found += pq.SortingColumn.from_ordering(schema, [(one.column, order)], nulls)
         except ValueError as error:
             raise InvalidOptionError(
                 "sorted_by: there is no such column, or it has no order", column=one.column
             ) from error
     return found or None
+
+
+def leaf_places(fields: Iterable[pa.Field], path: str) -> tuple[int, ...] | None:
+    """Of a leaf that is in no list: the place of its column, and those in structs down to it. None: there is none."""
+    for at, field in enumerate(fields):
+        if field.name == path and not pa.types.is_nested(field.type):
+            return (at,)
+        if pa.types.is_struct(field.type) and path.startswith(f"{field.name}."):
+            inner = leaf_places(field.type, path.removeprefix(f"{field.name}."))
+            if inner is not None:
+                return (at, *inner)
+    return None
 
 
 def _require_whole(name: str, value: object) -> None:
@@ -158,7 +168,7 @@ def _require_whole(name: str, value: object) -> None:
 
 _NUMBERS: Final = ("compression_level", "page_rows", "page_bytes", "row_group_rows", "row_group_bytes", "file_bytes")
 _LISTS: Final = ("bloom_filters", "sorted_by", "dictionary_columns")
-OPTION_NAMES: Final = tuple(_camel(one.name) for one in fields(WriteOptions))
+OPTION_NAMES: Final = tuple(camel_case(one.name) for one in fields(WriteOptions))
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -173,7 +183,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     texts = {name.lower(): value for name, value in given.items()}
     values: dict[str, Any] = {}
     for one in fields(WriteOptions):
-        name = _camel(one.name)
+        name = camel_case(one.name)
         text = texts.get(name.lower())
         if text is None:
             continue
@@ -187,7 +197,8 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
             values[one.name] = text.lower() == "true"
         else:
             values[one.name] = text.lower()
-    return WriteOptions(**values)
+    with told_as_options(values):
+        return WriteOptions(**values)
 
 
 def _item(name: str, attribute: str, item: Any) -> Any:
@@ -196,7 +207,7 @@ def _item(name: str, attribute: str, item: Any) -> Any:
             raise InvalidOptionError(f"{name}: must be a list of names")
         return item
     kind = BloomFilter if attribute == "bloom_filters" else SortedBy
-    known = {_camel(one.name): one.name for one in fields(kind)}
+    known = {camel_case(one.name): one.name for one in fields(kind)}
     record = {"column": item} if isinstance(item, str) else item
     if not isinstance(record, dict) or not isinstance(record.get("column"), str) or record.keys() - known.keys():
         raise InvalidOptionError(f"{name}: must be a list of names, or of objects with {', '.join(known)}")

@@ -21,10 +21,12 @@ from asyncpq.indexing.kinds import Bloom, Bounds, Footers, Keys, Kind, NGrams, P
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
 from asyncpq.session import Session
+from asyncpq.spark.secrets import refuse_secret_url
 from asyncpq.spark.sessions import run
-from asyncpq.spark.settings import SparkSettings, flag_option, refuse_secret_url
+from asyncpq.spark.settings import SparkSettings, flag_option, told_as_options
 from asyncpq.spark.types.conversion import ToParquet, from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
+from asyncpq.spark.writes.file_writer import folder_url
 from asyncpq.spark.writes.write_options import (
     OPTION_NAMES,
     WriteOptions,
@@ -97,7 +99,8 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     if base is not None and not overwrite:
         struct, order = fitted(schema, base.schema, conf, folder)
     columns = file_columns(struct, conf).schema
-    check_options(columns, written)
+    with told_as_options([one.name for one in fields(WriteOptions)]):
+        check_options(columns, written)
     lake_parts(columns, kinds)
     return LakeWrite(
         folder=folder,
@@ -211,7 +214,7 @@ def _folder(given: Mapping[str, str]) -> str:
     refuse_secret_url("the folder", path)
     if any(character in path for character in "*?["):
         raise InvalidOptionError("a lake's folder is no pattern", url=safe_url(path))
-    return path if path.endswith("/") else f"{path}/"
+    return folder_url(path)
 
 
 def _publish(text: str) -> Publish:

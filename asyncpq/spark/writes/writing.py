@@ -25,8 +25,9 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.options import BuildOptions
 from asyncpq.session import Session
 from asyncpq.spark.sessions import run
-from asyncpq.spark.writes.file_writer import WrittenFile, write_partition
-from asyncpq.spark.writes.write_planning import LakeWrite, file_columns, plan_write
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.writes.file_writer import WrittenFile, folder_url, write_partition
+from asyncpq.spark.writes.write_planning import LakeWrite, Publish, file_columns, plan_write
 from asyncpq.storage.base import RequestContext, writable
 from asyncpq.storage.urls import safe_url
 
@@ -61,10 +62,9 @@ class AsyncpqWriter(DataSourceArrowWriter):
         columns = file_columns(plan.struct, plan.conf)
         order = list(plan.order)
         batches = (columns.convert(batch.select(order)) for batch in iterator)
-        context = TaskContext.get()
-        partition = 0 if context is None else context.partitionId()
+        partition, stem = task_names(plan.job)
         written = write_partition(
-            plan.settings, plan.folder, file_stem(plan.job), batches, columns.schema, plan.options
+            plan.settings, plan.folder, stem, batches, columns.schema, plan.options, partition=partition
         )
         return TaskFiles(partition, tuple(written))
 
@@ -79,27 +79,17 @@ class AsyncpqWriter(DataSourceArrowWriter):
         chosen = {message.partition: message for message in messages if isinstance(message, TaskFiles)}
         files = [file for _, message in sorted(chosen.items()) for file in message.files]
         schema = file_columns(plan.struct, plan.conf).schema
-        trusted = time.time() - plan.began < TRUSTED_S
-
-        async def work(session: Session) -> None:
-            try:
-                await commit_files(
-                    session,
-                    plan.folder,
-                    files,
-                    schema,
-                    kinds=plan.kinds,
-                    overwrite=plan.overwrite,
-                    trusted=trusted,
-                )
-            except AsyncpqError as error:
-                if not isinstance(error, StoreError) or isinstance(error, _CERTAIN):
-                    await _discard(session, plan)
-                raise
-            if plan.publish == "plain":
-                await publish_plainly(session, plan.folder, plan.job)
-
-        run(plan.settings, work)
+        commit_or_discard(
+            plan.settings,
+            plan.folder,
+            plan.job,
+            files,
+            schema,
+            kinds=plan.kinds,
+            overwrite=plan.overwrite,
+            trusted=time.time() - plan.began < TRUSTED_S,
+            publish=plan.publish,
+        )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, once tasks have failed: their files are deleted, also those that nobody knows of.
@@ -109,25 +99,14 @@ class AsyncpqWriter(DataSourceArrowWriter):
         """
         if messages and all(message is not None for message in messages):
             return
-        run(self.plan.settings, lambda session: _discard(session, self.plan))
+        discard(self.plan.settings, self.plan.folder, self.plan.job)
 
 
-#: After these nothing was committed for sure.
-_CERTAIN = (StaleSnapshotError, ConcurrentCommitUnsupported)
-
-
-async def _discard(session: Session, plan: LakeWrite) -> None:
-    try:
-        await discard_files(session._resources, plan.folder, _job_folder(plan.job))
-    except AsyncpqError as error:  # what went wrong first is what counts
-        logger.warning("files of a write that failed are left below %s: %s", safe_url(plan.folder), error)
-
-
-def file_stem(job: str) -> str:
-    """In a task: begins the names of its files; no other attempt has the same."""
+def task_names(job: str) -> tuple[int, str]:
+    """In a task: its number, and what begins the names of its files; no other attempt has the same."""
     context = TaskContext.get()
     partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-    return f"{_job_folder(job)}{partition:05d}-{attempt}"
+    return partition, f"{_job_folder(job)}{partition:05d}-{attempt}"
 
 
 def _job_folder(job: str) -> str:
@@ -135,6 +114,51 @@ def _job_folder(job: str) -> str:
 
 
 # -- committing -----------------------------------------------------------------------------------
+
+#: After these nothing was committed for sure; after other errors of a store nobody can say.
+_CERTAIN: Final = (StaleSnapshotError, ConcurrentCommitUnsupported)
+
+
+def commit_or_discard(
+    settings: SparkSettings,
+    target: str,
+    job: str,
+    files: Sequence[WrittenFile],
+    schema: pa.Schema,
+    *,
+    kinds: Sequence[Kind] | None = None,
+    overwrite: bool = False,
+    trusted: bool,
+    publish: Publish,
+) -> int:
+    """:func:`commit_files`, and then :func:`publish_plainly` where that is asked for.
+
+    Raises:
+        AsyncpqError: as :func:`commit_files`. Where nothing was committed for sure, the files are deleted.
+    """
+    try:
+        snapshot = run(
+            settings,
+            lambda session: commit_files(
+                session, target, files, schema, kinds=kinds, overwrite=overwrite, trusted=trusted
+            ),
+        )
+    except AsyncpqError as error:
+        if not isinstance(error, StoreError) or isinstance(error, _CERTAIN):
+            discard(settings, target, job)
+        raise
+    if publish == "plain":
+        run(settings, lambda session: publish_plainly(session, target, job))
+    return snapshot
+
+
+def discard(settings: SparkSettings, target: str, job: str) -> None:
+    """Delete the files of a job that were not committed, as far as that can be done."""
+    folder = folder_url(target)
+    try:
+        run(settings, lambda session: discard_files(session._resources, folder, _job_folder(job)))
+    except AsyncpqError as error:  # what went wrong first is what counts
+        logger.warning("files that are not needed are left below %s: %s", safe_url(folder), error)
 
 
 async def commit_files(
@@ -172,7 +196,7 @@ async def commit_files(
         )
         for file in files
     ]
-    folder = target if target.endswith("/") else f"{target}/"
+    folder = folder_url(target)
     done = await add_files(
         session._resources, folder, new, schema, kinds=kinds, overwrite=overwrite, options=BuildOptions()
     )
@@ -184,7 +208,7 @@ async def publish_plainly(session: Session, target: str, job: str) -> None:
 
     It is not atomic: who does not wait for ``_SUCCESS`` may see some files, or those of attempts that lost.
     """
-    folder = target if target.endswith("/") else f"{target}/"
+    folder = folder_url(target)
     resources = session._resources
     await discard_files(resources, folder, _job_folder(job))
     store = writable((await resources.store(folder))[0], safe_url(folder))

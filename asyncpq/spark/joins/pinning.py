@@ -1,0 +1,77 @@
+"""What the tasks of a join are told of the lake: which versions of its files, and where its index is."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from asyncpq.errors import InvalidOptionError
+from asyncpq.indexing.places.objects import ObjectPlace
+from asyncpq.session import Session
+from asyncpq.spark.joins.lake import PinnedLake
+from asyncpq.spark.reads.lakes import LakeTarget, OpenLake
+from asyncpq.spark.reads.partitioned import partition_types_of, snapshot_of
+from asyncpq.spark.reads.planning import plan_lake
+from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.read_conf import ReadConf
+
+
+async def pin_lake(
+    session: Session,
+    opened: OpenLake,
+    target: LakeTarget,
+    read: Sequence[int],
+    conf: ReadConf,
+    settings: SparkSettings,
+) -> PinnedLake:
+    """The versions of the lake's files, as tasks are told them.
+
+    Args:
+        read: places of the columns that are read.
+
+    Raises:
+        InvalidOptionError: tasks cannot open the index by a url.
+    """
+    struct = StructType([opened.struct.fields[at] for at in read])
+    source, token = snapshot_of(opened.state.source), uuid.uuid4().hex
+    if source is None:
+        plan = await plan_lake(opened, conf=conf, settings=settings, columns=struct.names)
+        return PinnedLake(token=token, lake=plan.lake, splits=tuple(plan.tasks()))
+    lake = Lake(
+        url=opened.state.url,
+        description=source.description,
+        view=str(source.view),
+        schema=opened.schema,
+        fields=None,
+        columns=tuple(opened.names[at] for at in read),
+        spark_schema=struct.json(),
+        conf=conf,
+        settings=settings,
+    )
+    place, url = source._index.place, target.index
+    if not isinstance(url, str):
+        if not isinstance(place, ObjectPlace):
+            raise InvalidOptionError("index: tasks open it by its url, so give that")
+        url = place.description
+    return PinnedLake(
+        token=token,
+        lake=lake,
+        target=_shared(target.target),
+        index=_shared(url),
+        snapshot=source._index.manifest.snapshot,
+        partitions=partition_types_of(opened.state.source),
+    )
+
+
+def _shared(target: Any) -> Any:
+    """A url that means the same in another working folder."""
+    if isinstance(target, (list, tuple)):
+        return tuple(_shared(one) for one in target)
+    if not isinstance(target, str) or "://" in target:
+        return target
+    return os.path.join(os.path.abspath(target), "") if target.endswith(("/", os.sep)) else os.path.abspath(target)

@@ -1,0 +1,62 @@
+"""Indexes that the tasks of joins open: some places stay open, however many joins a process serves."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
+
+import asyncpq
+from asyncpq.expressions import col
+from asyncpq.indexing import Footers, Keys
+from asyncpq.spark.joins import lake as join_lake
+from asyncpq.spark.joins.key_predicates import Asked
+from asyncpq.spark.joins.lake import PinnedLake, key_scan
+from asyncpq.spark.joins.pinning import pin_lake
+from asyncpq.spark.reads.lakes import LakeTarget, open_lake
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.read_conf import ReadConf
+
+
+async def _pinned(lake: str, index: str) -> PinnedLake:
+    conf = ReadConf(session_time_zone="UTC")
+    async with asyncpq.Session() as session:
+        await session.build_index(lake, [Keys("id"), Footers()], at=index)
+        target = LakeTarget(target=lake, index=index)
+        opened = await open_lake(session, target, conf)
+        return await pin_lake(session, opened, target, [0], conf, SparkSettings())
+
+
+async def _rows(session: asyncpq.Session, pinned: PinnedLake) -> list[int]:
+    found: list[int] = []
+    async with await key_scan(pinned, Asked(where=col("id") == 7, prune=None), session) as scan:
+        async for batch in scan:
+            found += batch.column(0).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["folder", "sql"])
+def test_only_some_places_stay_open(tmp_path: Path, kind: str) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    for number in range(2):
+        pq.write_table(pa.table({"id": range(number * 10, number * 10 + 10)}), lake / f"{number}.parquet")
+    index = str(tmp_path / "index") if kind == "folder" else f"sqlite:///{tmp_path}/index.db"
+
+    async def joins() -> None:
+        pinned = await _pinned(str(lake), index)
+        async with asyncpq.Session() as session:
+            joined = [replace(pinned, token=str(number)) for number in range(3 * join_lake._KEPT)]
+            for one in joined:
+                assert await _rows(session, one) == [7]
+            assert len(session._resources._closers) <= join_lake._KEPT
+            # of one that was forgotten, too
+            assert await asyncio.gather(*[_rows(session, one) for one in joined[:3]]) == [[7]] * 3
+
+    asyncio.run(joins())

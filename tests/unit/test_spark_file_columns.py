@@ -1,0 +1,127 @@
+"""A lake's columns as one file has them: by name, of the file's types; and what of a condition may be asked of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.errors import AmbiguousColumnError
+from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not
+from asyncpq.scalars import as_scalars
+from asyncpq.spark.reads.file_columns import condition_on, own_columns
+from asyncpq.spark.types.read_conf import ReadConf
+
+CONF = ReadConf()
+_NOON = dt.datetime(2024, 5, 1, 12)
+_UTC = pa.timestamp("us", "UTC")
+#: A lake's types, and those that files have instead; whether these compare as the lake's do.
+TYPES: list[tuple[pa.DataType, pa.DataType, bool]] = [
+    (pa.int64(), pa.int32(), True),
+    (pa.int64(), pa.uint32(), True),
+    (pa.int16(), pa.int32(), False),
+    (pa.int32(), pa.uint32(), False),
+    (pa.float64(), pa.float32(), True),
+    (pa.float32(), pa.float64(), False),
+    (pa.float64(), pa.int32(), True),
+    (pa.float64(), pa.int64(), False),
+    (pa.decimal128(20, 2), pa.decimal128(5, 2), True),
+    (pa.decimal128(20, 2), pa.decimal128(20, 3), False),
+    (pa.decimal128(20, 2), pa.int32(), True),
+    (pa.decimal128(11, 2), pa.int32(), False),
+    (_UTC, pa.timestamp("us"), True),
+    (pa.timestamp("us"), _UTC, True),
+    (_UTC, pa.timestamp("ms", "UTC"), True),
+    (_UTC, pa.timestamp("ns"), False),
+    (pa.timestamp("us"), pa.date32(), False),
+    (pa.string(), pa.large_string(), True),
+    (pa.string(), pa.binary(), False),
+]
+
+
+def values(kind: pa.DataType) -> list[Any]:
+    if pa.types.is_timestamp(kind):
+        return [(_NOON + dt.timedelta(hours=at)).replace(tzinfo=None if kind.tz is None else dt.UTC) for at in range(4)]
+    if pa.types.is_date(kind):
+        return [_NOON.date() + dt.timedelta(days=at) for at in range(4)]
+    if kind in (pa.string(), pa.large_string()):
+        return ["a", "b", "c", "d"]
+    return [b"a", b"b", b"c", b"d"] if kind == pa.binary() else [0, 1, 2, 3]
+
+
+def atom(rng: random.Random, kind: pa.DataType) -> Expression:
+    literals = as_scalars(rng.sample(values(kind), k=2))
+    op: Any = rng.choice(["==", "!=", "<", "<=", ">", ">="])
+    found: Expression = rng.choice(
+        [Comparison("x", op, literals[0]), In("x", literals), KeyIn("x", literals), IsNull("x")]
+    )
+    return rng.choice([found, Not(found)])
+
+
+def condition(rng: random.Random, kind: pa.DataType, depth: int = 3) -> Expression:
+    if not depth or rng.random() < 0.3:
+        return rng.choice([atom(rng, kind), Comparison("y", ">", rng.randrange(3))])
+    one, other = condition(rng, kind, depth - 1), condition(rng, kind, depth - 1)
+    found: Expression = rng.choice([one & other, one | other, Not(one & other)])
+    return found
+
+
+@pytest.mark.parametrize(("asked", "have", "compares"), TYPES, ids=str)
+def test_no_row_is_lost(asked: pa.DataType, have: pa.DataType, compares: bool) -> None:
+    rng = random.Random(f"{asked}{have}")
+    lake, own = (pa.schema([("x", kind), ("y", pa.int64())]) for kind in (asked, have))
+    numbers = pa.array([0, 1, 2, 3, 0])
+    mine = pa.array([*values(asked), None], asked)
+    theirs = pa.array([*values(have), None], have)
+    used = 0
+    for _ in range(150):
+        where = condition(rng, asked)
+        found = condition_on(where, lake, own, CONF)
+        if found is None:
+            continue
+        wanted = compile_filter(where, lake).mask({"x": mine, "y": numbers}, 5).to_pylist()
+        kept = compile_filter(found, own).mask({"x": theirs, "y": numbers}, 5).to_pylist()
+        assert all(keep for want, keep in zip(wanted, kept, strict=True) if want), (where, found)
+        used += "x" in str(found)
+    assert bool(used) is compares
+
+
+def test_int96_that_is_of_the_sessions_zone() -> None:
+    lake, own = (pa.schema([("x", kind)]) for kind in (_UTC, pa.timestamp("us")))
+    where = Comparison("x", ">", values(_UTC)[0])
+    assert condition_on(where, lake, own, CONF) == Comparison("x", ">", values(pa.timestamp("us"))[0])
+    assert condition_on(where, lake, own, ReadConf(int96_timestamp_conversion=True)) is None
+
+
+def test_fields_by_name() -> None:
+    inner = pa.struct([("a", pa.int64()), ("b", pa.string())])
+    lake = pa.schema([("s", inner), ("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner)), ("p", pa.int32())])
+    theirs = pa.struct([("more", pa.int8()), ("A", pa.int32())])
+    names, types = ["P", "L", "s", "m"], [pa.int32(), pa.large_list(theirs), theirs, pa.map_(pa.string(), theirs)]
+    fields, ambiguous = own_columns(lake, names, types, {"p": 1}, CONF)
+    assert fields is not None
+    assert not ambiguous
+    seen = pa.struct([("a", pa.int32()), ("b", pa.string())])
+    assert [one.type for one in fields] == [seen, pa.large_list(seen), pa.map_(pa.string(), seen), pa.int32()]
+    assert [one.names for one in fields] == [("s",), ("L",), ("m",), ()]
+    assert [child.names for child in fields[0].children] == [("A",), ()]
+    assert own_columns(lake, lake.names, lake.types, {}, CONF) == (None, {})
+    exact, _ = own_columns(lake, names, types, {}, ReadConf(case_sensitive=True))
+    assert exact is not None
+    assert [child.names for child in exact[0].children] == [(), ()]
+    assert exact[1].names == ()
+
+
+def test_names_that_mean_two_fields() -> None:
+    lake = pa.schema([("a", pa.int64()), ("s", pa.struct([("t", pa.struct([("x", pa.int64())]))]))])
+    twice = pa.struct([("t", pa.struct([("x", pa.int64()), ("X", pa.int64())]))])
+    fields, ambiguous = own_columns(lake, ["a", "A", "s"], [pa.int64(), pa.int64(), twice], {}, CONF)
+    assert fields is None
+    assert {name: error.column for name, error in ambiguous.items()} == {"a": "a", "s": "s.t.x"}
+    assert all(isinstance(error, AmbiguousColumnError) for error in ambiguous.values())
