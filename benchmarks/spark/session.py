@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def s3a_settings(endpoint: str) -> dict[str, str]:
 @contextlib.contextmanager
 def running_session(jars: Sequence[Path] = (), endpoint: str | None = None) -> Iterator[SparkSession]:
     """A session in a JVM of its own, ended on leaving; with ``jars`` and S3A on ``endpoint``."""
-    settings = dict(SETTINGS)
+    settings = SETTINGS | {"spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "asyncpq-benchmarks-warehouse")}
     if endpoint is not None:
         settings |= s3a_settings(endpoint)
     if jars:
