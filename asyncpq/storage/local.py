@@ -78,13 +78,8 @@ class LocalStore(Unpicklable):
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
         path = local_path(url)
-        opening = self._threads.start(_open, path)
-        try:
-            descriptor = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            opening.add_done_callback(_close_unwanted)
-            raise
-        handle = LocalObject(path, descriptor, self._threads, self._objects)
+        # in a thread it would take ten times as long; what its name means now is asked in the loop, too
+        handle = LocalObject(path, _open(path), self._threads, self._objects)
         self._objects.add(handle)
         return handle
 
@@ -386,11 +381,6 @@ def _open(path: str) -> int:
     except ValueError as error:  # a name with NUL
         raise ObjectNotFoundError("no such file", url=safe_url(path)) from error
     return descriptor
-
-
-def _close_unwanted(opening: asyncio.Future[int]) -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        os.close(opening.result())
 
 
 def _store_error(error: OSError, path: str) -> StoreError:

@@ -106,7 +106,7 @@ def _lookup_join(stage: Stage, keys: Sequence[int]) -> Answer:
 
 def _lookup_join_in_order(stage: Stage, keys: Sequence[int]) -> Answer:
     """Of keys that lie together, so that no two tasks look into one file."""
-    return _looked_up(stage, _frame_of(stage, keys).repartitionByRange("id"))
+    return _looked_up(stage, _frame_of(stage, keys).repartitionByRange(2, "id"))
 
 
 def _looked_up(stage: Stage, frame: DataFrame) -> Answer:

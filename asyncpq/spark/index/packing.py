@@ -11,8 +11,9 @@ from asyncpq.options import KIB, MIB
 
 #: What a task should cost: about a second.
 TASK_BYTES: Final = 32 * MIB
-_OPENING_BYTES: Final = 256 * KIB  # to open a file costs as much as to read so many bytes of it
+_OPENING_BYTES: Final = 128 * KIB  # to open a file costs as much as to read so many bytes of it
 _FOOTER_SHARE: Final = 64  # a footer has one of so many bytes of its file, at most
+_EVEN: Final = 4  # tasks come in such numbers, as cores do: or most wait for the last ones
 _UNKNOWN_BYTES: Final = 4 * MIB  # of a file whose size no listing names
 
 
@@ -25,14 +26,15 @@ def cost_of(work: FileWork, *, reads_values: bool) -> int:
 
 
 def packed(costs: Sequence[int], target: int) -> list[list[int]]:
-    """Positions in ``costs``, in as many bins as it takes for each to cost about ``target``.
+    """Positions in ``costs``, in as many bins as it takes for each to cost ``target`` or somewhat less.
 
     No bin costs more than a third above the best that can be done with so many of them. The heaviest bin comes first:
     it should not be begun last. Positions in a bin ascend.
     """
     if not costs:
         return []
-    count = max(1, min(len(costs), -(-sum(costs) // max(1, target))))
+    count = -(-sum(costs) // max(1, target))
+    count = max(1, min(len(costs), count if count <= 1 else -(-count // _EVEN) * _EVEN))
     bins: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(count)]
     for at in sorted(range(len(costs)), key=lambda at: (-costs[at], at)):
         load, number, held = bins[0]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from asyncpq.datasets.dataset import Dataset
 from asyncpq.expressions import And, IsNull, Not
@@ -45,11 +46,28 @@ class KeyCost:
         return f"a key takes {self.num_bytes:,.0f} bytes of the {self.lake_bytes:,} that {self.num_files} files have"
 
 
+_KEPT: Final = 256
+_costs: WeakKeyDictionary[Session, dict[Hashable, KeyCost]] = WeakKeyDictionary()
+
+
 async def key_cost(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
-    """
+    """Found out once for a snapshot of an index.
+
     Args:
         names: of the key columns, as asyncpq has them.
     """
+    if pinned.index is None:
+        return await _sampled(session, pinned, names)
+    known = _costs.setdefault(session, {})
+    question = pinned.index, pinned.snapshot, pinned.target, pinned.lake.columns, tuple(names)
+    if question not in known:
+        if len(known) >= _KEPT:
+            known.clear()
+        known[question] = await _sampled(session, pinned, names)
+    return known[question]
+
+
+async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
     dataset = Dataset(await opened(session, pinned))
     urls = await dataset.files()
     state = dataset._state
