@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -37,6 +39,7 @@ def test_demo(localstack: str) -> None:
     assert all(int(rounds) <= (2 if question == "cold lookup" else 1) for question, _, _, rounds, _ in asked)
 
 
+@pytest.mark.slow
 def test_benchmark(tmp_path: Path) -> None:
     options = ["--rows", "30000", "--repeats", "1", "--limit-s", "1", "--first-byte-ms", "2"]
     options += ["--peers", "asyncpq", "asyncpq-no-pages", "--workloads", "W1", "W2", "W3_16", "W5c"]

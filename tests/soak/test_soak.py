@@ -16,6 +16,7 @@ from tests.soak.run import Report, counted_warnings, verdict
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_a_quarter_of_a_minute() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.soak.run", "--minutes", "0.25", "--seed", "1"],

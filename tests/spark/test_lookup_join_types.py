@@ -77,7 +77,7 @@ def _comparable(spark: SparkSession, left: DataFrame, lake: DataFrame) -> list[t
     return found
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Pacific/Apia"])
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.slow), "Pacific/Apia"])
 def test_the_values_that_a_key_may_be_are_those_that_spark_finds_equal(
     spark: SparkSession, restored_conf: Any, zone: str
 ) -> None:
