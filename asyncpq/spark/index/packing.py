@@ -34,7 +34,7 @@ def packed(costs: Sequence[int], target: int) -> list[list[int]]:
     if not costs:
         return []
     count = -(-sum(costs) // max(1, target))
-    count = max(1, min(len(costs), count if count <= 1 else -(-count // _EVEN) * _EVEN))
+    count = max(1, min(len(costs), count if count <= _EVEN else -(-count // _EVEN) * _EVEN))
     bins: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(count)]
     for at in sorted(range(len(costs)), key=lambda at: (-costs[at], at)):
         load, number, held = bins[0]
