@@ -43,7 +43,7 @@ def test_bins_have_each_file_once_and_cost_about_the_same(costs: list[int], targ
     assert all(held == sorted(held) for held in bins)
     if costs:
         few = max(1, -(-sum(costs) // target))
-        assert len(bins) <= few or (few > 4 and len(bins) < few + 4 and len(bins) % 4 == 0) or len(bins) == len(costs)
+        assert len(bins) <= (few if few <= 4 else -(-few // 4) * 4)
         best = max(sum(costs) / len(bins), *costs) if len(costs) > 1 else costs[0]
         assert max(loads) <= best * 4 / 3 + 1 or max(loads) <= sum(costs) / len(bins) + max(costs)
 
