@@ -8,7 +8,7 @@ dictionaries, whatever the column's declared type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -159,6 +159,14 @@ class _Column:
         return array
 
 
+def _key_array(keys: Sequence[Scalar], type_: pa.DataType) -> tuple[pa.Array, list[Scalar]]:
+    """As :func:`exact_array`; zero of either sign stands for both."""
+    held, others = exact_array(keys, type_)
+    if pa.types.is_floating(type_) and any(type(key) in (int, float) and key == 0 for key in keys):
+        held = pa.concat_arrays([held, pa.array([0.0, -0.0], type_)])
+    return held, others
+
+
 class _Compiler:
     def __init__(self, types: Mapping[str, pa.DataType]) -> None:
         self._types = types
@@ -245,21 +253,10 @@ class _Compiler:
 
     def _keys(self, expr: KeyIn, column: _Column) -> Evaluate:
         type_ = storage_type(column.type)
-
-        def converted() -> tuple[pa.Array, list[Scalar]] | None:
-            keys = [value for value in expr.values if value is not None and value == value]
-            if len(keys) <= 1 or converter(type_) is None:
-                return None
-            held, others = exact_array(keys, type_)
-            if pa.types.is_floating(type_) and any(type(key) in (int, float) and key == 0 for key in keys):
-                held = pa.concat_arrays([held, pa.array([0.0, -0.0], type_)])
-            return held, others
-
-        found = expr.derived(("keys", type_), converted)
-        if found is None:
-            keys = [value for value in expr.values if value is not None and value == value]
+        keys = expr.derived(("keys",), lambda: [value for value in expr.values if value is not None and value == value])
+        if len(keys) <= 1 or converter(type_) is None:
             return self.compile(Or(tuple(Comparison(expr.column, "==", key) for key in keys)))
-        held, others = found
+        held, others = expr.derived(("array of keys", type_), lambda: _key_array(keys, type_))
 
         def is_key(values: Any) -> Any:
             member = pc.is_in(values, value_set=held)

@@ -41,7 +41,7 @@ _TAG: Final = pa.scalar(VALUE_TAG, pa.binary())
 _END: Final = pa.scalar(END, pa.binary())
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 _HIGHEST: Final = pa.scalar(b"\xff" * HASH_BYTES, pa.binary())
-_NUMBER_BYTES: Final = pa.scalar(9, pa.int32())  # a tag and 64 bits
+_NUMBER_BYTES: Final = 9  # a tag and 64 bits
 _types = pa.types
 _TEXT: Final = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 
@@ -284,12 +284,8 @@ def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
     """In the same order, where all have one tag and 64 bits: they are compared several times as fast."""
     if not len(keys):
         return None
-    lengths = pc.min_max(pc.binary_length(keys))
-    if lengths["min"] != _NUMBER_BYTES or lengths["max"] != _NUMBER_BYTES or len(pc.unique(_tags(keys))) != 1:
+    lengths = pc.min_max(pc.binary_length(keys)).as_py()
+    if lengths != {"min": _NUMBER_BYTES, "max": _NUMBER_BYTES} or len(pc.unique(pc.binary_slice(keys, 0, 1))) != 1:
         return None
-    little_endian = pc.binary_reverse(pc.binary_slice(keys, 1, _NUMBER_BYTES.as_py()))
+    little_endian = pc.binary_reverse(pc.binary_slice(keys, 1, _NUMBER_BYTES))
     return little_endian.cast(pa.binary(8)).view(pa.uint64())
-
-
-def _tags(keys: pa.BinaryArray) -> pa.BinaryArray:
-    return pc.binary_slice(keys, 0, 1)

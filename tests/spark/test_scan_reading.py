@@ -150,8 +150,8 @@ def test_a_large_plan_lies_in_the_work_folder(server: ObjectServer, monkeypatch:
         server.put(f"lake/t/{number}.parquet", content())
     with pytest.raises(InvalidOptionError, match="work folder"):
         plan(col("id") < 10, on=settings(server))
-    found = plan(col("id") < 10, on=settings(server, work_folder="s3://work/here"))
-    written = {name: item.data for name, item in server.objects.items() if name.startswith("work/here/plans/")}
+    found = plan(col("id") < 10, on=settings(server, work_folder="s3://bucket/here"))
+    written = {name: item.data for name, item in server.objects.items() if name.startswith("bucket/here/plans/")}
     assert len(written) > 1
     assert sum(map(len, found.tasks())) < 100 * 12
     assert all(b"pickle" not in data and data[:1] == b"1" for data in written.values())
@@ -167,14 +167,14 @@ def test_old_plans_go_with_the_next_one(
     for number in range(4):
         server.put(f"lake/t/{number}.parquet", content())
     old, young = time.time() - planning.PLAN_S - 60, time.time() - planning.PLAN_S + 600
-    folder = "work/here/plans/"
+    folder = "bucket/here/plans/"
     kept = {f"{folder}{'a' * 32}/0.splits": young, f"{folder}notes/0.splits": old, f"{folder}0.splits": old}
     gone = {f"{folder}{letter * 32}/{at}.splits": old for letter in "bc" for at in range(2)}
     for name, modified in {**kept, **gone}.items():
         server.put(name, b"x", modified=modified)
     server.faults = [] if fault is None else [fault]
     for left in (2, 0) if fault is None else (4,):
-        found = plan(on=settings(server, work_folder="s3://work/here"))
+        found = plan(on=settings(server, work_folder="s3://bucket/here"))
         names = set(server.objects)
         assert names >= kept.keys()
         assert len(names & gone.keys()) == left

@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_process_has_one_session_for_all_that_need_the_same() -> None:
         {},
         {"split_bytes": MIB},
         {"most_splits": 7},
-        {"work_folder": "s3://bucket/work/"},
+        {"work_folder": "s3://bucket/plans/"},
         {"storage_options": " {} "},
     ]
     for other in others:
@@ -243,13 +243,18 @@ def test_credentials_that_stay_refused_end_it(provider: str | None) -> None:
     assert calls[0] is not calls[1]  # whoever comes next resolves them anew
 
 
-def test_a_second_refusal_is_told_like_the_first() -> None:
-    settings = SparkSettings(disk_cache="off", credentials_provider=f"{__name__}:fresh")
-    seen: list[asyncpq.Session] = []
-
+def _refusing(seen: list[asyncpq.Session]) -> Callable[[asyncpq.Session], Coroutine[Any, Any, None]]:
     async def refused(session: asyncpq.Session) -> None:
         seen.append(session)
         raise CredentialsError("the token has expired", url="s3://bucket/a")
+
+    return refused
+
+
+def test_a_second_refusal_is_told_like_the_first() -> None:
+    settings = SparkSettings(disk_cache="off", credentials_provider=f"{__name__}:fresh")
+    seen: list[asyncpq.Session] = []
+    refused = _refusing(seen)
 
     for number in (2, 4):
         with pytest.raises(CredentialsError, match="that the provider"):
@@ -264,10 +269,7 @@ def test_a_second_refusal_is_told_like_the_first() -> None:
 def test_what_cannot_be_repeated_ends_but_others_get_new_credentials() -> None:
     settings = SparkSettings(disk_cache="off", credentials_provider=f"{__name__}:fresh")
     seen: list[asyncpq.Session] = []
-
-    async def refused(session: asyncpq.Session) -> None:
-        seen.append(session)
-        raise CredentialsError("the token has expired", url="s3://bucket/a")
+    refused = _refusing(seen)
 
     with pytest.raises(CredentialsError, match="that the provider"):
         sessions.run(settings, refused, repeatable=lambda: False)
