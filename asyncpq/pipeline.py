@@ -110,6 +110,8 @@ class Pipeline:
             budget.take(size)
             return
         granted = budget.request(size)
+        if granted.done():
+            return
         drained = asyncio.ensure_future(self._drained.wait())
         try:
             await asyncio.wait((granted, drained), return_when=asyncio.FIRST_COMPLETED)
@@ -129,7 +131,8 @@ class Pipeline:
         if not read.current:  # all of it was cached: the store is asked now, not when it is this unit's turn
             await read.ensure_current()
         if previous is not None:
-            await asyncio.wait((previous,))
+            if not previous.done():
+                await asyncio.wait((previous,))
             if previous.cancelled() or previous.exception() is not None:
                 # the consumer meets that one first; those behind this one are not to take the turns of those before
                 raise asyncio.CancelledError
@@ -174,7 +177,8 @@ class Pipeline:
         """The unit that is delivered next, once it is done."""
         if self._ordered:
             head = self._running[0]  # close() may take it out while it is waited for
-            await asyncio.wait((head.task,))
+            if not head.task.done():
+                await asyncio.wait((head.task,))
             return head
         while not self._closed:
             for running in self._running:

@@ -23,6 +23,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.planning.read_plan import Item, Piece, ReadPlan, RowGroupPlan, Unit
 from asyncpq.storage.base import RequestContext
 
+_SMALL_DICTIONARY = 4096  # bytes, decoded
 _INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
 
 
@@ -347,7 +348,9 @@ class Read:
                     if self._admit:
                         self._source.resources.memory.put(key, value, len(value), scan=self.context.guest)
                 elif self._shape.limits.verify_crc and self._use_decoded:
-                    self._source.resources.memory.put(key, made, made.weight, scan=self.context.guest)
+                    weight = made.weight  # small ones are kept as page indexes are: every scan needs them again
+                    guest = self.context.guest and weight > _SMALL_DICTIONARY
+                    self._source.resources.memory.put(key, made, weight, scan=guest)
             elif isinstance(value, (LeafArray, PackedPage)):
                 reader.add_decoded(item, value)
             elif isinstance(value, bytes):

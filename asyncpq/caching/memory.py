@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -93,27 +93,14 @@ class MemoryCache:
         Args:
             scan: a scan asked for it: it is a guest, until a lookup asks for it.
         """
-        weight += ENTRY_OVERHEAD_BYTES
         with self._lock:
-            main, guests = self._main, self._guests
-            guest = False
-            if key in guests:
-                del guests[key]
-                guest = scan
-            elif scan and key not in main:
-                guest = not self._recall(key)
-            if guest:
-                if not self._put_guest(key, value, weight, self._claim):
-                    self._remember(key, weight)
-                    self._make_room(0)
-            elif weight > self._max_bytes:
-                main.pop(key, None)
-            else:
-                if guests.currsize or self._remembered:
-                    main.pop(key, None)
-                    self._make_room(weight)
-                self._incoming_weight = weight
-                main[key] = value  # in an LRU cache alone, this makes its room by itself
+            self._put(key, value, weight + ENTRY_OVERHEAD_BYTES, scan)
+
+    def put_many(self, entries: Mapping[Any, bytes], *, scan: bool = False) -> None:
+        """:meth:`put` of bytes; the lock is taken once."""
+        with self._lock:
+            for key, value in entries.items():
+                self._put(key, value, len(value) + ENTRY_OVERHEAD_BYTES, scan)
 
     def offer(self, key: Hashable, value: Any, weight: int) -> None:
         """Keep as a guest what came along, and nobody asked for: it claims nothing. What stands there stays."""
@@ -146,6 +133,27 @@ class MemoryCache:
             self._remembered_weight = 0
 
     # -- under the lock ---------------------------------------------------------------------------
+
+    def _put(self, key: Hashable, value: Any, weight: int, scan: bool) -> None:
+        main, guests = self._main, self._guests
+        guest = False
+        if key in guests:
+            del guests[key]
+            guest = scan
+        elif scan and key not in main:
+            guest = not self._recall(key)
+        if guest:
+            if not self._put_guest(key, value, weight, self._claim):
+                self._remember(key, weight)
+                self._make_room(0)
+        elif weight > self._max_bytes:
+            main.pop(key, None)
+        else:
+            if guests.currsize or self._remembered:
+                main.pop(key, None)
+                self._make_room(weight)
+            self._incoming_weight = weight
+            main[key] = value  # in an LRU cache alone, this makes its room by itself
 
     def _used(self) -> int:
         return int(self._main.currsize + self._guests.currsize) + REMEMBERED_BYTES * len(self._remembered)

@@ -221,11 +221,15 @@ class FilesRead:
         """Plan what is read of a file, unless what its footer says of it, which is learnt, rules it out."""
         state = self._state
         self._check_schema(opened)
-        if state.known.learn(opened, self._ask, state.columns):
+        if self._may_match(opened):
             size = await opened.prepare(self._ask, state.columns, scan=self._scan, other_bytes=self._planned_bytes)
             self._planned_bytes += size  # others were added meanwhile
         if not opened.has_rows:
             await opened.finish()
+
+    def _may_match(self, opened: OpenedFile) -> bool:
+        """Whether it may have rows that are asked for, by its footer."""
+        return self._state.known.learn(opened, self._ask, self._state.columns)
 
     def _check_schema(self, opened: OpenedFile) -> None:
         """

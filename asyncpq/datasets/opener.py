@@ -96,8 +96,10 @@ class Opener:
                 if not window:
                     return
                 awaited = [window[0]] if self._ordered else window
-                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-                task = next(task for task in window if task.done())
+                task = next((task for task in awaited if task.done()), None)
+                if task is None:
+                    await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                    task = next(task for task in awaited if task.done())
                 window.remove(task)
                 ahead = min(ahead * 2, most)
                 opened = task.result()

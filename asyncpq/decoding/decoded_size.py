@@ -71,6 +71,8 @@ def value_bits(kind: pa.DataType) -> int:
         return 128
     if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_list(kind):
         return 64
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):  # which ask for their offsets at a high price
+        return 32
     try:
         return int(kind.bit_width)
     except ValueError:

@@ -9,6 +9,7 @@ dictionaries, whatever the column's declared type.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -54,6 +55,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+_FEW_KEYS = 4
 _NULL = pa.scalar(None, pa.bool_())
 _STRINGS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 
@@ -258,7 +260,13 @@ class _Compiler:
             return self.compile(Or(tuple(Comparison(expr.column, "==", key) for key in keys)))
         held, others = expr.derived(("array of keys", type_), lambda: _key_array(keys, type_))
 
+        kind = held.type
+        plain = pa.types.is_integer(kind) or pa.types.is_temporal(kind) or kind in _STRINGS
+        few = list(held) if plain and len(held) <= _FEW_KEYS else []
+
         def is_key(values: Any) -> Any:
+            if few:  # a hash table of them takes longer
+                return reduce(pc.or_, [pc.equal(values, key) for key in few])
             member = pc.is_in(values, value_set=held)
             return member if values.null_count == 0 else pc.if_else(pc.is_valid(values), member, _NULL)
 
@@ -345,19 +353,20 @@ def _on_values(column: _Column, kernel: Kernel, *, null: bool | None = None) -> 
     ``null`` is the kernel's result for a null value.
     """
 
-    def on_array(array: Any) -> Any:
-        type_ = array.type
-        if isinstance(type_, pa.DictionaryType):
-            if isinstance(array, pa.ChunkedArray):
-                return pa.chunked_array([on_array(chunk) for chunk in array.chunks], pa.bool_())
-            if len(array.dictionary) > 2 * len(array):
-                return on_array(array.dictionary_decode())
-            mask = on_array(array.dictionary).take(array.indices)
-            return mask if null is None or mask.null_count == 0 else mask.fill_null(null)
-        if isinstance(type_, pa.BaseExtensionType):
-            if isinstance(array, pa.ChunkedArray):
-                return pa.chunked_array([on_array(chunk.storage) for chunk in array.chunks], pa.bool_())
-            return kernel(array.storage)
-        return kernel(array)
+    return lambda arrays: _on_array(column.get(arrays), kernel, null)
 
-    return lambda arrays: on_array(column.get(arrays))
+
+def _on_array(array: Any, kernel: Kernel, null: bool | None) -> Any:
+    type_ = array.type
+    if isinstance(type_, pa.DictionaryType):
+        if isinstance(array, pa.ChunkedArray):
+            return pa.chunked_array([_on_array(chunk, kernel, null) for chunk in array.chunks], pa.bool_())
+        if len(array.dictionary) > 2 * len(array):
+            return _on_array(array.dictionary_decode(), kernel, null)
+        mask = _on_array(array.dictionary, kernel, null).take(array.indices)
+        return mask if null is None or mask.null_count == 0 else mask.fill_null(null)
+    if isinstance(type_, pa.BaseExtensionType):
+        if isinstance(array, pa.ChunkedArray):
+            return pa.chunked_array([_on_array(chunk.storage, kernel, null) for chunk in array.chunks], pa.bool_())
+        return kernel(array.storage)
+    return kernel(array)

@@ -12,7 +12,7 @@ from asyncpq.decoding.arrow import read_column, typed_error
 from asyncpq.decoding.decoded_size import largest_value
 from asyncpq.decoding.leaf_size import LeafSize
 from asyncpq.decoding.page import Dictionary, LeafArray, Page, check_crc_alike, page_header
-from asyncpq.decoding.plain import ENCODING_PLAIN, decode_plain, plain_width, present_values
+from asyncpq.decoding.plain import ENCODING_PLAIN, decode_dictionary, decode_plain, plain_width, present_values
 from asyncpq.decoding.row_access import LENGTH_BYTES, PackedPage, common_length, packs_plain
 from asyncpq.decoding.selection import take
 from asyncpq.decoding.splice import (
@@ -27,7 +27,7 @@ from asyncpq.decoding.struct_path import in_structs, leaf_type, leaf_values
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata
 from asyncpq.format.page_header import PageHeader, PageType
-from asyncpq.format.schema import Leaf
+from asyncpq.format.schema import Leaf, PhysicalType
 
 
 class DecodeLimits(NamedTuple):
@@ -61,6 +61,7 @@ class LeafDecoder:
         self._plain_width = plain_width(leaf, value_type)
         self._gives_dictionary = pa.types.is_dictionary(value_type)
         self._packs_plain = packs_plain(leaf, value_type)  # until a page shows values of several lengths
+        self._is_text = leaf.physical_type == PhysicalType.BYTE_ARRAY and value_type in (pa.string(), pa.binary())
         self._size = LeafSize(leaf, arrow_type, value_type)
 
     # -- dictionaries -----------------------------------------------------------------------------
@@ -78,18 +79,31 @@ class LeafDecoder:
         payload = page[header.header_size :]
         if limits.verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc & 0xFFFFFFFF:
             raise CorruptFileError("the dictionary page does not match its CRC", column=self.leaf.dotted)
+        self._size.check_pages([header], [page], False, chunk.codec, limits.max_decoded_bytes)
+        found: tuple[pa.Array, int] | None = None
+        if self._plain_width or self._is_text:
+            found = decode_dictionary(
+                memoryview(payload), header, self.leaf, chunk.codec, self._value_type, self._plain_width
+            )
+        if found is None:
+            values = self._read_dictionary(chunk, header, payload, limits)
+            found = values, largest_value(values)
+        return Dictionary(found[0], identity_dictionary(chunk.codec, len(found[0])), found[1])
+
+    def _read_dictionary(
+        self, chunk: ColumnChunk, header: PageHeader, payload: bytes, limits: DecodeLimits
+    ) -> pa.Array:
         data_page = dictionary_as_data_page(
             payload,
             num_values=header.num_values,
             uncompressed_size=header.uncompressed_size,
             level=self.leaf.max_definition_level,
         )
-        self._size.check_pages([header], [page], False, chunk.codec, limits.max_decoded_bytes)
         array = self._read(self._plain_template(chunk), b"", [data_page], header.num_values, limits)
         values = leaf_values(array, self._depth)
         if self._gives_dictionary and pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
-        return Dictionary(values, identity_dictionary(chunk.codec, len(values)), largest_value(values))
+        return values
 
     # -- pages ------------------------------------------------------------------------------------
 

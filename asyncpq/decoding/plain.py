@@ -8,7 +8,9 @@ way, through pyarrow's Parquet reader.
 
 from __future__ import annotations
 
+import struct
 import zlib
+from itertools import accumulate
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -23,6 +25,8 @@ from asyncpq.format.thrift import CompactReader
 ENCODING_PLAIN = 0
 _RLE = 3
 _WIDTHS = {PhysicalType.INT32: 4, PhysicalType.INT64: 8, PhysicalType.FLOAT: 4, PhysicalType.DOUBLE: 8}
+_FEW_VALUES = 256  # byte arrays of a dictionary: more of them are decoded faster by pyarrow
+_LENGTH_BYTES = 4  # of a PLAIN byte array
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -106,10 +110,7 @@ def present_values(
         return None
     if verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc:
         raise CorruptFileError("a page does not match its CRC", column=leaf.dotted)
-    if compressed:
-        content = decompress("zstd" if codec == Codec.ZSTD else "snappy", values, expected, column=leaf.dotted)
-    else:
-        content = bytes(values)
+    content = _decompressed(values, codec, expected, leaf) if compressed else bytes(values)
     level = leaf.max_definition_level
     start = 0
     if level == 0:
@@ -120,6 +121,51 @@ def present_values(
         start = 4 + int.from_bytes(content[:4], "little")
         levels = content[4 : min(start, 20)]
     return PresentValues(content, start) if _all_present(levels, header.num_values, level) else None
+
+
+def decode_dictionary(
+    payload: memoryview, header: PageHeader, leaf: Leaf, codec: int, arrow_type: pa.DataType, width: int
+) -> tuple[pa.Array, int] | None:
+    """The values of a dictionary page, and bytes of the largest if their sizes differ, else 0; None where it must go
+    the usual way.
+
+    Args:
+        payload: of the page, its CRC checked.
+        arrow_type: of the values; where ``width`` is 0, of byte arrays with offsets of 32 bits.
+        width: from :func:`plain_width`.
+
+    Raises:
+        CorruptFileError: the payload cannot be decompressed.
+    """
+    count, expected = header.num_values, header.uncompressed_size
+    if not width and (count > _FEW_VALUES or expected > _FEW_VALUES * 64):
+        return None
+    if codec == Codec.UNCOMPRESSED:
+        content = bytes(payload)
+    elif _decompressed_size(payload, codec) == expected:
+        content = _decompressed(payload, codec, expected, leaf)
+    else:
+        return None
+    if width:
+        if count == 0 or len(content) != count * width:
+            return None
+        return pa.Array.from_buffers(arrow_type, count, [None, pa.py_buffer(content)], 0), 0
+    values: list[bytes] = []
+    at = 0
+    for _ in range(count):
+        start = at + _LENGTH_BYTES
+        at = start + int.from_bytes(content[at:start], "little")
+        values.append(content[start:at])
+    if at != len(content):
+        return None
+    sizes = [len(value) for value in values]
+    offsets = struct.pack(f"<{count + 1}i", 0, *accumulate(sizes))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(arrow_type, count, buffers, 0), max(sizes, default=0)
+
+
+def _decompressed(values: memoryview, codec: int, size: int, leaf: Leaf) -> bytes:
+    return decompress("zstd" if codec == Codec.ZSTD else "snappy", values, size, column=leaf.dotted)
 
 
 def _all_present(levels: bytes, count: int, level: int) -> bool:

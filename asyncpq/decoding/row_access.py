@@ -8,6 +8,7 @@ goes the usual way, through pyarrow's Parquet reader.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -68,9 +69,10 @@ class PackedPage(NamedTuple):
         data = pa.py_buffer(b"".join([self.content[start : start + length] for start in starts]))
         if not self.prefix_bytes:
             return pa.Array.from_buffers(arrow_type, len(starts), [None, data])
-        kind = pa.int64() if arrow_type in (pa.large_string(), pa.large_binary()) else pa.int32()
-        offsets = pa.array(range(0, data.size + 1, length) if length else [0] * (len(starts) + 1), kind)
-        return pa.Array.from_buffers(arrow_type, len(starts), [None, offsets.buffers()[1], data])
+        code = "q" if arrow_type in (pa.large_string(), pa.large_binary()) else "i"
+        offsets = [at * length for at in range(len(starts) + 1)]
+        buffers = [None, pa.py_buffer(struct.pack(f"<{len(offsets)}{code}", *offsets)), data]
+        return pa.Array.from_buffers(arrow_type, len(starts), buffers)
 
 
 def packs_plain(leaf: Leaf, arrow_type: pa.DataType) -> bool:

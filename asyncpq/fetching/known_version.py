@@ -24,7 +24,7 @@ class MadeIndex(NamedTuple):
     bounds: bytes | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class KnownVersion:
     """
     Attributes:

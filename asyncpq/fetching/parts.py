@@ -16,8 +16,9 @@ from asyncpq.fetching.version import FileVersion
 from asyncpq.planning.coalesce import ByteRange, cut
 from asyncpq.storage.base import RangeResult, RequestContext, is_here
 
-# So little is read here faster than tasks are made to read it side by side.
-_FEW_BYTES: Final = 256 * 1024
+# So little is read here faster than tasks are made to read it side by side: one part, and all of one task.
+_FEW_BYTES: Final = 64 * 1024
+_TASK_BYTES: Final = 1 << 20
 
 
 class _Group(NamedTuple):
@@ -178,8 +179,7 @@ async def _fly(
     if rest:
         timeless = undated(context)
         groups = _groups(source, rest)
-        together = is_here(source.handle) and sum([key.stop - key.start for key in rest]) <= _FEW_BYTES
-        for some in [groups] if together else [[members] for members in groups]:
+        for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
             members = [key for group in some for key in group]
             flight = flights.start(members, partial(_fetch_groups, source, version, some, timeless, admit))
             flight.join()
@@ -219,6 +219,24 @@ def _groups(source: ObjectSource, keys: list[ContentKey]) -> list[list[ContentKe
     return groups
 
 
+def _together(groups: Sequence[list[ContentKey]]) -> list[list[list[ContentKey]]]:
+    """Groups that are read one after the other, for each task."""
+    tasks: list[list[list[ContentKey]]] = []
+    few: list[list[ContentKey]] = []
+    left = 0
+    for members in groups:
+        size = max([key.stop for key in members]) - members[0].start
+        if size > _FEW_BYTES:
+            tasks.append([members])
+            continue
+        if size > left:
+            tasks.append(few := [])
+            left = _TASK_BYTES
+        few.append(members)
+        left -= size
+    return tasks
+
+
 def _start(key: ContentKey) -> int:
     return key.start
 
@@ -231,17 +249,20 @@ async def _fetch_groups(
     admit: bool,
 ) -> _Group:
     """One after the other."""
-    first, *others = groups
-    found = await _fetch_group(source, version, first, context, admit)
-    for members in others:
-        other = await _fetch_group(source, version, members, context, admit)
-        found = _Group(found.data | other.data, found.validated or other.validated)
-    return found
+    data: dict[ContentKey, bytes] = {}
+    validated = False
+    for members in groups:
+        parts, validates = await _fetch_group(source, version, members, context)
+        data |= parts
+        validated |= validates
+        if admit:
+            _keep_pages(source, parts, context)
+    return _Group(data, validated)
 
 
 async def _fetch_group(
-    source: ObjectSource, version: FileVersion, members: Sequence[ContentKey], context: RequestContext, admit: bool
-) -> _Group:
+    source: ObjectSource, version: FileVersion, members: Sequence[ContentKey], context: RequestContext
+) -> tuple[dict[ContentKey, bytes], bool]:
     start = members[0].start
     stop = members[0].stop if len(members) == 1 else max([key.stop for key in members])
     if stop - start <= source.resources.options.requests.part_bytes:
@@ -252,12 +273,8 @@ async def _fetch_group(
     else:
         data, validated = await _get_in_parts(source, version, start, stop, context)
     if len(members) == 1:
-        parts = {members[0]: data}
-    else:
-        parts = {key: data[key.start - start : key.stop - start] for key in members}
-    if admit:
-        _keep_pages(source, parts, context)
-    return _Group(parts, validated)
+        return {members[0]: data}, validated
+    return {key: data[key.start - start : key.stop - start] for key in members}, validated
 
 
 async def _get_in_parts(
@@ -284,7 +301,6 @@ async def _get_in_parts(
 
 def _keep_pages(source: ObjectSource, parts: dict[ContentKey, bytes], context: RequestContext) -> None:
     """Parts of the other kinds are kept parsed or decoded by whoever asked for them."""
-    put = source.resources.memory.put
-    for key, value in parts.items():
-        if key.kind == "page":
-            put(key, value, len(value), scan=context.guest)
+    pages = {key: value for key, value in parts.items() if key.kind == "page"}
+    if pages:
+        source.resources.memory.put_many(pages, scan=context.guest)

@@ -15,6 +15,7 @@ from asyncpq.storage.base import Validator
 
 T = TypeVar("T")
 
+_MAX_LEARNT = 4  # indexes beside one object
 _MAX_RECENT = 128  # questions of one file whose names stay resolved
 
 
@@ -88,7 +89,7 @@ class FileVersion:
         self.leaves = leaves
         self.spans = Spans()
         self.made: dict[tuple[int, int], MadeIndex] = {}
-        self._learnt: KnownVersion | None = None
+        self._learnt: tuple[KnownVersion, ...] = ()  # holds them in memory
         self.padded_chunks = omits_dictionary_header(metadata.created_by)
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
@@ -103,9 +104,9 @@ class FileVersion:
 
     def learn(self, known: KnownVersion) -> None:
         """Keep what an index beside the object says of its pages."""
-        if known is self._learnt:
+        if any(known is learnt for learnt in self._learnt):
             return
-        self._learnt = known
+        self._learnt = (*self._learnt[1 - _MAX_LEARNT :], known)
         self.spans.add(known.spans)
         for place, made in (known.made or {}).items():
             if self.made.setdefault(place, made) is made:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -120,8 +121,7 @@ class FileKnowledge:
 
     def footer_reads(self, ids: Iterable[int]) -> list[tuple[str, Reads]]:
         """Those of footers and page indexes that memory has not, with the kind of their part."""
-        memory = self._resources.memory
-        missing = [file for file in sorted(ids) if memory.get(self._key(file)) is None] if self.is_useful else []
+        missing = [file for file in sorted(ids) if self._held(file) is None] if self.is_useful else []
         if not missing:
             return []
         ranges = [one for file in missing for one in self._ranges(file)]
@@ -151,8 +151,7 @@ class FileKnowledge:
         return IndexEntry(access=access, validator=validator, known=known)
 
     async def _known(self, file: int, validator: Validator, operation: Operation) -> KnownVersion | None:
-        memory, key = self._resources.memory, self._key(file)
-        found: KnownVersion | None = memory.get(key)
+        found = self._held(file)
         if found is not None:
             return found
         try:
@@ -166,10 +165,23 @@ class FileKnowledge:
             operation.metrics.fall_back(f"a footer is not taken from the index: {error.message}")
             return None
         if found is not None:
-            spans = sum([len(data) + 100 for _, data in found.spans])
-            metadata = 0 if found.metadata is None else found.metadata.weight
-            memory.put(key, found, metadata + spans + 500)
+            self._hold(file, found)
         return found
+
+    def _held(self, file: int) -> KnownVersion | None:
+        """What memory has of it."""
+        held: KnownVersion | weakref.ref[KnownVersion] | None = self._resources.memory.get(self._key(file))
+        return held() if isinstance(held, weakref.ref) else held
+
+    def _hold(self, file: int, found: KnownVersion) -> None:
+        memory, key = self._resources.memory, self._key(file)
+        if found.metadata is not None and found.leaves is None:
+            # the version that is made of it holds it, and memory that: it is not to count twice
+            memory.put(key, weakref.ref(found), 300)
+            return
+        spans = sum([len(data) + 100 for _, data in found.spans])
+        metadata = 0 if found.metadata is None else found.metadata.weight
+        memory.put(key, found, metadata + spans + 500)
 
     async def _read_ahead(self, file: int, operation: Operation) -> None:
         """Footers of the file and of those that come after it, once for all of them."""

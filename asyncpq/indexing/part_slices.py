@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +18,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 
 #: Kinds whose entries name rows of files.
 BY_ROW = frozenset({"keys", "text"})
+_FEW_RANGES: Final = 8  # are asked of all rows at once, one after the other
 
 
 class Found(NamedTuple):
@@ -79,6 +82,8 @@ def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
     if not table.num_rows:
         return table
     lows, highs = table.column("key"), table.column("max")
+    if len(ranges) > _FEW_RANGES:
+        return table.filter(pa.array(_meet(lows.to_pylist(), highs.to_pylist(), ranges), pa.bool_()))
     mask: pa.ChunkedArray | None = None
     for low, high in ranges:
         meets = pc.greater_equal(highs, pa.scalar(low, pa.binary()))
@@ -86,6 +91,21 @@ def _overlapping(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
             meets = pc.and_(meets, pc.less(lows, pa.scalar(high, pa.binary())))
         mask = meets if mask is None else pc.or_(mask, meets)
     return table.slice(0, 0) if mask is None else table.filter(mask)
+
+
+def _meet(lows: Sequence[bytes], highs: Sequence[bytes], ranges: Sequence[KeyRange]) -> list[bool]:
+    """Which intervals, of which the last value is among them, hold a value of one of the ranges."""
+    ordered = sorted(ranges, key=itemgetter(0))
+    begins = [begin for begin, _ in ordered]
+    ends: list[bytes | None] = []  # the farthest of the ranges so far; None is behind all
+    for _, end in ordered:
+        last = ends[-1] if ends else b""
+        ends.append(None if last is None or end is None else max(last, end))
+    meets: list[bool] = []
+    for low, high in zip(lows, highs, strict=True):
+        at = bisect_right(begins, high) - 1  # of those that begin early enough
+        meets.append(at >= 0 and ((end := ends[at]) is None or end > low))
+    return meets
 
 
 def _zones(table: pa.Table) -> Slices:

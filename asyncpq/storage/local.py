@@ -206,10 +206,11 @@ class _Opened:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         info = os.fstat(descriptor)
-        self.seen = self.validator = local_validator(info)
+        self.seen = _stamp(info)
+        self.validator = local_validator(info)
         self._info = info
         if may_change_unseen(info.st_mtime_ns / 1e9, time.time()):
-            self.validator = replace(self.seen, version=f"{self.seen.version}-{secrets.token_hex(8)}")
+            self.validator = replace(self.validator, version=f"{self.validator.version}-{secrets.token_hex(8)}")
         self.readers = 0
         self.retired = False
 
@@ -217,7 +218,7 @@ class _Opened:
         """Whether the file is not what it was; that its name was taken from it, or another given, does not count."""
         info = os.fstat(self.descriptor)
         if info.st_nlink == self._info.st_nlink:
-            return local_validator(info) != self.seen
+            return _stamp(info) != self.seen
         return (info.st_mtime_ns, info.st_size) != (self._info.st_mtime_ns, self._info.st_size)
 
     def retire(self) -> None:
@@ -348,7 +349,7 @@ class LocalObject(Unpicklable):
     def _replaced(self) -> bool:
         """Whether the name means another file now, or another version of it, or nothing."""
         try:
-            return local_validator(os.stat(self._path)) != self._opened.seen
+            return _stamp(os.stat(self._path)) != self._opened.seen
         except OSError:
             return True
 
@@ -356,6 +357,11 @@ class LocalObject(Unpicklable):
         opened = _Opened(_open(self._path))
         self._opened.retire()
         self._opened = opened
+
+
+def _stamp(info: os.stat_result) -> tuple[int, ...]:
+    """What :func:`local_validator` tells versions by."""
+    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size
 
 
 def _read_ended(opened: _Opened, reading: asyncio.Future[bytes]) -> None:

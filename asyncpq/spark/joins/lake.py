@@ -17,6 +17,7 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import Ask, OpenedFile
 from asyncpq.errors import RowIndexError
 from asyncpq.events import Operation
+from asyncpq.expressions import columns
 from asyncpq.indexing import Index
 from asyncpq.indexing.model import Part
 from asyncpq.session import Session
@@ -125,6 +126,13 @@ class _Pinned:
     def description(self) -> str:
         return self._source.description
 
+    def has_bounds(self, names: Sequence[str]) -> bool:
+        """Whether an index has the bounds of these columns in each file."""
+        snapshot = snapshot_of(self._source)
+        parts = () if snapshot is None else snapshot._index.manifest.parts
+        bounded = {part.columns[0] for part in parts if part.kind == "bounds"}
+        return bounded.issuperset(names)
+
     async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
         found = await self._source.files(ask, operation, scan=scan)
         if found.files is not self._given:  # what was made for these files still serves
@@ -139,6 +147,18 @@ class _Pinned:
 class _KeyRead(SparkRead):
     """Of files of which an index names the rows, these are read as they are: which of them have a key is found out by
     the join, once for all files, and not by a filter that holds all keys for each of them."""
+
+    def __init__(self, state: DatasetState, ask: Ask, operation: Operation, conf: ReadConf) -> None:
+        super().__init__(state, ask, operation, conf)
+        source = state.source
+        self._has_bounds = isinstance(source, _Pinned) and source.has_bounds(
+            () if ask.where is None else columns(ask.where)
+        )
+
+    def _may_match(self, opened: OpenedFile) -> bool:
+        if self._has_bounds and opened.file.entry is not None:
+            return True  # else the index had ruled it out
+        return super()._may_match(opened)
 
     async def _prepare(self, opened: OpenedFile) -> None:
         if not _names_rows(opened):

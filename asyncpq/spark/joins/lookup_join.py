@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -26,10 +27,11 @@ from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Distinct keys that a task asks for at once.
 DEFAULT_BATCH_KEYS: Final = 4096
+_KEPT: Final = 8  # empty DataFrames of a session
 
 
 def lookup_join(
@@ -150,7 +152,7 @@ def plan_lookup_join(
     opened = sessions.run(frozen, lambda session: open_lake(session, target, conf))
 
     right = _right(opened, names, wanted, conf)
-    joined = df.join(spark.createDataFrame([], right), on=list(names), how=how).schema  # analysed, not run
+    joined = df.join(_empty(spark, right), on=list(names), how=how).schema  # analysed, not run
     left_places = [_place(df.columns, name, conf) for name in names]
     lake_places = [opened.columns([name], conf)[0] for name in names]
     key_names = tuple(opened.names[at] for at in lake_places)
@@ -261,6 +263,17 @@ def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, c
             raise ColumnNotFoundError("the lake has no such column", url=opened.state.url, column=name)
     places = dict.fromkeys([*opened.columns(on, conf), *opened.columns(columns, conf)])
     return StructType([opened.struct.fields[at] for at in places])
+
+
+def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
+    """Without rows. Making one takes Spark as long as a lookup takes, so the session keeps some for the next joins."""
+    kept: OrderedDict[str, DataFrame] = vars(spark).setdefault("_asyncpq_empty", OrderedDict())
+    key = schema.json()
+    if key not in kept:
+        kept[key] = spark.createDataFrame([], schema)
+        while len(kept) > _KEPT:
+            kept.popitem(last=False)
+    return kept[key]
 
 
 def _place(names: Sequence[str], name: str, conf: ReadConf) -> int:
