@@ -51,7 +51,8 @@ class ValueCollector:
             self._rows.add(whole, first_row + start, group)
 
     def finish(self, file: int) -> pa.Table:
-        """The rows of file-version id ``file``, sorted by key, of the part's schema.
+        """The rows of file-version id ``file``, of the part's schema; sorted by key, but postings of few rows may stand in
+        the order of the rows.
 
         Of the kinds "keys" and "text" it may be called before the end too, to keep memory bounded: each call gives
         the rows since the one before.
@@ -153,6 +154,7 @@ class _Postings:
         self._schema = part.schema
         self._keys = keys
         self._limit = limit
+        self._one_each = True  # rows have one key each
         self._pending: list[tuple[pa.BinaryArray, pa.Int64Array]] = []
         self.pending_bytes = 0
 
@@ -161,6 +163,7 @@ class _Postings:
         if rows is None:
             rows = _counted(len(keys), first_row)
         else:
+            self._one_each = False
             order = pc.sort_indices(rows)
             keys, rows = keys.take(order), pc.add(rows.take(order), first_row)
         self._pending.append((keys, rows))
@@ -173,12 +176,14 @@ class _Postings:
         rows = pa.concat_arrays([rows for _, rows in self._pending])
         self._pending = []
         self.pending_bytes = 0
-        order = key_order(keys)  # stable: rows of one key ascend
-        keys, rows = keys.take(order), rows.take(order)
+        many = self._limit is not None and len(keys) > self._limit
+        if many or not self._one_each:  # else consecutive rows stand side by side already, and whoever sorts all files' does
+            order = key_order(keys)  # stable: rows of one key ascend
+            keys, rows = keys.take(order), rows.take(order)
         new_key = pc.not_equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1)))
         apart = pc.greater(pc.pairwise_diff(rows).slice(1), 1)
         keys, firsts, stops = _grouped(pc.or_(new_key, apart), keys, rows, pc.add(rows, 1))
-        if self._limit is not None:
+        if many:
             keys, firsts, stops = _limited(keys, firsts, stops, self._limit)
         columns = [keys, _repeated(file, len(keys)), firsts, pc.subtract(stops, firsts)]
         return pa.table(columns, schema=self._schema)
@@ -230,6 +235,8 @@ def _grouped(
     begins: pa.BooleanArray, keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array
 ) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
     """Postings joined with those after them; ``begins`` says for all but the first whether one begins anew."""
+    if begins.true_count == len(begins):
+        return keys, firsts, stops
     at = pa.concat_arrays([pa.array([0], pa.uint64()), pc.add(pc.indices_nonzero(begins).cast(pa.uint64()), _ONE)])
     ends = pa.concat_arrays([pc.subtract(at.slice(1), _ONE), pa.array([len(keys) - 1], pa.uint64())])
     return keys.take(at), firsts.take(at), stops.take(ends)

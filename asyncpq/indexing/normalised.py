@@ -272,12 +272,30 @@ def float_key(value: float) -> bytes:
 
 def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
     """Positions of keys in their order; of equal ones in that of ``then``, and at last in which they stand."""
-    columns = [keys if (numbers := _as_numbers(keys)) is None else numbers, *then]
-    if not then:
-        return pc.sort_indices(columns[0])
+    numbers = _as_numbers(keys)
+    first = keys if numbers is None else numbers
+    order = pc.sort_indices(first)  # which is stable
+    # Several columns are compared several times as slowly: mostly they stand in order, or no key comes twice.
+    if not then or _ascends(then) or not _has_equal(first.take(order)):
+        return order
+    columns = [first, *then]
     names = [str(at) for at in range(len(columns))]
     batch = pa.RecordBatch.from_arrays(columns, names)
     return pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in names])
+
+
+def _ascends(columns: Sequence[pa.Array]) -> bool:
+    """Whether rows stand in the order of the columns; None and equal rows count as out of order."""
+    above: pa.Array | None = None
+    for column in reversed(columns):
+        here, after = column.slice(0, max(0, len(column) - 1)), column.slice(1)
+        greater = pc.greater(after, here)
+        above = greater if above is None else pc.or_(greater, pc.and_(pc.equal(after, here), above))
+    return above is not None and above.true_count == len(above)
+
+
+def _has_equal(ordered: pa.Array) -> bool:
+    return bool(pc.equal(ordered.slice(1), ordered.slice(0, max(0, len(ordered) - 1))).true_count)
 
 
 def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:

@@ -101,8 +101,10 @@ class ExternalSort:
         self.close()
 
     def _take_pending(self) -> pa.Table:
-        table = sorted_rows(pa.concat_tables(self._pending))
+        # in the order of their files, so that only keys are left to be sorted
+        pending = sorted(self._pending, key=_first_place)
         self._pending = []
+        table = sorted_rows(pa.concat_tables(pending))
         self._pending_bytes = 0
         return table
 
@@ -122,6 +124,11 @@ class ExternalSort:
             for batch in batches:
                 writer.write_batch(batch)
         self._runs.append(path)
+
+
+def _first_place(table: pa.Table) -> tuple[int, ...]:
+    """Of a table that has rows: all of its first row's order but the key."""
+    return tuple(table.column(name)[0].as_py() for name in _ORDER[1:] if name in table.column_names)
 
 
 def _read(path: Path) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from asyncpq.format.bloom_filter import block_mask, block_of, xxh64
 from asyncpq.indexing import blooms, grams
 from asyncpq.indexing.blooms import key_hashes, make_bitset, may_hold
 from asyncpq.indexing.collecting import ValueCollector
+from asyncpq.indexing.sorting import sorted_rows
 from asyncpq.indexing.grams import needed_ngrams, ngrams
 from asyncpq.indexing.model import NULL_KEY, UNKNOWN_KEY, Part, file_key
 from asyncpq.indexing.normalised import normalised, text_key
@@ -40,6 +41,8 @@ def _collected(part: Part, columns: list[pa.Array], types: list[pa.DataType], cu
     table = collector.finish(FILE)
     table.validate(full=True)
     assert table.schema.equals(part.schema)
+    if part.kind == "keys":
+        table = sorted_rows(table)  # others come so
     keys = table["key"].to_pylist()
     assert keys == sorted(keys)
     return table

@@ -1,0 +1,102 @@
+"""Dictionary pages, which are decoded without pyarrow where they are small or of fixed width: rows as pyarrow reads."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncpq.decoding import leaf, plain
+from asyncpq.format.page_header import PageHeader, decode_page_header
+from tests.column_chunks import OpenFile, write
+from tests.reads import ask, by_pyarrow
+
+_VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.string(): st.text(max_size=80),
+    pa.binary(): st.binary(max_size=80),
+    pa.large_string(): st.text(max_size=5),
+    pa.int32(): st.integers(-(2**31), 2**31 - 1),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.float64(): st.floats(allow_nan=True, width=64),
+    pa.date32(): st.dates(),
+    pa.timestamp("us", "UTC"): st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 1, 1), timezones=st.just(dt.UTC)),
+    pa.decimal128(20, 3): st.decimals(-(10**9), 10**9, places=3),
+}
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> pa.Array:
+    kind = draw(st.sampled_from(list(_VALUES)))
+    most = draw(st.sampled_from([1, 5, plain._FEW_VALUES, plain._FEW_VALUES + 40]))
+    values = draw(st.lists(_VALUES[kind], min_size=1, max_size=most))
+    if draw(st.booleans()):
+        values.append(None)
+    rows = [values[at % len(values)] for at in range(draw(st.integers(1, 3)) * len(values))]
+    column = pa.array(rows, kind)
+    return pa.StructArray.from_arrays([column], ["x"]) if draw(st.booleans()) else column
+
+
+@given(
+    column=columns(),
+    codec=st.sampled_from(["none", "snappy", "zstd", "gzip"]),
+    version=st.sampled_from(["1.0", "2.0"]),
+    crc=st.booleans(),
+    data=st.data(),
+)
+def test_as_pyarrow_reads_them(column: pa.Array, codec: str, version: str, crc: bool, data: st.DataObject) -> None:
+    table = pa.table({"c": column})
+    file = write(
+        table,
+        compression=codec,
+        data_page_version=version,
+        write_page_checksum=crc,
+        write_page_index=True,
+        store_schema=data.draw(st.booleans()),
+    )
+    rows = data.draw(st.lists(st.integers(0, len(table) - 1), min_size=1, max_size=6, unique=True).map(sorted))
+    expected = by_pyarrow(file)
+    found = ask(file, lambda opened: opened.take(rows))
+    found.validate(full=True)
+    # NaN is NaN here
+    assert found.cast(expected.schema).to_pandas().equals(expected.take(rows).to_pandas())
+    assert ask(file, lambda opened: opened.read()).to_pandas().equals(expected.to_pandas())
+
+
+@pytest.mark.parametrize("count", [1, 256, 257])
+def test_few_strings_go_without_pyarrow(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    original = leaf.read_column
+    monkeypatch.setattr(leaf, "read_column", lambda *args, **options: calls.append(1) or original(*args, **options))
+    names = [f"name {at}" for at in range(count)]
+    file = write(pa.table({"c": names * 4}), write_page_index=True)
+    found = ask(file, lambda opened: opened.take([count + count // 2]))
+    assert found.column("c").to_pylist() == [names[count // 2]]
+    assert bool(calls) == (count > 256)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x03\0\0\0abc\x01\0\0\0",  # the last is cut off
+        b"\x03\0\0\0abc\x01\0\0\0de",  # bytes are left
+        b"\xff\xff\xff\xffabc\x01\0\0\0d",
+        b"\x03\0",
+        b"",
+    ],
+)
+def test_what_does_not_add_up_is_left_to_pyarrow(payload: bytes) -> None:
+    file = write(pa.table({"c": ["abc", "d"] * 5}), compression="none")
+    opened = OpenFile(file)
+    chunk = opened.version.chunk(0, 0)
+    header = decode_page_header(file[chunk.start :], 0)
+    assert isinstance(header, PageHeader)
+    column = opened.metadata.schema.leaves[0]
+    good = file[chunk.start + header.header_size :][: header.uncompressed_size]
+    found = plain.decode_dictionary(memoryview(good), header, column, chunk.codec, pa.string(), 0)
+    assert found is not None
+    assert (found[0].to_pylist(), found[1]) == (["abc", "d"], 3)
+    assert plain.decode_dictionary(memoryview(payload), header, column, chunk.codec, pa.string(), 0) is None
