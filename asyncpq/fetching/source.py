@@ -92,7 +92,8 @@ class ObjectSource:
         decryption: keys of the file, where the caller gave some.
         neighbours: names the objects whose tails are as long as this one's; by default those of its folder.
         packed: a shorter form of its tail, in place of which it is fetched.
-        once: no cache outside of this process is asked or told, as nobody reads it again.
+        once: nobody reads it again: no cache outside of this process is asked or told, and memory does not keep its
+            footer.
 
     Attributes:
         resources, handle: as given.
@@ -117,6 +118,7 @@ class ObjectSource:
         self.handle = handle
         self._namespace = namespace
         self._decryption = decryption
+        self._once = once
         # what is read with a user's own keys is nobody else's
         shared = decryption is None and not once and not is_here(handle)
         self._tiers = resources.tiers if resources.tiers and shared else None
@@ -352,7 +354,7 @@ class ObjectSource:
 
     def keep(self, version: FileVersion) -> None:
         """Put ``version`` into the memory cache with its present weight, unless it stands there with that."""
-        if version.kept_weight == version.weight:
+        if self._once or version.kept_weight == version.weight:
             return
         version.kept_weight = version.weight
         key = self._version_key(version.validator, partial=version.leaves is not None)

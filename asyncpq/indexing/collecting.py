@@ -51,8 +51,8 @@ class ValueCollector:
             self._rows.add(whole, first_row + start, group)
 
     def finish(self, file: int) -> pa.Table:
-        """The rows of file-version id ``file``, of the part's schema; sorted by key, but postings of few rows may stand in
-        the order of the rows.
+        """The rows of file-version id ``file``, of the part's schema; sorted by key, but postings may stand in the
+        order of the rows.
 
         Of the kinds "keys" and "text" it may be called before the end too, to keep memory bounded: each call gives
         the rows since the one before.
@@ -177,13 +177,15 @@ class _Postings:
         self._pending = []
         self.pending_bytes = 0
         many = self._limit is not None and len(keys) > self._limit
-        if many or not self._one_each:  # else consecutive rows stand side by side already, and whoever sorts all files' does
+        if (
+            many or not self._one_each
+        ):  # else consecutive rows stand side by side already, and whoever sorts all files' does
             order = key_order(keys)  # stable: rows of one key ascend
             keys, rows = keys.take(order), rows.take(order)
         new_key = pc.not_equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1)))
         apart = pc.greater(pc.pairwise_diff(rows).slice(1), 1)
         keys, firsts, stops = _grouped(pc.or_(new_key, apart), keys, rows, pc.add(rows, 1))
-        if many:
+        if many and self._limit is not None:
             keys, firsts, stops = _limited(keys, firsts, stops, self._limit)
         columns = [keys, _repeated(file, len(keys)), firsts, pc.subtract(stops, firsts)]
         return pa.table(columns, schema=self._schema)

@@ -26,7 +26,9 @@ from asyncpq.resources import Resources
 #: Kinds that are made of values; the others are made of what a file says of itself.
 FROM_VALUES: Final = frozenset({"set", "ngram", "bloom", "keys", "text"})
 
-_SHARE = 4  # of the memory of a build, what one file's postings take: to sort them takes as much again, twice
+_FEW_ROWS: Final = 1 << 13  # of a file, whose rows of these kinds are made at once: to hand them to a thread costs more
+_QUICK: Final = frozenset({"keys", "set"})
+_SHARE: Final = 4  # of the memory of a build, what one file's postings take: to sort them takes as much again, twice
 
 
 async def value_rows(
@@ -46,6 +48,7 @@ async def value_rows(
     groups = [group.num_rows for group in opened.version.metadata.row_groups]
     first_row = left_of_group = 0
     group = -1
+    few = sum(groups) <= _FEW_ROWS and all(part.kind in _QUICK for part in parts)
     with _Values(file, parts, columns.schema, options) as values:
         async with aclosing(_batches(resources, opened, names, columns)) as batches:
             async for batch in batches:
@@ -54,13 +57,13 @@ async def value_rows(
                         group += 1
                         left_of_group = groups[group]
                     piece = batch.slice(0, left_of_group)
-                    await resources.in_thread(partial(values.add, piece, first_row, group))
+                    await resources.in_thread(partial(values.add, piece, first_row, group), small=few)
                     batch = batch.slice(piece.num_rows)
                     first_row += piece.num_rows
                     left_of_group -= piece.num_rows
         if first_row != sum(groups):
             raise CorruptFileError(f"{first_row} rows were read of {sum(groups)}", url=opened.version.url)
-        return {part: await resources.in_thread(partial(values.finish, part)) for part in parts}
+        return {part: await resources.in_thread(partial(values.finish, part), small=few) for part in parts}
 
 
 class _Values:

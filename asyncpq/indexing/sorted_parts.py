@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 
@@ -18,8 +17,6 @@ from asyncpq.indexing.sorting import ExternalSort
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
-
-_FEW_ROWS: Final = 1000  # are added at once: handing them to a thread costs more
 
 
 class SortedParts:
@@ -37,10 +34,8 @@ class SortedParts:
         """What one file gives."""
         for part in rows.tables:
             self._files[part].append(rows.work.id)
-        if sum(table.num_rows for table in rows.tables.values()) <= _FEW_ROWS:
-            self._add(rows)
-        else:
-            await self._resources.in_thread(partial(self._add, rows))
+        sorts = any(self._sorts[part].is_filled_by(table) for part, table in rows.tables.items())
+        await self._resources.in_thread(partial(self._add, rows), small=not sorts)
 
     def _add(self, rows: FileRows) -> None:
         for part, table in rows.tables.items():

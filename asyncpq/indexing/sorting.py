@@ -60,6 +60,10 @@ class ExternalSort:
         self._pending_bytes = 0
         self.num_rows = 0
 
+    def is_filled_by(self, rows: pa.Table) -> bool:
+        """Whether they would be more than it holds in memory: to add them takes as long as to sort what is there."""
+        return self._pending_bytes + int(rows.nbytes) >= self._run_bytes
+
     def add(self, rows: pa.Table) -> None:
         """Take rows in any order."""
         if not rows.num_rows:

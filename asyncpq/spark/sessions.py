@@ -7,6 +7,7 @@ too. Tasks have no event loop; theirs is in a thread of the process.
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import threading
@@ -155,6 +156,7 @@ class _Attempt:
                 self.refused = self._repeatable() and _renewed(self._settings, self._session, error)
         finally:
             _give_back(self._session)
+            _freeze()
         return self.refused
 
 
@@ -261,6 +263,13 @@ def _give_back(session: ProcessSession) -> None:
         closing = session.dropped and not session.users
     if closing:
         session.close()
+
+
+def _freeze() -> None:
+    """PySpark's workers look for garbage after every task, in all that there is, which takes tenths of a second. What
+    has been imported and cached by the first of ours is none."""
+    if _on_executor() and not gc.get_freeze_count():
+        gc.freeze()
 
 
 def _renewed(settings: SparkSettings, session: ProcessSession, refusal: CredentialsError) -> bool:
