@@ -300,10 +300,17 @@ def _has_equal(ordered: pa.Array) -> bool:
 
 def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
     """In the same order, where all have one tag and 64 bits: they are compared several times as fast."""
-    if not len(keys):
+    number = len(keys)
+    if not number or len(keys[0].as_buffer()) != _NUMBER_BYTES:
         return None
-    lengths = pc.min_max(pc.binary_length(keys)).as_py()
-    if lengths != {"min": _NUMBER_BYTES, "max": _NUMBER_BYTES} or len(pc.unique(pc.binary_slice(keys, 0, 1))) != 1:
+    try:
+        fixed = keys.cast(pa.binary(_NUMBER_BYTES))
+    except pa.ArrowInvalid:
         return None
-    little_endian = pc.binary_reverse(pc.binary_slice(keys, 1, _NUMBER_BYTES))
-    return little_endian.cast(pa.binary(8)).view(pa.uint64())
+    data = fixed.buffers()[1].slice(fixed.offset * _NUMBER_BYTES, number * _NUMBER_BYTES).to_pybytes()
+    if data[::_NUMBER_BYTES].count(data[0]) != number:
+        return None
+    little_endian = bytearray(8 * number)
+    for at in range(8):
+        little_endian[at::8] = data[8 - at :: _NUMBER_BYTES]
+    return pa.Array.from_buffers(pa.uint64(), number, [None, pa.py_buffer(little_endian)])

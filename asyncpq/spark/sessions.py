@@ -195,6 +195,7 @@ _sessions: OrderedDict[_Made, ProcessSession] = OrderedDict()
 _building: set[_Made] = set()  # by some thread
 _changed = threading.Condition()
 _process = os.getpid()
+_frozen = False
 
 
 def _made_by(settings: SparkSettings) -> _Made:
@@ -268,7 +269,9 @@ def _give_back(session: ProcessSession) -> None:
 def _freeze() -> None:
     """PySpark's workers look for garbage after every task, in all that there is, which takes tenths of a second. What
     has been imported and cached by the first of ours is none."""
-    if _on_executor() and not gc.get_freeze_count():
+    global _frozen
+    if not _frozen and _on_executor():
+        _frozen = True
         gc.freeze()
 
 

@@ -17,10 +17,10 @@ from asyncpq.format.bloom_filter import block_mask, block_of, xxh64
 from asyncpq.indexing import blooms, grams
 from asyncpq.indexing.blooms import key_hashes, make_bitset, may_hold
 from asyncpq.indexing.collecting import ValueCollector
-from asyncpq.indexing.sorting import sorted_rows
 from asyncpq.indexing.grams import needed_ngrams, ngrams
 from asyncpq.indexing.model import NULL_KEY, UNKNOWN_KEY, Part, file_key
 from asyncpq.indexing.normalised import normalised, text_key
+from asyncpq.indexing.sorting import sorted_rows
 from asyncpq.pruning.bounds import Truth
 from tests.predicates import COLUMNS, KINDS, array, arrays
 

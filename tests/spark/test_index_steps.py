@@ -27,7 +27,7 @@ from asyncpq.indexing.sorting import sorted_rows
 from asyncpq.options import BuildOptions
 from asyncpq.spark.caller_thread import CallerThread
 from asyncpq.spark.index import sort_step as index_sort
-from asyncpq.spark.index.map_step import PIECES, _piece, decoded, order_of
+from asyncpq.spark.index.map_step import PIECES, _piece, decoded, order_in, order_of
 from asyncpq.spark.index.packing import cost_of, packed
 from asyncpq.spark.index.sort_step import CutPieces, planned
 from asyncpq.spark.task_errors import named_error, raised_as_asyncpq
@@ -102,13 +102,13 @@ def test_one_key_of_all_rows_is_cut_by_file_and_row(monkeypatch: pytest.MonkeyPa
     pieces: list[dict[str, Any]] = []
     for number in range(400):
         row = {"part": 1, "task": 0, "digest": b"", "num_rows": 10, "num_bytes": 100}
-        pieces.append({**row, "key": b"\x01k", "file": number // 100, "at": number})
+        pieces.append({**row, "middle": {"key": b"\x01k", "file": number // 100, "at": number}})
     ranges = planned(pieces, BuildOptions(segment_bytes=1000), builds=1)
     assert len(ranges.cuts[1]) + 1 == len(ranges.parts) == 54
     assert list(ranges.cuts[1]) == sorted(set(ranges.cuts[1]))
     sizes = [0] * len(ranges.parts)
     for piece in pieces:
-        sizes[sum(cut < (piece["key"], piece["file"], piece["at"]) for cut in ranges.cuts[1])] += 100
+        sizes[sum(cut < order_in(piece["middle"]) for cut in ranges.cuts[1])] += 100
     assert max(sizes) <= 1000
 
 

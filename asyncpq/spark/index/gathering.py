@@ -28,6 +28,7 @@ from asyncpq.spark.held_settings import held_settings
 from asyncpq.spark.index.map_step import FILES_NUMBER, PIECES, PIECES_DDL, CollectFiles, decoded, shipped
 from asyncpq.spark.index.packing import TASK_BYTES, cost_of, packed
 from asyncpq.spark.index.sort_step import (
+    CUT,
     MOVED_DDL,
     WRITTEN_DDL,
     CutPieces,
@@ -274,7 +275,7 @@ class _Mapped:
         """Segments that tasks have written of the other parts."""
         # Spark counts rows, however large they are, when it hands them to Python
         with held_settings(self._spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
-            rows = self._kept.where(sf.col("part") != FILES_NUMBER).select("task", "part", "digest", "payload")
+            rows = self._kept.where(sf.col("part") != FILES_NUMBER).select(*CUT)
             moved = rows.mapInArrow(cutting, MOVED_DDL)
             bins = moved.repartitionById(writing.ranges.num_bins, "bin")
             return self._answer(bins.mapInArrow(writing, WRITTEN_DDL))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -32,8 +32,14 @@ FILES_NUMBER: Final = 0
 _PIECE_BYTES: Final = 512 * KIB
 _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
-#: A piece: ``num_rows`` rows of ``part`` with ``num_bytes`` in memory, of which the middle one has this key, file and
-#: place in it; ``digest`` names the versions of all files of ``task`` that were read.
+#: What a row of a part is sorted by: key, file, and place in it.
+Order: TypeAlias = tuple[bytes, int, int]
+
+_ORDER: Final = pa.struct([("key", pa.binary()), ("file", pa.int64()), ("at", pa.int64())])
+_ORDER_DDL: Final = "struct<key: binary, file: long, at: long>"
+
+#: A piece: ``num_rows`` rows of ``part`` with ``num_bytes`` in memory, and what three of them are sorted by; ``digest``
+#: names the versions of all files of ``task`` that were read.
 PIECES: Final = pa.schema(
     [
         pa.field("task", pa.int32()),
@@ -41,14 +47,15 @@ PIECES: Final = pa.schema(
         pa.field("digest", pa.binary()),
         pa.field("num_rows", pa.int64()),
         pa.field("num_bytes", pa.int64()),
-        pa.field("key", pa.binary()),
-        pa.field("file", pa.int64()),
-        pa.field("at", pa.int64()),
+        pa.field("first", _ORDER),
+        pa.field("middle", _ORDER),
+        pa.field("last", _ORDER),
         pa.field("payload", pa.binary()),
     ]
 )
 PIECES_DDL: Final = (
-    "task int, part int, digest binary, num_rows long, num_bytes long, key binary, file long, at long, payload binary"
+    "task int, part int, digest binary, num_rows long, num_bytes long,"
+    f" first {_ORDER_DDL}, middle {_ORDER_DDL}, last {_ORDER_DDL}, payload binary"
 )
 
 
@@ -135,12 +142,18 @@ async def _pieces(task: int, rows_of_parts: SortedParts, parts: Sequence[Part]) 
 
 
 def _piece(task: int, part: int, digest: bytes, rows: pa.Table) -> pa.RecordBatch:
-    key, file, at = order_of(rows, rows.num_rows // 2)
-    return one_row([task, part, digest, rows.num_rows, rows.nbytes, key, file, at, encoded(rows)], PIECES)
+    some = (0, rows.num_rows // 2, rows.num_rows - 1)
+    orders = [dict(zip(("key", "file", "at"), order_of(rows, number), strict=True)) for number in some]
+    return one_row([task, part, digest, rows.num_rows, rows.nbytes, *orders, encoded(rows)], PIECES)
 
 
-def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> tuple[bytes, int, int]:
-    """What a row of a part is sorted by; 0 for what the part has not."""
+def order_in(piece: Mapping[str, Any]) -> Order:
+    """One of those of a piece."""
+    return piece["key"], piece["file"], piece["at"]
+
+
+def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> Order:
+    """Of a row; 0 for what its part has not."""
     names = rows.schema.names
     at = next((name for name in ("group", "row") if name in names), None)
     return (

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -29,17 +29,17 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.index.map_step import decoded, encoded, local_options, one_row, order_of
+from asyncpq.spark.index.map_step import Order, decoded, encoded, local_options, one_row, order_in, order_of
 from asyncpq.spark.index.packing import packed
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.together import all_of
 
-#: What rows of a part are sorted by: key, file, and place in it.
-Order: TypeAlias = tuple[bytes, int, int]
-
 _LEAST_RANGE_BYTES: Final = 8 * MIB  # of rows that are worth a task of their own
 _FILLED: Final = 0.75  # of a segment: ranges are cut by estimates, and one that is full begins another segment
 _WRITES: Final = 4  # segments that a task writes at once
+
+#: What is needed of pieces that are cut.
+CUT: Final = ("task", "part", "digest", "first", "last", "payload")
 
 #: Rows on their way to the task that writes them.
 MOVED: Final = pa.schema([pa.field("bin", pa.int32()), pa.field("range", pa.int32()), pa.field("payload", pa.binary())])
@@ -79,8 +79,8 @@ def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, build
     """
     by_part: dict[int, list[tuple[Order, int, int]]] = {}
     for piece in pieces:
-        middle = (piece["key"], piece["file"], piece["at"])
-        by_part.setdefault(piece["part"], []).append((middle, piece["num_bytes"], piece["num_rows"]))
+        counted = (order_in(piece["middle"]), piece["num_bytes"], piece["num_rows"])
+        by_part.setdefault(piece["part"], []).append(counted)
     cuts: dict[int, tuple[Order, ...]] = {}
     first: dict[int, int] = {}
     parts: list[int] = []
@@ -122,20 +122,19 @@ class CutPieces:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for task, part, digest, payload in zip(
-                *(batch.column(name) for name in ("task", "part", "digest", "payload")), strict=True
-            ):
+            for task, part, digest, first, last, payload in zip(*(batch.column(name) for name in CUT), strict=True):
                 if self.ranges.digests.get(task.as_py()) != digest.as_py():
                     raise ObjectChangedError("files were read again, and some of them have changed since")
-                yield from self._cut(part.as_py(), payload.as_buffer())
+                ends = order_in(first.as_py()), order_in(last.as_py())
+                yield from self._cut(part.as_py(), *ends, payload.as_buffer())
 
-    def _cut(self, part: int, payload: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    def _cut(self, part: int, low: Order, high: Order, payload: pa.Buffer) -> Iterator[pa.RecordBatch]:
         cuts, first = self.ranges.cuts[part], self.ranges.first[part]
-        if not cuts:
-            yield self._moved(first, payload.to_pybytes())
+        start, number = 0, bisect_left(cuts, low)
+        if bisect_left(cuts, high) == number:  # all of it goes to one range
+            yield self._moved(first + number, payload.to_pybytes())
             return
         rows = decoded(payload).combine_chunks()
-        start, number = 0, bisect_left(cuts, order_of(rows, 0))
         while start < rows.num_rows:
             stop = rows.num_rows
             if number < len(cuts):
