@@ -26,7 +26,7 @@ from asyncpq.resources import Resources
 from asyncpq.spark.caller_thread import CallerThread
 from asyncpq.spark.held_settings import held_settings
 from asyncpq.spark.index.map_step import FILES_NUMBER, PIECES, PIECES_DDL, CollectFiles, decoded, shipped
-from asyncpq.spark.index.packing import TASK_BYTES, cost_of, packed
+from asyncpq.spark.index.packing import TASK_BYTES, cost_of, count_of, packed
 from asyncpq.spark.index.sort_step import (
     CUT,
     MOVED_DDL,
@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 _ATTEMPTS: Final = 3  # files that change while they are read
 _CLOSURE_BYTES: Final = 1 * MIB  # of files, that go with the plan
 _DRIVER_BYTES: Final = 32 * MIB  # of rows, that the driver writes itself
+_CUT_BYTES: Final = 48 * MIB  # of rows in pieces, that one task cuts
 _BATCH_BYTES: Final = 16 * MIB  # of pieces, that a Python worker is given at once
 _BATCH_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
@@ -144,7 +145,8 @@ class SparkGathering:
             )
         ranges = planned(pieces, self._options, builds=self._rounds)
         writing = WriteSegments(self._settings, self._at, build, parts, ranges, self._options)
-        table = await self._caller.call(partial(mapped.written, CutPieces(ranges), writing))
+        num_bytes = sum(piece["num_bytes"] for piece in pieces)
+        table = await self._caller.call(partial(mapped.written, CutPieces(ranges), writing, num_bytes))
         ids = tuple(known)
         written = [segment_of(parts[row["part"]], row["segment"], ids) for row in table.to_pylist()]
         await self._check_there(written)
@@ -271,12 +273,13 @@ class _Mapped:
         rows = self._kept.where(sf.col("part") != FILES_NUMBER)
         return self._answer(rows.select("task", "part", "digest", "payload"))
 
-    def written(self, cutting: CutPieces, writing: WriteSegments) -> pa.Table:
-        """Segments that tasks have written of the other parts."""
+    def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
+        """Segments that tasks have written of the other parts, which have so many bytes."""
         # Spark counts rows, however large they are, when it hands them to Python
         with held_settings(self._spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             rows = self._kept.where(sf.col("part") != FILES_NUMBER).select(*CUT)
-            moved = rows.mapInArrow(cutting, MOVED_DDL)
+            # what one task has read is cut too soon to be worth a task
+            moved = rows.coalesce(count_of(num_bytes, _CUT_BYTES)).mapInArrow(cutting, MOVED_DDL)
             bins = moved.repartitionById(writing.ranges.num_bins, "bin")
             return self._answer(bins.mapInArrow(writing, WRITTEN_DDL))
 

@@ -25,6 +25,12 @@ def cost_of(work: FileWork, *, reads_values: bool) -> int:
     return _OPENING_BYTES + (size if reads_values else size // _FOOTER_SHARE)
 
 
+def count_of(cost: int, target: int) -> int:
+    """How many tasks do what costs so much, so that each costs ``target`` or somewhat less."""
+    count = max(1, -(-cost // max(1, target)))
+    return count if count <= _EVEN else -(-count // _EVEN) * _EVEN
+
+
 def packed(costs: Sequence[int], target: int) -> list[list[int]]:
     """Positions in ``costs``, in as many bins as it takes for each to cost ``target`` or somewhat less.
 
@@ -33,8 +39,7 @@ def packed(costs: Sequence[int], target: int) -> list[list[int]]:
     """
     if not costs:
         return []
-    count = -(-sum(costs) // max(1, target))
-    count = max(1, min(len(costs), count if count <= _EVEN else -(-count // _EVEN) * _EVEN))
+    count = min(len(costs), count_of(sum(costs), target))
     bins: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(count)]
     for at in sorted(range(len(costs)), key=lambda at: (-costs[at], at)):
         load, number, held = bins[0]
