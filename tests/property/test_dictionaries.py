@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.decoding import leaf, plain
+from asyncpq.decoding.arrow import read_column
 from asyncpq.format.page_header import PageHeader, decode_page_header
 from tests.column_chunks import OpenFile, write
 from tests.reads import ask, by_pyarrow
@@ -68,9 +69,13 @@ def test_as_pyarrow_reads_them(column: pa.Array, codec: str, version: str, crc: 
 
 @pytest.mark.parametrize("count", [1, 256, 257])
 def test_few_strings_go_without_pyarrow(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    original = leaf.read_column
-    monkeypatch.setattr(leaf, "read_column", lambda *args, **options: calls.append(1) or original(*args, **options))
+    calls: list[bytes] = []
+
+    def counted(file: bytes, **options: Any) -> pa.ChunkedArray:
+        calls.append(file)
+        return read_column(file, **options)
+
+    monkeypatch.setattr(leaf, "read_column", counted)
     names = [f"name {at}" for at in range(count)]
     file = write(pa.table({"c": names * 4}), write_page_index=True)
     found = ask(file, lambda opened: opened.take([count + count // 2]))
