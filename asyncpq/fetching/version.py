@@ -107,6 +107,8 @@ class FileVersion:
         if any(known is learnt for learnt in self._learnt):
             return
         self._learnt = (*self._learnt[1 - _MAX_LEARNT :], known)
+        if known.metadata is not None and known.metadata is not self.metadata:
+            self._derived_weight += known.metadata.weight
         self.spans.add(known.spans)
         for place, made in (known.made or {}).items():
             if self.made.setdefault(place, made) is made:

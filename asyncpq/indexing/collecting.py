@@ -177,9 +177,8 @@ class _Postings:
         self._pending = []
         self.pending_bytes = 0
         many = self._limit is not None and len(keys) > self._limit
-        if (
-            many or not self._one_each
-        ):  # else consecutive rows stand side by side already, and whoever sorts all files' does
+        # Consecutive rows of one key stand side by side already, where each row has one; all files' are sorted later.
+        if many or not self._one_each:
             order = key_order(keys)  # stable: rows of one key ascend
             keys, rows = keys.take(order), rows.take(order)
         new_key = pc.not_equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1)))

@@ -285,13 +285,13 @@ def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
 
 
 def _ascends(columns: Sequence[pa.Array]) -> bool:
-    """Whether rows stand in the order of the columns; None and equal rows count as out of order."""
-    above: pa.Array | None = None
-    for column in reversed(columns):
+    """Whether rows stand in the order of the columns, of which there is one at least; there are no nulls."""
+    *before, last = columns
+    behind = pc.greater_equal(last.slice(1), last.slice(0, max(0, len(last) - 1)))
+    for column in reversed(before):
         here, after = column.slice(0, max(0, len(column) - 1)), column.slice(1)
-        greater = pc.greater(after, here)
-        above = greater if above is None else pc.or_(greater, pc.and_(pc.equal(after, here), above))
-    return above is not None and above.true_count == len(above)
+        behind = pc.or_(pc.greater(after, here), pc.and_(pc.equal(after, here), behind))
+    return bool(behind.true_count == len(behind))
 
 
 def _has_equal(ordered: pa.Array) -> bool:

@@ -282,14 +282,24 @@ def test_what_stands_under_a_null_list_is_none_of_its_elements() -> None:
         | st.integers(-(2**63), 2**63 - 1).map(lambda value: integer_key(value, 8, signed=True)),
         max_size=30,
     )
-    | st.lists(st.integers(-3, 3).map(lambda value: integer_key(value, 8, signed=True)), max_size=30),
+    | st.lists(
+        st.integers(-3, 3).map(lambda value: integer_key(value, 8, signed=True)) | st.just(NAN_KEY + bytes(8)),
+        max_size=30,
+    ),
     data=st.data(),
 )
 def test_the_order_of_keys_is_that_of_their_bytes(keys: list[bytes], data: st.DataObject) -> None:
     then = data.draw(st.lists(st.integers(0, 3), min_size=len(keys), max_size=len(keys)))
+    last = data.draw(st.lists(st.integers(0, 3), min_size=len(keys), max_size=len(keys)))
+    if data.draw(st.booleans()):
+        pairs = sorted(zip(then, last, strict=True))
+        then, last = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     array = pa.array(keys, pa.binary())
     positions = range(len(keys))
     assert key_order(array).to_pylist() == sorted(positions, key=lambda at: keys[at])
     assert key_order(array, pa.array(then, pa.int64())).to_pylist() == sorted(
         positions, key=lambda at: (keys[at], then[at])
+    )
+    assert key_order(array, pa.array(then, pa.int64()), pa.array(last, pa.int64())).to_pylist() == sorted(
+        positions, key=lambda at: (keys[at], then[at], last[at])
     )

@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from asyncpq.indexing import part_slices
 from asyncpq.indexing.model import KeyRange
 
-_KEYS = st.binary(max_size=2)
-_RANGES = st.lists(st.tuples(_KEYS, st.none() | _KEYS).map(lambda pair: KeyRange(*pair)), min_size=1, max_size=40)
+_KEYS = st.lists(st.sampled_from([0, 1, 2]), max_size=2).map(bytes)
+_POINT = _KEYS.map(KeyRange.point)
+_RANGE = st.tuples(_KEYS, _KEYS).map(lambda pair: KeyRange(min(pair), max(pair) + b"\x00"))
+_RANGES = st.lists(_POINT | _RANGE, min_size=1, max_size=3) | st.lists(
+    st.tuples(_KEYS, st.none() | _KEYS).map(lambda pair: KeyRange(*pair)), min_size=1, max_size=20
+)
 _INTERVALS = st.lists(st.tuples(_KEYS, _KEYS).map(lambda pair: (min(pair), max(pair))), min_size=1, max_size=30)
 
 
