@@ -49,8 +49,8 @@ class FileRows:
     Attributes:
         work: of which file.
         tables: rows of each part; of a file with a ``problem`` only those of "files". They are sorted, but postings
-            of rows with one key each may stand in the order of rows, and those of a large file come in runs of which each
-            is sorted, and lie in a local file.
+            of rows with one key each may stand in the order of rows, and those of a large file come in runs, each of
+            which is sorted, and lie in a local file.
         num_rows: of the file; None with a problem.
         last_modified: of the version, as its store says.
         validator: of the version; None if it was not seen.
