@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from asyncpq.decoding.arrow import decompress
+from asyncpq.decoding.row_access import LENGTH_BYTES
 from asyncpq.errors import CorruptFileError
 from asyncpq.format.metadata import Codec
 from asyncpq.format.page_header import PageHeader, PageType
@@ -26,7 +27,6 @@ ENCODING_PLAIN = 0
 _RLE = 3
 _WIDTHS = {PhysicalType.INT32: 4, PhysicalType.INT64: 8, PhysicalType.FLOAT: 4, PhysicalType.DOUBLE: 8}
 _FEW_VALUES = 256  # byte arrays of a dictionary: more of them are decoded faster by pyarrow
-_LENGTH_BYTES = 4  # of a PLAIN byte array
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -153,7 +153,7 @@ def decode_dictionary(
     values: list[bytes] = []
     at = 0
     for _ in range(count):
-        start = at + _LENGTH_BYTES
+        start = at + LENGTH_BYTES
         at = start + int.from_bytes(content[at:start], "little")
         values.append(content[start:at])
     if at != len(content):

@@ -37,7 +37,7 @@ from asyncpq.storage.base import (
 from asyncpq.storage.clock_grain import may_change_unseen
 from asyncpq.storage.creating import CreateProbe
 from asyncpq.storage.deadline import within_deadline
-from asyncpq.storage.local_listing import list_folder, local_validator
+from asyncpq.storage.local_listing import list_folder, local_stamp, local_validator
 from asyncpq.storage.local_writing import NewFile, delete_file, write_file
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
@@ -206,7 +206,7 @@ class _Opened:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         info = os.fstat(descriptor)
-        self.seen = _stamp(info)
+        self.seen = local_stamp(info)
         self.validator = local_validator(info)
         self._info = info
         if may_change_unseen(info.st_mtime_ns / 1e9, time.time()):
@@ -218,7 +218,7 @@ class _Opened:
         """Whether the file is not what it was; that its name was taken from it, or another given, does not count."""
         info = os.fstat(self.descriptor)
         if info.st_nlink == self._info.st_nlink:
-            return _stamp(info) != self.seen
+            return local_stamp(info) != self.seen
         return (info.st_mtime_ns, info.st_size) != (self._info.st_mtime_ns, self._info.st_size)
 
     def retire(self) -> None:
@@ -349,7 +349,7 @@ class LocalObject(Unpicklable):
     def _replaced(self) -> bool:
         """Whether the name means another file now, or another version of it, or nothing."""
         try:
-            return _stamp(os.stat(self._path)) != self._opened.seen
+            return local_stamp(os.stat(self._path)) != self._opened.seen
         except OSError:
             return True
 
@@ -357,11 +357,6 @@ class LocalObject(Unpicklable):
         opened = _Opened(_open(self._path))
         self._opened.retire()
         self._opened = opened
-
-
-def _stamp(info: os.stat_result) -> tuple[int, ...]:
-    """What :func:`local_validator` tells versions by."""
-    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size
 
 
 def _read_ended(opened: _Opened, reading: asyncio.Future[bytes]) -> None:

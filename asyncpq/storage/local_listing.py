@@ -12,11 +12,15 @@ from asyncpq.storage.base import ListedObject, Validator, Wants
 from asyncpq.storage.clock_grain import may_change_unseen
 
 
+def local_stamp(info: os.stat_result) -> tuple[int, ...]:
+    """What tells versions of a file apart."""
+    # the change time, too: who writes a file in place can set its modification time back, but not that one
+    return info.st_dev, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size
+
+
 def local_validator(info: os.stat_result) -> Validator:
     """Of the version of a file."""
-    # the change time, too: who writes a file in place can set its modification time back, but not that one
-    version = f"{info.st_dev}-{info.st_ino}-{info.st_mtime_ns}-{info.st_ctime_ns}-{info.st_size}"
-    return Validator(size=info.st_size, version=version)
+    return Validator(size=info.st_size, version="-".join(map(str, local_stamp(info))))
 
 
 def list_folder(prefix: str, root: str, wants: Wants | None) -> list[ListedObject]:
