@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -11,14 +12,16 @@ import pyarrow.compute as pc
 from asyncpq.expressions.tokens import tokens
 from asyncpq.indexing.blooms import key_hashes, make_bitset
 from asyncpq.indexing.grams import ngrams
+from asyncpq.indexing.key_order import key_order
 from asyncpq.indexing.model import UNKNOWN_KEY, VALUE_TAG, Part, file_key
-from asyncpq.indexing.normalised import element_type, elements, key_order, normalised, part_keys
+from asyncpq.indexing.normalised import element_type, elements, normalised, part_keys
 
 Arrays: TypeAlias = Sequence["pa.Array | pa.ChunkedArray"]
 
 _CHUNK_ROWS = 1 << 20  # made keys of at once
 _UNITED = 16  # batches of hashes, of which the distinct ones are kept
 _WHOLE_FILE = -1
+_FEW_ROWS = 1 << 13
 
 
 class ValueCollector:
@@ -154,36 +157,43 @@ class _Postings:
         self._schema = part.schema
         self._keys = keys
         self._limit = limit
-        self._one_each = True  # rows have one key each
-        self._pending: list[tuple[pa.BinaryArray, pa.Int64Array]] = []
+        self._pending: list[pa.BinaryArray] = []
+        self._rows: list[pa.Int64Array] = []  # of the keys that are pending; none: each row in turn has one
+        self._first_row = 0
         self.pending_bytes = 0
 
     def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
         keys, rows = self._keys(arrays)
-        if rows is None:
-            rows = _counted(len(keys), first_row)
-        else:
-            self._one_each = False
+        if not self._pending:
+            self._first_row = first_row
+        if rows is not None:
             order = pc.sort_indices(rows)
             keys, rows = keys.take(order), pc.add(rows.take(order), first_row)
-        self._pending.append((keys, rows))
-        self.pending_bytes += keys.nbytes + rows.nbytes
+            self._rows.append(rows)
+            self.pending_bytes += rows.nbytes
+        self._pending.append(keys)
+        self.pending_bytes += keys.nbytes
 
     def finish(self, file: int) -> pa.Table:
-        keys = pa.concat_arrays([pa.array([], pa.binary()), *(keys for keys, _ in self._pending)])
-        if not len(keys):
+        keys = pa.concat_arrays([pa.array([], pa.binary()), *self._pending])
+        number = len(keys)
+        if not number:
             return self._schema.empty_table()
-        rows = pa.concat_arrays([rows for _, rows in self._pending])
-        self._pending = []
+        one_each = not self._rows
+        rows = _counted(number, self._first_row) if one_each else pa.concat_arrays(self._rows)
+        self._pending, self._rows = [], []
         self.pending_bytes = 0
-        many = self._limit is not None and len(keys) > self._limit
+        many = self._limit is not None and number > self._limit
         # Consecutive rows of one key stand side by side already, where each row has one; all files' are sorted later.
-        if many or not self._one_each:
+        if many or not one_each:
             order = key_order(keys)  # stable: rows of one key ascend
             keys, rows = keys.take(order), rows.take(order)
-        new_key = pc.not_equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1)))
-        apart = pc.greater(pc.pairwise_diff(rows).slice(1), 1)
-        keys, firsts, stops = _grouped(pc.or_(new_key, apart), keys, rows, pc.add(rows, 1))
+        begins = pc.not_equal(keys.slice(1), keys.slice(0, number - 1))
+        if many or not one_each:
+            begins = pc.or_(begins, pc.greater(pc.pairwise_diff(rows).slice(1), 1))
+        if begins.true_count == number - 1 and not many:
+            return pa.table([keys, _repeated(file, number), rows, _repeated(1, number)], schema=self._schema)
+        keys, firsts, stops = _grouped(begins, keys, rows, pc.add(rows, 1))
         if many and self._limit is not None:
             keys, firsts, stops = _limited(keys, firsts, stops, self._limit)
         columns = [keys, _repeated(file, len(keys)), firsts, pc.subtract(stops, firsts)]
@@ -279,5 +289,13 @@ def _repeated(value: int, number: int) -> pa.Int64Array:
 
 
 def _counted(number: int, first: int) -> pa.Int64Array:
+    if number <= _FEW_ROWS:
+        few = _few_counted().slice(0, number)
+        return pc.add(few, first) if first else few
     ones: Any = _repeated(1, number)
     return pc.cumulative_sum(ones, start=first - 1)
+
+
+@cache
+def _few_counted() -> pa.Int64Array:
+    return pa.array(range(_FEW_ROWS), pa.int64())

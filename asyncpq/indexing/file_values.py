@@ -135,6 +135,19 @@ async def _batches(
     async with resources.deadline(opened.operation.url):
         await opened.prepare(Ask(columns=names), columns, scan=True, other_bytes=0)
     jobs = opened.jobs(resources.options.limits.unit_bytes, None)
+    if len(jobs) == 1:  # nothing is to be fetched ahead
+        ((read, unit, _),) = jobs
+        resources.budget.take(unit.num_bytes)
+        try:
+            async with resources.deadline(opened.operation.url):
+                tables = await read.run(unit)
+            for table in tables:
+                for batch in table.to_batches():
+                    yield batch
+            await opened.finish()
+        finally:
+            resources.budget.release(unit.num_bytes)
+        return
 
     async def in_order() -> AsyncGenerator[Job]:
         for job in jobs:

@@ -41,7 +41,6 @@ _TAG: Final = pa.scalar(VALUE_TAG, pa.binary())
 _END: Final = pa.scalar(END, pa.binary())
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 _HIGHEST: Final = pa.scalar(b"\xff" * HASH_BYTES, pa.binary())
-_NUMBER_BYTES: Final = 9  # a tag and 64 bits
 _types = pa.types
 _TEXT: Final = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 
@@ -265,52 +264,3 @@ def float_key(value: float) -> bytes:
     """The key of a float that is not NaN."""
     bits = int.from_bytes(_DOUBLE.pack(value + 0.0), "big")
     return VALUE_TAG + (bits ^ (_SIGN if bits < _SIGN else 2 * _SIGN - 1)).to_bytes(8, "big")
-
-
-# -- their order ----------------------------------------------------------------------------------
-
-
-def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
-    """Positions of keys in their order; of equal ones in that of ``then``, and at last in which they stand."""
-    numbers = _as_numbers(keys)
-    first = keys if numbers is None else numbers
-    order = pc.sort_indices(first)  # which is stable
-    # Several columns are compared several times as slowly: mostly they stand in order, or no key comes twice.
-    if not then or _ascends(then) or not _has_equal(first.take(order)):
-        return order
-    columns = [first, *then]
-    names = [str(at) for at in range(len(columns))]
-    batch = pa.RecordBatch.from_arrays(columns, names)
-    return pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in names])
-
-
-def _ascends(columns: Sequence[pa.Array]) -> bool:
-    """Whether rows stand in the order of the columns, of which there is one at least; there are no nulls."""
-    *before, last = columns
-    behind = pc.greater_equal(last.slice(1), last.slice(0, max(0, len(last) - 1)))
-    for column in reversed(before):
-        here, after = column.slice(0, max(0, len(column) - 1)), column.slice(1)
-        behind = pc.or_(pc.greater(after, here), pc.and_(pc.equal(after, here), behind))
-    return bool(behind.true_count == len(behind))
-
-
-def _has_equal(ordered: pa.Array) -> bool:
-    return bool(pc.equal(ordered.slice(1), ordered.slice(0, max(0, len(ordered) - 1))).true_count)
-
-
-def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
-    """In the same order, where all have one tag and 64 bits: they are compared several times as fast."""
-    number = len(keys)
-    if not number or len(keys[0].as_buffer()) != _NUMBER_BYTES:
-        return None
-    try:
-        fixed = keys.cast(pa.binary(_NUMBER_BYTES))
-    except pa.ArrowInvalid:
-        return None
-    data = fixed.buffers()[1].slice(fixed.offset * _NUMBER_BYTES, number * _NUMBER_BYTES).to_pybytes()
-    if data[::_NUMBER_BYTES].count(data[0]) != number:
-        return None
-    little_endian = bytearray(8 * number)
-    for at in range(8):
-        little_endian[at::8] = data[8 - at :: _NUMBER_BYTES]
-    return pa.Array.from_buffers(pa.uint64(), number, [None, pa.py_buffer(little_endian)])

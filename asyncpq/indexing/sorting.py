@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.indexing.normalised import key_order
+from asyncpq.indexing.key_order import key_order
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
 

@@ -17,7 +17,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Contains, Expression, Has, IsNull, Like
 from asyncpq.indexing.key_ranges import Ranges, atom_ranges, composite_ranges
-from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, VALUE_TAG
+from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY
 from asyncpq.indexing.normalised import (
     bound_keys,
     composite,
@@ -25,7 +25,6 @@ from asyncpq.indexing.normalised import (
     float_key,
     integer_key,
     is_indexable,
-    key_order,
     normalised,
     part_keys,
     text_key,
@@ -274,32 +273,3 @@ def test_what_stands_under_a_null_list_is_none_of_its_elements() -> None:
     ):
         inside, rows = elements(lists)
         assert (inside.to_pylist(), rows.to_pylist()) == ([3, 4, None], [1, 1, 0])
-
-
-@given(
-    keys=st.lists(
-        st.sampled_from([NULL_KEY, NAN_KEY, VALUE_TAG + b"\xff" * 8, VALUE_TAG + bytes(8), VALUE_TAG + b"text"])
-        | st.integers(-(2**63), 2**63 - 1).map(lambda value: integer_key(value, 8, signed=True)),
-        max_size=30,
-    )
-    | st.lists(
-        st.integers(-3, 3).map(lambda value: integer_key(value, 8, signed=True)) | st.just(NAN_KEY + bytes(8)),
-        max_size=30,
-    ),
-    data=st.data(),
-)
-def test_the_order_of_keys_is_that_of_their_bytes(keys: list[bytes], data: st.DataObject) -> None:
-    then = data.draw(st.lists(st.integers(0, 3), min_size=len(keys), max_size=len(keys)))
-    last = data.draw(st.lists(st.integers(0, 3), min_size=len(keys), max_size=len(keys)))
-    if data.draw(st.booleans()):
-        pairs = sorted(zip(then, last, strict=True))
-        then, last = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    array = pa.array(keys, pa.binary())
-    positions = range(len(keys))
-    assert key_order(array).to_pylist() == sorted(positions, key=lambda at: keys[at])
-    assert key_order(array, pa.array(then, pa.int64())).to_pylist() == sorted(
-        positions, key=lambda at: (keys[at], then[at])
-    )
-    assert key_order(array, pa.array(then, pa.int64()), pa.array(last, pa.int64())).to_pylist() == sorted(
-        positions, key=lambda at: (keys[at], then[at], last[at])
-    )

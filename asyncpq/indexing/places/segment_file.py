@@ -74,7 +74,7 @@ class Spool:
         self._path = path
         self._schema = schema = part.schema
         self._group_bytes = _GROUP_BYTES * (_OFTEN_WHOLE if part.kind in ("files", "bounds") else 1)
-        self._writer = pa.ipc.new_stream(str(path), schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+        self._writer = pa.ipc.new_stream(str(path), schema)
         self._weight = 0
         self._longest: dict[str, int] = {}
 
