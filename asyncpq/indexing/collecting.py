@@ -9,12 +9,12 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.expressions.tokens import tokens
 from asyncpq.indexing.blooms import key_hashes, make_bitset
 from asyncpq.indexing.grams import ngrams
 from asyncpq.indexing.key_order import key_order
 from asyncpq.indexing.model import UNKNOWN_KEY, VALUE_TAG, Part, file_key
 from asyncpq.indexing.normalised import element_type, elements, normalised, part_keys
+from asyncpq.indexing.words import token_lists
 
 Arrays: TypeAlias = Sequence["pa.Array | pa.ChunkedArray"]
 
@@ -101,11 +101,16 @@ def _keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> tuple[pa.
 
 
 def _token_keys(array: pa.Array) -> tuple[pa.BinaryArray, pa.Int64Array]:
-    """Keys of the tokens of each string, and the position of its row; a null string counts as a null token."""
-    encoded = array if isinstance(array.type, pa.DictionaryType) else array.dictionary_encode()
-    texts = encoded.dictionary.to_pylist()
-    words = pa.array([None if text is None else list(set(tokens(text))) for text in texts], pa.list_(pa.string()))
-    values, rows = elements(words.take(encoded.indices))
+    """Keys of the tokens of each string, perhaps several times, and the position of its row; a null string counts as
+    a null token."""
+    if isinstance(array.type, pa.DictionaryType):
+        lists = token_lists(array.dictionary).take(array.indices)
+    else:
+        lists = token_lists(array)
+    values, rows = elements(lists)
+    held = pc.not_equal(values, "").fill_null(True)
+    if held.false_count:
+        values, rows = values.filter(held), rows.filter(held)
     return normalised(values, pa.string()), rows
 
 

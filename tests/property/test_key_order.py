@@ -48,8 +48,9 @@ def test_the_order_of_keys_is_that_of_their_bytes(keys: list[bytes], data: st.Da
     bits=st.sampled_from([0, 1, 11, 12, 13, 24, 31, 48, 64]),
     outliers=st.booleans(),
     run=st.sampled_from([1, 3, 900, 20_000]),
+    text=st.booleans(),
 )
-def test_many_numbers_are_in_order(seed: int, number: int, bits: int, outliers: bool, run: int) -> None:
+def test_many_keys_are_in_order(seed: int, number: int, bits: int, outliers: bool, run: int, text: bool) -> None:
     rng = random.Random(seed)
     values = [rng.getrandbits(bits) - (1 << 63) if bits else 5 for _ in range(number)]
     if outliers:
@@ -58,8 +59,13 @@ def test_many_numbers_are_in_order(seed: int, number: int, bits: int, outliers: 
     for start in range(0, number, run):
         values[start : start + run] = sorted(values[start : start + run])
     keys = [integer_key(value, 8, signed=True) for value in values]
+    if text:
+        keys = [VALUE_TAG + b"%d" % value for value in values]
     array = pa.array([VALUE_TAG, *keys], pa.binary()).slice(1)
     wanted = sorted(range(number), key=lambda at: keys[at])
     assert key_order(array).to_pylist() == wanted
-    then = [rng.randrange(4) for _ in range(number)]
-    assert key_order(array, pa.array(then)).to_pylist() == sorted(wanted, key=lambda at: (keys[at], then[at]))
+    file, row = [rng.randrange(4) for _ in range(number)], [rng.randrange(1 << 40) for _ in range(number)]
+    wanted.sort(key=lambda at: (keys[at], file[at]))
+    assert key_order(array, pa.array(file)).to_pylist() == wanted
+    wanted.sort(key=lambda at: (keys[at], file[at], row[at]))
+    assert key_order(array, pa.array(file, pa.int32()), pa.array(row)).to_pylist() == wanted
