@@ -21,7 +21,7 @@ Arrays: TypeAlias = Sequence["pa.Array | pa.ChunkedArray"]
 _CHUNK_ROWS = 1 << 20  # made keys of at once
 _UNITED = 16  # batches of hashes, of which the distinct ones are kept
 _WHOLE_FILE = -1
-_FEW_ROWS = 1 << 13
+_FEW_ROWS = 1 << 13  # are counted once, for all files that have no more
 
 
 class ValueCollector:
