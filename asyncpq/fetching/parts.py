@@ -176,17 +176,20 @@ async def _fly(
             joined.setdefault(id(flight), (flight, []))[1].append(key)
     for flight, _ in joined.values():
         flight.join()
-    if rest:
-        timeless = undated(context)
-        groups = _groups(source, rest)
-        for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
-            members = [key for group in some for key in group]
-            flight = flights.start(members, partial(_fetch_groups, source, version, some, timeless, admit))
-            flight.join()
-            joined[id(flight)] = (flight, members)
-    context.metrics.wait_begins()
     try:
-        await landing([flight for flight, _ in joined.values()])
+        if rest:
+            timeless = undated(context)
+            groups = _groups(source, rest)
+            for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
+                members = [key for group in some for key in group]
+                flight = flights.start(members, partial(_fetch_groups, source, version, some, timeless, admit))
+                flight.join()
+                joined[id(flight)] = (flight, members)
+        context.metrics.wait_begins()
+        try:
+            await landing([flight for flight, _ in joined.values()])
+        finally:
+            context.metrics.wait_ends()
         for flight, members in joined.values():
             if flight.task.done():  # all are, unless one has failed, which raises here
                 group = await flight.wait()
@@ -195,7 +198,6 @@ async def _fly(
                 for key in members:
                     found[key] = group.data[key]
     finally:
-        context.metrics.wait_ends()
         for flight, _ in joined.values():
             flight.leave()
     return rest, validated

@@ -393,6 +393,8 @@ class _Build:
     async def _against(self, newest: Manifest) -> tuple[list[IndexedFile], list[IndexedFile]]:
         """Files to bring and to remove, now that others may have brought some of them: each path is listed once."""
         brought, removed = dict(self._brought), dict(self._removed)
+        if self._lake.alone:
+            return list(brought.values()), []
         others = newest.live - self._known
         for file in await files_of(self._resources, self._place, newest, others) if others else ():
             mine = brought.get(file.path)

@@ -148,6 +148,8 @@ async def differences(resources: Resources, place: Place, base: Manifest | None,
 
 def _compared(base: Manifest, lake: Lake, found: Sequence[IndexedFile], before: RowRanges) -> Todo:
     files, live = lake.by_path(), base.live
+    if lake.alone:  # what is known of a file is not there any more if the index gets other columns
+        return Todo(base, tuple(FileWork(id=0, path=path, file=file) for path, file in files.items()))
     listed = newest_by_path(one for one in found if one.id in live)
     begun: dict[str, list[IndexedFile]] = {}
     for one in found:

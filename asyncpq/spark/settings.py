@@ -6,9 +6,9 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from weakref import WeakKeyDictionary
@@ -29,6 +29,7 @@ _CHECK_AGE_S: Final = 60.0
 _checked: WeakKeyDictionary[object, float] = WeakKeyDictionary()
 
 DiskTier = Literal["executor", "host", "off"]
+_INNER: Final = {"set by": "asyncpq"}
 _TIERS: Final = ("executor", "host", "off")
 
 
@@ -61,7 +62,7 @@ class SparkSettings:
     work_folder: str | None = None
     split_bytes: int = 64 * MIB
     most_splits: int = 100_000
-    int96_unit: Literal["us", "ns"] = "us"
+    int96_unit: Literal["us", "ns"] = field(default="us", metadata=_INNER)
 
     def __post_init__(self) -> None:
         try:
@@ -97,11 +98,11 @@ class SparkSettings:
             InvalidOptionError: a setting that cannot be, or one that looks like a credential.
         """
         found: dict[str, str] = {}
-        for one in fields(cls):
-            value = spark.conf.get(PREFIX + camel_case(one.name), None)
+        for name in SETTING_NAMES:
+            value = spark.conf.get(PREFIX + camel_case(name), None)
             if value is not None:
-                found[one.name] = value
-        _check_settings(spark, [camel_case(one.name) for one in fields(cls)])
+                found[name] = value
+        _check_settings(spark, [camel_case(name) for name in SETTING_NAMES])
         return cls._made(found, given or {})
 
     @classmethod
@@ -111,7 +112,7 @@ class SparkSettings:
         Raises:
             InvalidOptionError: as :meth:`of`.
         """
-        names = {camel_case(one.name).lower(): one.name for one in fields(cls)}
+        names = {camel_case(name).lower(): name for name in SETTING_NAMES}
         for name, value in options.items():
             if looks_secret(name) and name.lower() not in names:
                 raise secret_refused(f"the option {name!r}")
@@ -125,9 +126,9 @@ class SparkSettings:
         for one in fields(cls):
             if one.name in found:
                 values[one.name] = _typed(one.name, found[one.name], str(one.type))
-        unknown = given.keys() - {one.name for one in fields(cls)}
+        unknown = given.keys() - set(SETTING_NAMES)
         if unknown:
-            known = ", ".join(one.name for one in fields(cls))
+            known = ", ".join(SETTING_NAMES)
             raise InvalidOptionError(
                 f"there is no setting {min(unknown)!r}, nor is it an argument here", hint=f"Settings: {known}."
             )
@@ -167,6 +168,10 @@ class SparkSettings:
                 f"the credentials provider {self.credentials_provider!r} gave a {type(given).__name__}, not a mapping"
             )
         return _united(self.storage, given)
+
+
+#: Of those that users set.
+SETTING_NAMES: Final = tuple([one.name for one in fields(SparkSettings) if not one.metadata])
 
 
 def flag_option(given: Mapping[str, str], name: str) -> bool:
@@ -250,7 +255,7 @@ def _require_whole(name: str, value: object, least: int) -> None:
         raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
 
 
-def _check_settings(spark: SparkSession, known: list[str]) -> None:
+def _check_settings(spark: SparkSession, known: Sequence[str]) -> None:
     """Look at all of the session's settings for names that are none; not again within a minute, for PySpark brings them
     one by one.
 
@@ -266,7 +271,7 @@ def _check_settings(spark: SparkSession, known: list[str]) -> None:
     _checked[spark] = now
 
 
-def _check_name(name: str, value: object, known: list[str]) -> None:
+def _check_name(name: str, value: object, known: Sequence[str]) -> None:
     if name in known:
         refuse_secret_url(f"the setting {PREFIX}{name}", value)
     elif looks_secret(name):

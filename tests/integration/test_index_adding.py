@@ -324,6 +324,22 @@ async def test_a_commit_whose_answer_was_lost_counts_once(tmp_path: Path) -> Non
 # -- what is not listed ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("columns", ["same", "others"])
+async def test_overwriting_once_more_with_the_same_files_changes_nothing(tmp_path: Path, columns: str) -> None:
+    """As a commit does that is repeated since nobody knows whether it was made."""
+    schema = SCHEMA if columns == "same" else pa.schema([("id", pa.int32()), ("name", pa.string())])
+    async with asyncpq.Session() as session:
+        await add(session, tmp_path, [write(tmp_path, 500)])
+        files = [write(tmp_path, start, schema=schema) for start in (0, 10)]
+        for _ in range(3):
+            done = await add(session, tmp_path, files, schema=schema, overwrite=True)
+            assert (done.manifest.num_files, done.manifest.num_rows) == (2, 20)
+            assert await ids(session, tmp_path) == numbers(0, 10)
+        both = [add(session, tmp_path, files, schema=schema, overwrite=True) for _ in range(2)]
+        assert {done.manifest.num_rows for done in await asyncio.gather(*both)} == {20}
+        assert await ids(session, tmp_path) == numbers(0, 10)
+
+
 async def test_files_of_a_write_that_failed_are_deleted(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
         folder, resources = f"{tmp_path}/", session._resources

@@ -186,7 +186,7 @@ def _seen(target: str, keys: ServedKeys) -> list[int]:
         return []  # there is no lake
 
 
-@pytest.mark.parametrize("requests", [0])
+@pytest.mark.parametrize("requests", [0, *[pytest.param(count, marks=pytest.mark.slow) for count in range(1, 7)]])
 def test_a_commit_that_fails_is_not_seen(spark: SparkSession, keys: ServedKeys, requests: int) -> None:
     failed = 0
     for target, work, before, after in _writes(spark, keys):
@@ -212,7 +212,7 @@ def _error_of(work: Callable[[], Any]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("requests", [1])
+@pytest.mark.parametrize("requests", [1, *[pytest.param(count, marks=pytest.mark.slow) for count in (0, 2, 3, 5)]])
 def test_a_build_that_fails_is_no_index(spark: SparkSession, keys: ServedKeys, requests: int) -> None:
     keys.end_after(requests, "/_asyncpq/")
     said = _error_of(lambda: asyncpq.spark.build_index(spark, _LAKE, _KINDS, **keys.settings))
@@ -243,7 +243,7 @@ def _change(store: LakeStore, key: str, change: str, number: int = 3) -> None:
         store.put(key, _file(number, "other"))
 
 
-@pytest.mark.parametrize("change", ["replaced"])
+@pytest.mark.parametrize("change", ["replaced", pytest.param("deleted", marks=pytest.mark.slow)])
 def test_a_file_that_changes_after_the_plan_ends_the_query(
     spark: SparkSession, lake_store: LakeStore, change: str
 ) -> None:

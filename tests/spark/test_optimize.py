@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +29,11 @@ from asyncpq.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
+from asyncpq.spark.layout.nanoseconds import TimestampSearch
 from asyncpq.spark.layout.optimize import OptimizeResult, optimize
 from asyncpq.spark.layout.order import Order, find_keys
 from asyncpq.spark.layout.partition_files import write_frame
+from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.writes.write_options import BloomFilter
 from tests.spark.optimized import multiset, random_table, spark_order, table_of, write_lake, written
@@ -403,6 +406,19 @@ def test_nanoseconds_become_microseconds_if_that_loses_nothing(spark: SparkSessi
     assert [None if row["x"] is None else row["x"] for row in found["s"].to_pylist()] == found["b"].to_pylist()
     assert [row["l"] for row in found["s"].to_pylist()] == [[one, None] for one in found["a"].to_pylist()]
     assert [row[0][1] for row in found["m"].to_pylist()] == found["b"].to_pylist()
+
+
+def test_files_whose_digits_were_looked_at_are_closed(tmp_path: Path) -> None:
+    urls = [write_lake(tmp_path / str(number), _nanoseconds(0), files=1) for number in range(5)]
+    files = [str(path) for url in urls for path in Path(url).glob("*.parquet")]
+    search = TimestampSearch(frozenset({"a"}), frozenset({"a"}), SparkSettings(disk_cache="off"))
+
+    def held() -> int:
+        found = [row for batch in search(iter([pa.record_batch({"url": files})])) for row in batch.to_pylist()]
+        assert found == []
+        return len(os.listdir("/proc/self/fd"))
+
+    assert held() == held()
 
 
 def test_digits_below_a_microsecond_are_refused(spark: SparkSession, tmp_path: Path) -> None:

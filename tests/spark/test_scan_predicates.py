@@ -13,9 +13,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from asyncpq.expressions import Expression
+from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.reads.lakes import LakeTarget
-from asyncpq.spark.reads.planning import plan_read
+from asyncpq.spark.reads.lakes import LakeTarget, open_lake
+from asyncpq.spark.reads.planning import ReadPlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of
 from asyncpq.spark.reads.reading import read_split
 from asyncpq.spark.settings import SparkSettings
@@ -57,12 +58,11 @@ def read_rows(spark: SparkSession, lake: Path, where: Expression | str) -> tuple
     def terms(struct: Any, schema: pa.Schema, names: Sequence[str]) -> Expression | None:
         return asked.terms(struct, schema, conf, instants)
 
-    plan = sessions.run(
-        SETTINGS,
-        lambda session: plan_read(
-            session, LakeTarget(target=str(lake)), conf=conf, settings=SETTINGS, columns=["row"], pruning=terms
-        ),
-    )
+    async def work(session: Session) -> ReadPlan:
+        opened = await open_lake(session, LakeTarget(target=str(lake)), conf)
+        return await plan_lake(opened, conf=conf, settings=SETTINGS, columns=["row"], pruning=terms)
+
+    plan = sessions.run(SETTINGS, work)
     found: set[int] = set()
     for task in plan.tasks():
         for batch in read_split(plan.lake, task):

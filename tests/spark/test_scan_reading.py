@@ -19,10 +19,11 @@ pytest.importorskip("pyspark")
 from asyncpq import col
 from asyncpq.errors import AmbiguousColumnError, InvalidOptionError, ObjectChangedError
 from asyncpq.expressions import Expression
+from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads import planning, splits
-from asyncpq.spark.reads.lakes import LakeTarget
-from asyncpq.spark.reads.planning import ReadPlan, plan_read
+from asyncpq.spark.reads.lakes import LakeTarget, open_lake
+from asyncpq.spark.reads.planning import ReadPlan, plan_lake
 from asyncpq.spark.reads.reading import read_split
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
@@ -67,10 +68,12 @@ def plan(
     **options: Any,
 ) -> ReadPlan:
     asked = LakeTarget(target=target, **options)
-    return sessions.run(
-        on,
-        lambda session: plan_read(session, asked, conf=conf, settings=on, columns=columns, pruning=lambda *_: where),
-    )
+
+    async def work(session: Session) -> ReadPlan:
+        opened = await open_lake(session, asked, conf)
+        return await plan_lake(opened, conf=conf, settings=on, columns=columns, pruning=lambda *_: where)
+
+    return sessions.run(on, work)
 
 
 def on_another_worker(found: ReadPlan) -> ReadPlan:
@@ -236,7 +239,7 @@ def test_a_file_is_cut_at_row_groups(tmp_path: Path) -> None:
     table = pa.table({"v": [rng.random() for _ in range(60_000)]})
     pq.write_table(table, tmp_path / "f.parquet", row_group_size=10_000, use_dictionary=False, compression="none")
     found = plan(on=SparkSettings(disk_cache="off", split_bytes=200_000), target=str(tmp_path))
-    assert [split[0].num_files for split in found.splits] == [1, 1, 1]
+    assert ([split[0].num_files for split in found.splits], found.num_files) == ([1, 1, 1], 1)
     assert rows(found).num_rows == 60_000
     least = plan(on=SparkSettings(disk_cache="off", split_bytes=65_536), target=str(tmp_path))
     assert len(least.splits) == 6  # a row group is larger, and one split

@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import asyncpq.spark
-from asyncpq.spark.settings import SparkSettings
+from asyncpq.errors import InvalidOptionError
+from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case
+from asyncpq.spark.writes.write_planning import WRITE_NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PAGE = (Path(__file__).parents[2] / "docs/spark.md").read_text(encoding="utf-8")
-_INNER = {"int96_unit"}  # not for users
 
 
 def test_every_block_runs(spark: SparkSession, tmp_path: Path) -> None:
@@ -55,9 +56,14 @@ def test_public_names_are_on_the_page() -> None:
     assert missing == []
 
 
-def test_every_setting_is_on_the_page() -> None:
+def test_every_setting_and_option_of_writes_is_on_the_page() -> None:
     table = _PAGE[_PAGE.index("## Settings") :]
-    for field in fields(SparkSettings):
-        first, *rest = field.name.split("_")
-        name = first + "".join(part.title() for part in rest)
-        assert (f"`{name}`" in table) != (field.name in _INNER), name
+    assert [name for name in SETTING_NAMES if f"`{camel_case(name)}`" not in table] == []
+    writing = _PAGE[_PAGE.index("## Writing") : _PAGE.index("## ", _PAGE.index("## Writing") + 1)]
+    assert [name for name in WRITE_NAMES if name != "path" and f"`{name}`" not in writing] == []  # of save()
+
+
+def test_what_is_not_for_users_is_no_option(spark: SparkSession) -> None:
+    with pytest.raises(InvalidOptionError, match="int96"):
+        SparkSettings.of(spark, {"int96_unit": "ns"})
+    assert SparkSettings.from_options({"int96unit": "ns"}).int96_unit == "us"

@@ -19,7 +19,7 @@ from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.format.schema import LogicalKind, PhysicalType
 from asyncpq.spark.types import rebase
 from asyncpq.spark.types.conversion import to_spark
-from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
 from asyncpq.spark.types.rebase import file_dates
 from tests.edited_files import EditedFile
 from tests.spark.types_files import assert_same, metadata_of, read_as_spark, write
@@ -98,7 +98,7 @@ def test_files_that_do_not_say(spark: SparkSession, restored_conf: RuntimeConfig
     for mode in ("CORRECTED", "LEGACY"):
         for key in _READ:
             restored_conf.set(key, mode)
-        conf = ReadConf.of(spark).with_jvm_time_zone(spark)
+        conf = replace(ReadConf.of(spark), jvm_time_zone=jvm_time_zone(spark))
         assert_same(read_as_spark(path, conf), spark.read.parquet(str(path)).toArrow())
     conf = ReadConf.of(spark)
     with pytest.raises(UnsupportedFeatureError, match="which time zone") as raised:

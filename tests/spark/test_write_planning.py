@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 import asyncpq
@@ -23,6 +24,7 @@ from asyncpq.errors import (
     InvalidOptionError,
     SchemaMismatchError,
     StaleSnapshotError,
+    StoreError,
     TransportError,
 )
 from asyncpq.spark.sessions import run
@@ -156,8 +158,18 @@ def test_of_two_messages_of_a_task_one_counts(lake: Path) -> None:
     writer = lake_writer({"path": str(lake)}, _STRUCT, overwrite=True)
     first = written(writer, 3)
     again = TaskFiles(first.partition, tuple(first.files))
-    writer.commit([first, again, None])
+    writer.commit([first, again])
     assert ids(lake) == [3]
+
+
+def test_nothing_is_committed_that_a_task_does_not_tell(lake: Path) -> None:
+    writer = lake_writer({"path": str(lake)}, _STRUCT, overwrite=True)
+    messages: list[WriterCommitMessage | None] = [written(writer, 3), None]
+    with pytest.raises(StoreError, match="all tasks"):
+        writer.commit(messages)
+    writer.abort(messages)
+    assert not list(lake.glob(f"data/{writer.plan.job}/*"))
+    assert ids(lake) == [1, 2]
 
 
 def test_a_commit_that_is_refused_leaves_no_files(lake: Path) -> None:

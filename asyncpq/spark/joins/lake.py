@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -79,8 +80,10 @@ async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
         StaleSnapshotError: the snapshot of the index is not there any more.
     """
     known = _lakes.setdefault(session, OrderedDict())
-    if pinned.token not in known:
-        lake = await (_from_files(session, pinned) if pinned.index is None else _from_index(session, pinned))
+    lake = known.get(pinned.token)
+    if lake is None:
+        load = partial(_from_files if pinned.index is None else _from_index, session, pinned)
+        lake = await session._resources.flights.run(("pinned lake", pinned.token), load)
         known[pinned.token] = lake
     known.move_to_end(pinned.token)
     while len(known) > _KEPT:
@@ -88,7 +91,7 @@ async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
         if index is not None:
             session._resources.unregister(index.place)
             await index.place.close()
-    return known[pinned.token].state
+    return lake.state
 
 
 async def _from_index(session: Session, pinned: PinnedLake) -> _Opened:

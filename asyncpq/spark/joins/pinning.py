@@ -7,16 +7,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql.types import StructType
-
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.places.objects import ObjectPlace
 from asyncpq.session import Session
 from asyncpq.spark.joins.lake import PinnedLake
 from asyncpq.spark.reads.lakes import LakeTarget, OpenLake
 from asyncpq.spark.reads.partitioned import partition_types_of, snapshot_of
-from asyncpq.spark.reads.planning import plan_lake
-from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.reads.planning import lake_of, plan_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 
@@ -37,22 +34,11 @@ async def pin_lake(
     Raises:
         InvalidOptionError: tasks cannot open the index by a url.
     """
-    struct = StructType([opened.struct.fields[at] for at in read])
     source, token = snapshot_of(opened.state.source), uuid.uuid4().hex
     if source is None:
-        plan = await plan_lake(opened, conf=conf, settings=settings, columns=struct.names)
+        columns = [opened.struct.names[at] for at in read]
+        plan = await plan_lake(opened, conf=conf, settings=settings, columns=columns)
         return PinnedLake(token=token, lake=plan.lake, splits=tuple(plan.tasks()))
-    lake = Lake(
-        url=opened.state.url,
-        description=source.description,
-        view=str(source.view),
-        schema=opened.schema,
-        fields=None,
-        columns=tuple(opened.names[at] for at in read),
-        spark_schema=struct.json(),
-        conf=conf,
-        settings=settings,
-    )
     place, url = source._index.place, target.index
     if not isinstance(url, str):
         if not isinstance(place, ObjectPlace):
@@ -60,7 +46,7 @@ async def pin_lake(
         url = place.description
     return PinnedLake(
         token=token,
-        lake=lake,
+        lake=lake_of(opened, read, conf, settings),
         target=_shared(target.target),
         index=_shared(url),
         snapshot=source._index.manifest.snapshot,

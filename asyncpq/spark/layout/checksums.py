@@ -71,7 +71,7 @@ def checksums(frame: DataFrame, more: Mapping[str, Column] | None = None) -> tup
         the checksums, and the values of ``more``.
     """
     fields, more = frame.schema.fields, more or {}
-    hashes = [F.xxhash64(*_hashable(F.col(f"c{at}"), one.dataType)) for at, one in enumerate(fields)]
+    hashes = [F.xxhash64(*_inside(F.col(f"c{at}"), one.dataType)) for at, one in enumerate(fields)]
     hashed = numbered(frame).select("*", *[one.alias(f"h{at}") for at, one in enumerate(hashes)])
     names = [f"h{at}" for at in range(len(fields))]
     measured = [F.count(F.lit(1)).alias("rows"), *_summed("row", F.xxhash64(*names) if names else F.lit(0))]

@@ -7,7 +7,8 @@ word. So the files themselves are asked, by asyncpq on the executors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -105,15 +106,19 @@ class TimestampSearch:
                 asked.append(field.name)
 
         async def read(session: Session) -> Batches:
-            file = await session.open_file(url)
-            scan: Batches = file.scan(columns=asked)
-            return scan
+            return _scanned(session, url, asked)
 
         if asked:
             lossy = {
                 name for batch in batches(self.settings, read) for name in asked if _has_digits(batch.column(name))
             }
             yield from [{"url": url, "column": name, "problem": "digits"} for name in sorted(lossy)]
+
+
+@asynccontextmanager
+async def _scanned(session: Session, url: str, columns: Sequence[str]) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
+    async with await session.open_file(url) as file, file.scan(columns=columns) as scan:
+        yield aiter(scan)
 
 
 def check_timestamps(

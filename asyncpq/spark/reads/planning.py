@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -30,9 +30,8 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.options import KIB, MIB
 from asyncpq.planning.read_plan import RowGroupPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.session import Session
 from asyncpq.spark.reads.file_reads import SparkRead
-from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.reads.lakes import OpenLake
 from asyncpq.spark.reads.splits import Lake, Packer, Piece, PlannedFile, group_pieces, pack_split
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
@@ -49,7 +48,6 @@ _MOST_REMOVED: Final = 1000  # at a time
 _OF_PLAN: Final = re.compile(r"[0-9a-f]{32}/\d+\.splits")
 _MOST_FOOTER_BYTES: Final = 16 * KIB  # of one file, as a split carries it
 _MOST_SHARED_BYTES: Final = 256 * KIB  # of a footer that is worth being compressed for that
-_ANY_BYTES: Final = 1 << 62
 _PAYLOAD_FILE: Final = 0  # stands for the file in the keys of its payloads
 
 #: Gives the predicate to prune by, in asyncpq's terms, once the columns are known; None: nothing is left out.
@@ -67,7 +65,8 @@ class ReadPlan:
         metrics: what planning has cost.
         index: what an index said.
         needs_jvm_zone: a file's old timestamps are by the zone of Spark's JVM, which ``lake.conf`` does not name.
-        unopened: of how many files nothing is known but their version.
+        num_files: files that tasks read, at least in part.
+        unopened: of how many of them nothing is known but their version.
     """
 
     lake: Lake
@@ -76,6 +75,7 @@ class ReadPlan:
     metrics: ReadMetrics
     index: tuple[str, ...] = ()
     needs_jvm_zone: bool = False
+    num_files: int = 0
     unopened: int = 0
 
     @property
@@ -83,39 +83,9 @@ class ReadPlan:
         """Compressed bytes of the data that tasks read, about."""
         return sum(piece.num_bytes for split in self.splits for piece in split)
 
-    @property
-    def num_files(self) -> int:
-        """Files that tasks read; one that several tasks read counts for each."""
-        return sum(piece.num_files for split in self.splits for piece in split)
-
     def tasks(self) -> list[bytes]:
         """For each split what :func:`asyncpq.spark.reads.reading.read_split` takes."""
         return [pack_split(split) for split in self.splits]
-
-
-async def plan_read(
-    session: Session,
-    target: LakeTarget,
-    *,
-    conf: ReadConf,
-    settings: SparkSettings,
-    columns: Sequence[str] | None = None,
-    pruning: Pruning | None = None,
-    parallelism: int = 1,
-) -> ReadPlan:
-    """Open a dataset, rule out what the predicate cannot be true for, and pack what is left.
-
-    Args:
-        columns: names of the columns that are read, in Spark's cases; None for all.
-        parallelism: tasks that run at once.
-
-    Raises:
-        AsyncpqError: the dataset cannot be opened or planned.
-    """
-    opened = await open_lake(session, target, conf)
-    return await plan_lake(
-        opened, conf=conf, settings=settings, columns=columns, pruning=pruning, parallelism=parallelism
-    )
 
 
 async def plan_lake(
@@ -126,80 +96,106 @@ async def plan_lake(
     columns: Sequence[str] | None = None,
     pruning: Pruning | None = None,
     parallelism: int = 1,
-    cut: bool = True,
 ) -> ReadPlan:
-    """The same for a dataset that is open. Without a predicate, files are not opened whose versions a listing names.
+    """Rule out what the predicate cannot be true for, and pack what is left of a dataset that is open. Without a
+    predicate, files are not opened whose versions a listing names.
 
     Args:
-        cut: large files become several, at row groups.
+        columns: names of the columns that are read, in Spark's cases; None for all.
+        parallelism: tasks that run at once.
+
+    Raises:
+        AsyncpqError: the dataset cannot be planned.
     """
-    struct, names = opened.struct, opened.names
+    names, state = opened.names, opened.state
     places = range(len(names)) if columns is None else list(dict.fromkeys(opened.columns(columns, conf)))
-    where = None if pruning is None else pruning(struct, opened.schema, names)
-    state = opened.state
+    where = None if pruning is None else pruning(opened.struct, opened.schema, names)
     operation = state.resources.operation("plan", state.url)
-    read_columns = tuple(names[at] for at in places)
-    ask = Ask(columns=read_columns, where=where)
-    packer, kept = Packer(settings.split_bytes), _Kept(state, settings)
-    most_bytes = settings.split_bytes if cut else _ANY_BYTES
-    whole: list[PlannedFile] = []
+    ask = Ask(columns=tuple(names[at] for at in places), where=where)
+    packer, kept, urls = Packer(settings.split_bytes), _Kept(state, settings), set[str]()
     with operation:
+        whole = list[PlannedFile]()
         if where is None and not state.skips:
-            files = (await state.source.files(ask, operation)).files
             share = len(places) / max(1, len(names))
-            whole = [file for file in (_unopened(file, most_bytes, share) for file in files) if file is not None]
-            known = {file.url for file in whole}
-            left = [file for file in files if file.url not in known]
-            state = replace(state, source=_Files(state.source, left))
+            whole, state = await _without_unopened(state, ask, operation, settings.split_bytes, share)
+            operation.metrics.files_total += len(whole)
         read = SparkRead(state, ask, operation, conf)
-        for file in whole:
-            for piece in packer.add(file):
-                await kept.add(piece)
-        async with aclosing(read.planned(_Look(read, most_bytes))) as found:
-            async for some in found:
-                for file in some:
-                    for piece in packer.add(file):
-                        await kept.add(piece)
+        async with aclosing(_planned_files(whole, read, settings.split_bytes)) as planned:
+            async for file in planned:
+                urls.add(file.url)
+                for piece in packer.add(file):
+                    await kept.add(piece)
         for piece in packer.finish():
             await kept.add(piece)
         pieces = await kept.finish()
-    operation.metrics.files_total += len(whole)
-    lake = Lake(
-        url=state.url,
-        description=state.source.description,
-        view=str(state.source.view),
-        schema=opened.schema,
-        fields=state.columns.fields,
+    lake = replace(
+        lake_of(opened, places, conf, settings),
         variants=tuple(read.variants),
-        columns=read_columns,
-        spark_schema=StructType([struct.fields[at] for at in places]).json(),
-        conf=conf,
         partitioning=opened.partitioning,
         where=where,
-        settings=settings,
     )
     splits = group_pieces(
         pieces, split_bytes=settings.split_bytes, most_splits=settings.most_splits, parallelism=parallelism
     )
     return ReadPlan(
         lake=lake,
-        struct=struct,
+        struct=opened.struct,
         splits=tuple(splits),
         metrics=operation.metrics,
         index=read.report,
         needs_jvm_zone=read.needs_jvm_zone,
+        num_files=len(urls),
         unopened=len(whole),
     )
 
 
-async def pin(
-    opened: OpenLake, *, conf: ReadConf, settings: SparkSettings, columns: Sequence[str] | None = None
-) -> ReadPlan:
-    """All files of a dataset that is open, each of one version and uncut: what later reads of it are held to."""
-    return await plan_lake(opened, conf=conf, settings=settings, columns=columns, cut=False)
+def lake_of(opened: OpenLake, places: Sequence[int], conf: ReadConf, settings: SparkSettings) -> Lake:
+    """What all tasks are told of a dataset.
+
+    Args:
+        places: of the columns that are read.
+    """
+    state = opened.state
+    return Lake(
+        url=state.url,
+        description=state.source.description,
+        view=str(state.source.view),
+        schema=opened.schema,
+        fields=state.columns.fields,
+        columns=tuple(opened.names[at] for at in places),
+        spark_schema=StructType([opened.struct.fields[at] for at in places]).json(),
+        conf=conf,
+        settings=settings,
+    )
 
 
 # -- files ----------------------------------------------------------------------------------------
+
+
+async def _without_unopened(
+    state: DatasetState, ask: Ask, operation: Operation, split_bytes: int, share: float
+) -> tuple[list[PlannedFile], DatasetState]:
+    """Files that need not be opened, and the dataset without them.
+
+    Args:
+        share: of their bytes, that are read, about.
+    """
+    files = (await state.source.files(ask, operation)).files
+    whole = [found for found in (_unopened(file, split_bytes, share) for file in files) if found is not None]
+    known = {file.url for file in whole}
+    return whole, replace(state, source=_Files(state.source, [file for file in files if file.url not in known]))
+
+
+async def _planned_files(
+    whole: Sequence[PlannedFile], read: SparkRead, split_bytes: int
+) -> AsyncGenerator[PlannedFile]:
+    """Those, and what is left of the files that the read opens and prunes."""
+    for file in whole:
+        yield file
+    async with aclosing(read.planned(_Look(read, split_bytes))) as found:
+        async for some in found:
+            for file in some:
+                yield file
 
 
 def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | None:
@@ -353,7 +349,7 @@ class _Kept:
             InvalidOptionError: the plan is too large to be sent, and there is no work folder.
         """
         if piece.data is None:
-            return
+            raise AssertionError("a piece has its bytes until it is put into the work folder")
         self._waiting.append(len(self._pieces))
         self._pieces.append(piece)
         self._num_bytes += len(piece.data)

@@ -140,8 +140,7 @@ class ScanPlan:
             f"  where: {self.condition or 'all rows'}",
             f"  pruned by: {lake.where if lake.where is not None else 'nothing'}",
             f"  columns: {', '.join(map(str, lake.columns))}",
-            f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out},"
-            f" to read {self.read.num_files}",
+            f"  files: {metrics.files_total}, ruled out unopened {metrics.files_ruled_out}, to read {self.files}",
             f"  splits: {len(self.read.splits)}, {self.read.num_bytes} bytes",
             f"  planning: {metrics.requests} requests, {metrics.bytes_fetched} bytes",
             *[f"  index: {line}" for line in self.read.index],

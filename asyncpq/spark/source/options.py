@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 from asyncpq.errors import ExpressionError, InvalidOptionError
 from asyncpq.expressions import Expression, parse_filters
-from asyncpq.spark.settings import SparkSettings, camel_case, flag_option
+from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.read_conf import ReadConf, RebaseMode
 
 View = Literal["snapshot", "listed", "table"]
@@ -159,7 +159,7 @@ def _own(given: dict[str, str]) -> dict[str, str]:
 
 def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
     known = {name.lower(): name for name in _NAMES}
-    known |= {one.name.replace("_", ""): one.name for kind in (SparkSettings, ReadConf) for one in fields(kind)}
+    known |= {name.replace("_", ""): name for name in (*SETTING_NAMES, *[one.name for one in fields(ReadConf)])}
     for name in given:
         if name not in known:
             names = sorted(map(camel_case, known.values()))

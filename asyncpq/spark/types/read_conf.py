@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pyspark.errors import PySparkException
@@ -77,10 +77,6 @@ class ReadConf:
             if name in values:
                 values[name] = values[name].upper()
         return cls(**values)
-
-    def with_jvm_time_zone(self, spark: SparkSession) -> Self:
-        """The same with :attr:`jvm_time_zone`: one small Spark job, for files that need it only."""
-        return self if self.jvm_time_zone is not None else replace(self, jvm_time_zone=jvm_time_zone(spark))
 
     def key(self, name: str) -> str:
         """What names are compared by."""

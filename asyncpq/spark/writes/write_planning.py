@@ -23,7 +23,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.session import Session
 from asyncpq.spark.secrets import refuse_secret_url
 from asyncpq.spark.sessions import run
-from asyncpq.spark.settings import SparkSettings, flag_option, told_as_options
+from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option, told_as_options
 from asyncpq.spark.types.conversion import ToParquet, from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
 from asyncpq.spark.writes.file_writer import folder_url
@@ -45,7 +45,8 @@ Publish = Literal["index", "plain"]
 _KINDS: Final[Mapping[str, type[Kind]]] = {
     kind.name: kind for kind in (Bloom, Bounds, Footers, Keys, NGrams, Pages, Text, ValueSet)
 }
-_NAMES: Final = ("path", "publish", "indexKinds", "caseSensitive", *OPTION_NAMES)
+#: Options of a write, beside the settings.
+WRITE_NAMES: Final = ("path", "publish", "indexKinds", "caseSensitive", *OPTION_NAMES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,10 +202,10 @@ def _mismatch(what: str, column: str, folder: str) -> SchemaMismatchError:
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = {name.lower() for name in _NAMES} | {one.name.replace("_", "") for one in fields(SparkSettings)}
+    known = {name.lower() for name in (*WRITE_NAMES, *map(camel_case, SETTING_NAMES))}
     unknown = sorted(given.keys() - known)
     if unknown:
-        raise InvalidOptionError(f"writing has no option {unknown[0]!r}", hint=f"Known: {', '.join(_NAMES)}.")
+        raise InvalidOptionError(f"writing has no option {unknown[0]!r}", hint=f"Known: {', '.join(WRITE_NAMES)}.")
 
 
 def _folder(given: Mapping[str, str]) -> str:

@@ -75,8 +75,10 @@ class AsyncpqWriter(DataSourceArrowWriter):
             AsyncpqError: nothing was committed; or, of a store that failed, nobody can say whether it was.
         """
         plan = self.plan
-        # of two attempts of one task, one counts
-        chosen = {message.partition: message for message in messages if isinstance(message, TaskFiles)}
+        told = [message for message in messages if isinstance(message, TaskFiles)]
+        if len(told) < len(messages):
+            raise StoreError("Spark does not say what all tasks have written", url=safe_url(plan.folder))
+        chosen = {message.partition: message for message in told}  # of two attempts of one task, one counts
         files = [file for _, message in sorted(chosen.items()) for file in message.files]
         schema = file_columns(plan.struct, plan.conf).schema
         commit_or_discard(
