@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import gc
 import json
+import logging
 import os
 import threading
 import weakref
@@ -28,6 +29,8 @@ from asyncpq.session import Session
 from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 #: Gives batches of one read, which begins when it is entered.
 Batches: TypeAlias = AbstractAsyncContextManager[AsyncIterator[pa.RecordBatch]]
@@ -83,8 +86,10 @@ class ProcessSession:
     def close(self) -> None:
         """End the session, its loop and its thread."""
         if not self._portal.closed:
-            self._portal.call(self._session.close())
-            self._portal.close()
+            try:
+                self._portal.call(self._session.close())
+            finally:
+                self._portal.close()
 
 
 def run(
@@ -228,7 +233,7 @@ def _take(settings: SparkSettings) -> ProcessSession:
         idle = [key for key, other in _sessions.items() if not other.users]
         closing = [_sessions.pop(key) for key in idle[: max(0, len(_sessions) - _KEPT)]]
     for other in closing:
-        other.close()
+        _close(other)
     return session
 
 
@@ -263,7 +268,15 @@ def _give_back(session: ProcessSession) -> None:
         session.users -= 1
         closing = session.dropped and not session.users
     if closing:
+        _close(session)
+
+
+def _close(session: ProcessSession) -> None:
+    """Whoever does this is about something else."""
+    try:
         session.close()
+    except AsyncpqError as error:
+        logger.warning("a session that nobody uses was not closed: %s", error)
 
 
 def _freeze() -> None:

@@ -58,5 +58,8 @@ def test_only_some_places_stay_open(tmp_path: Path, kind: str) -> None:
             assert len(session._resources._closers) <= join_lake._KEPT
             # of one that was forgotten, too
             assert await asyncio.gather(*[_rows(session, one) for one in joined[:3]]) == [[7]] * 3
+        async with asyncpq.Session() as session:
+            assert await asyncio.gather(*[_rows(session, pinned) for _ in range(4)]) == [[7]] * 4
+            assert len(session._resources._closers) == 1
 
     asyncio.run(joins())

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.errors import CredentialsError, ObjectNotFoundError, UsageError
+from asyncpq.errors import CredentialsError, ObjectNotFoundError, TransportError, UsageError
 from asyncpq.options import MIB
 from asyncpq.spark import sessions
 from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
@@ -62,6 +62,21 @@ def test_a_process_has_one_session_for_all_that_need_the_same() -> None:
     same = [{"s3": {"anon": True, "use_ssl": True}}, {"s3": {"use_ssl": True, "anon": True}}]
     made = [sessions.run(SparkSettings(storage_options=json.dumps(options)), _itself) for options in same]
     assert made[0] is made[1]
+
+
+def test_a_session_that_fails_to_close_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ends, too, as no_others sees."""
+    first, close = sessions.run(_SETTINGS, _itself), asyncpq.Session.close
+
+    async def failing(session: asyncpq.Session) -> None:
+        await close(session)
+        if session is first:
+            raise TransportError("the last answer was lost")
+
+    monkeypatch.setattr(asyncpq.Session, "close", failing)
+    for number in range(1, 9):
+        sessions.run(_cached(number), _itself)
+    assert sessions.run(_SETTINGS, _itself) is not first
 
 
 def test_whoever_waits_for_a_provider_waits_alone() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from asyncpq.errors import ObjectChangedError, StoreError, UnsupportedStoreError
 from asyncpq.events import Operation
@@ -25,12 +26,12 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
 from asyncpq.spark.caller_thread import CallerThread
 from asyncpq.spark.held_settings import held_settings
-from asyncpq.spark.index.map_step import FILES_NUMBER, PIECES, PIECES_DDL, CollectFiles, decoded, shipped
+from asyncpq.spark.index.map_step import FILES_NUMBER, PIECES, CollectFiles, decoded, shipped
 from asyncpq.spark.index.packing import TASK_BYTES, cost_of, count_of, packed
 from asyncpq.spark.index.sort_step import (
     CUT,
-    MOVED_DDL,
-    WRITTEN_DDL,
+    MOVED,
+    WRITTEN,
     CutPieces,
     WriteSegments,
     folder_of,
@@ -279,9 +280,9 @@ class _Mapped:
         with held_settings(self._spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             rows = self._kept.where(sf.col("part") != FILES_NUMBER).select(*CUT)
             # what one task has read is cut too soon to be worth a task
-            moved = rows.coalesce(count_of(num_bytes, _CUT_BYTES)).mapInArrow(cutting, MOVED_DDL)
+            moved = rows.coalesce(count_of(num_bytes, _CUT_BYTES)).mapInArrow(cutting, from_arrow_schema(MOVED))
             bins = moved.repartitionById(writing.ranges.num_bins, "bin")
-            return self._answer(bins.mapInArrow(writing, WRITTEN_DDL))
+            return self._answer(bins.mapInArrow(writing, from_arrow_schema(WRITTEN)))
 
     def close(self) -> None:
         """Let executors forget the pieces."""
@@ -297,12 +298,13 @@ class _Mapped:
 
     def _collected(self, tasks: Sequence[bytes]) -> DataFrame:
         collecting = partial(CollectFiles, self._settings, self._wanted, self._parts)
+        given = from_arrow_schema(PIECES)
         if sum(map(len, tasks)) <= _CLOSURE_BYTES:
             rows = self._spark.range(len(tasks), numPartitions=len(tasks))
-            return rows.mapInArrow(collecting(tuple(tasks)), PIECES_DDL)
+            return rows.mapInArrow(collecting(tuple(tasks)), given)
         ids = pa.array(range(len(tasks)), pa.int32())
         listed = self._spark.createDataFrame(pa.table({"id": ids, "payload": pa.array(tasks, pa.binary())}))
-        return listed.repartitionById(len(tasks), "id").mapInArrow(collecting(None), PIECES_DDL)
+        return listed.repartitionById(len(tasks), "id").mapInArrow(collecting(None), given)
 
     def _answer(self, rows: DataFrame) -> pa.Table:
         with raised_as_asyncpq():

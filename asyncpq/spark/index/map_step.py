@@ -36,7 +36,6 @@ _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 Order: TypeAlias = tuple[bytes, int, int]
 
 _ORDER: Final = pa.struct([("key", pa.binary()), ("file", pa.int64()), ("at", pa.int64())])
-_ORDER_DDL: Final = "struct<key: binary, file: long, at: long>"
 
 #: A piece: ``num_rows`` rows of ``part`` with ``num_bytes`` in memory, and what three of them are sorted by; ``digest``
 #: names the versions of all files of ``task`` that were read.
@@ -52,10 +51,6 @@ PIECES: Final = pa.schema(
         pa.field("last", _ORDER),
         pa.field("payload", pa.binary()),
     ]
-)
-PIECES_DDL: Final = (
-    "task int, part int, digest binary, num_rows long, num_bytes long,"
-    f" first {_ORDER_DDL}, middle {_ORDER_DDL}, last {_ORDER_DDL}, payload binary"
 )
 
 

@@ -43,10 +43,8 @@ CUT: Final = ("task", "part", "digest", "first", "last", "payload")
 
 #: Rows on their way to the task that writes them.
 MOVED: Final = pa.schema([pa.field("bin", pa.int32()), pa.field("range", pa.int32()), pa.field("payload", pa.binary())])
-MOVED_DDL: Final = "bin int, range int, payload binary"
 
 WRITTEN: Final = pa.schema([pa.field("part", pa.int32()), pa.field("segment", pa.string())])
-WRITTEN_DDL: Final = "part int, segment string"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType
 
 from asyncpq.errors import SchemaMismatchError, UnsupportedFeatureError
@@ -143,7 +144,7 @@ def check_timestamps(
     search = TimestampSearch(*lowered, settings)
     listed = spark.createDataFrame(pa.table({"url": list(urls)})).repartition(-(-len(urls) // _FILES_A_TASK))
     with raised_as_asyncpq():
-        found = listed.mapInArrow(search, "url string, column string, problem string").limit(1).collect()
+        found = listed.mapInArrow(search, from_arrow_schema(_FOUND)).limit(1).collect()
     for row in found:
         if row["problem"] == "unit":
             raise SchemaMismatchError(

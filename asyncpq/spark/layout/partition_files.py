@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from asyncpq.spark.layout.checksums import numbered
@@ -31,10 +32,6 @@ _WRITTEN: Final = pa.schema(
         pa.field("footer_start", pa.int64()),
         pa.field("tail", pa.binary()),
     ]
-)
-_COLUMNS: Final = (
-    "path string, size bigint, etag string, last_modified string, version string, rows bigint, footer_start bigint,"
-    " tail binary"
 )
 
 
@@ -95,7 +92,8 @@ def write_frame(
     """
     write = PartitionWrite(folder, job, frame.schema, conf, options, settings)
     with raised_as_asyncpq():
-        rows = numbered(frame).mapInArrow(write, _COLUMNS).collect()  # which takes dots in names for fields
+        # mapInArrow takes dots in names for fields
+        rows = numbered(frame).mapInArrow(write, from_arrow_schema(_WRITTEN)).collect()
     return [
         WrittenFile(
             path=row["path"],

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from asyncpq.datasets.dataset_scan import DatasetScan
 from asyncpq.datasets.file_sets import FileSet
@@ -180,9 +178,3 @@ class SplitScan(DatasetScan):
     async def _next_unit(self) -> Sequence[pa.Table] | None:
         rows = await self._read.next()
         return None if rows is None else self._tables.of(rows)
-
-
-@lru_cache(maxsize=64)
-def spark_struct(text: str) -> StructType:
-    """From its JSON."""
-    return StructType.fromJson(json.loads(text))

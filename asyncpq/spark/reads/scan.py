@@ -17,7 +17,8 @@ from asyncpq.spark import sessions
 from asyncpq.spark.reads.lakes import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import ReadPlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
-from asyncpq.spark.reads.reading import read_split, spark_struct
+from asyncpq.spark.reads.reading import read_split
+from asyncpq.spark.reads.spark_tables import spark_struct
 from asyncpq.spark.reads.splits import Lake
 from asyncpq.spark.secrets import refuse_secrets
 from asyncpq.spark.settings import SparkSettings

@@ -27,7 +27,7 @@ class SparkTables:
     """
 
     def __init__(self, struct: str, conf: ReadConf) -> None:
-        self._struct = _struct(struct)
+        self._struct = spark_struct(struct)
         self._conf = conf
         self._last: tuple[pa.Schema, FileDates, _Convert] | None = None  # that of the next file, too, as a rule
 
@@ -56,6 +56,7 @@ def _named(dates: FileDates, fields: Sequence[TableField]) -> FileDates:
 
 
 @lru_cache(maxsize=64)
-def _struct(text: str) -> StructType:
+def spark_struct(text: str) -> StructType:
+    """From its JSON."""
     struct: StructType = StructType.fromJson(json.loads(text))
     return struct
