@@ -14,7 +14,7 @@ from asyncpq.indexing.grams import ngrams
 from asyncpq.indexing.key_order import key_order
 from asyncpq.indexing.model import UNKNOWN_KEY, VALUE_TAG, Part, file_key
 from asyncpq.indexing.normalised import element_type, elements, normalised, part_keys
-from asyncpq.indexing.words import token_lists
+from asyncpq.indexing.token_lists import token_lists
 
 Arrays: TypeAlias = Sequence["pa.Array | pa.ChunkedArray"]
 
@@ -185,7 +185,7 @@ class _Postings:
         if not number:
             return self._schema.empty_table()
         one_each = not self._rows
-        rows = _counted(number, self._first_row) if one_each else pa.concat_arrays(self._rows)
+        rows = _row_range(number, self._first_row) if one_each else pa.concat_arrays(self._rows)
         self._pending, self._rows = [], []
         self.pending_bytes = 0
         many = self._limit is not None and number > self._limit
@@ -293,14 +293,14 @@ def _repeated(value: int, number: int) -> pa.Int64Array:
     return pa.repeat(pa.scalar(value, pa.int64()), number) if number else pa.array([], pa.int64())
 
 
-def _counted(number: int, first: int) -> pa.Int64Array:
+def _row_range(number: int, first: int) -> pa.Int64Array:
     if number <= _FEW_ROWS:
-        few = _few_counted().slice(0, number)
+        few = _few_rows().slice(0, number)
         return pc.add(few, first) if first else few
     ones: Any = _repeated(1, number)
     return pc.cumulative_sum(ones, start=first - 1)
 
 
 @cache
-def _few_counted() -> pa.Int64Array:
+def _few_rows() -> pa.Int64Array:
     return pa.array(range(_FEW_ROWS), pa.int64())

@@ -43,15 +43,15 @@ def _counted(numbers: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
     Counted digit by digit, the least first, of as many of the highest as tell random numbers apart; what else there is
     to compare is nearly in order then.
     """
-    number = len(numbers)
+    count = len(numbers)
     ordered = numbers if order is None else numbers.take(order)
-    if number < _FEW or _descents(ordered) * _LONG_RUN < number:
+    if count < _FEW or _descents(ordered) * _LONG_RUN < count:
         return _compared(numbers, order)
     ends = pc.min_max(ordered)
     least = ends["min"]
     bits = (ends["max"].as_py() - least.as_py()).bit_length()
     above = pc.subtract(ordered, least).view(pa.uint64())
-    num_digits = -(-2 * (number.bit_length() - 1) // _DIGIT_BITS)
+    num_digits = -(-2 * (count.bit_length() - 1) // _DIGIT_BITS)
     for shift in range(max(0, bits - num_digits * _DIGIT_BITS), bits, _DIGIT_BITS):
         digits = pc.bit_wise_and(pc.shift_right(above, pa.scalar(shift, pa.uint64())), _DIGIT).cast(pa.uint16())
         step = pc.array_sort_indices(digits)  # which is stable
@@ -92,8 +92,8 @@ def _but_last(column: pa.Array) -> pa.Array:
 
 def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
     """In the same order, where all have one tag and 64 bits: they are compared several times as fast."""
-    number = len(keys)
-    if not number or len(keys[0].as_buffer()) != _NUMBER_BYTES:
+    count = len(keys)
+    if not count or len(keys[0].as_buffer()) != _NUMBER_BYTES:
         return None
     try:
         fixed = keys.cast(pa.binary(_NUMBER_BYTES))
@@ -101,12 +101,12 @@ def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
         return None
     data = memoryview(fixed.buffers()[1])[fixed.offset * _NUMBER_BYTES :]
     tag = data[0]
-    little_endian = bytearray(8 * number)
-    for start in range(0, number, _AT_ONCE):
-        stop = min(number, start + _AT_ONCE)
+    little_endian = bytearray(8 * count)
+    for start in range(0, count, _AT_ONCE):
+        stop = min(count, start + _AT_ONCE)
         some = bytes(data[start * _NUMBER_BYTES : stop * _NUMBER_BYTES])
         if some[::_NUMBER_BYTES].count(tag) != stop - start:
             return None
         for at in range(8):
             little_endian[8 * start + at : 8 * stop : 8] = some[8 - at :: _NUMBER_BYTES]
-    return pa.Array.from_buffers(pa.uint64(), number, [None, pa.py_buffer(little_endian)])
+    return pa.Array.from_buffers(pa.uint64(), count, [None, pa.py_buffer(little_endian)])
