@@ -128,27 +128,8 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
         if state.columns.fields is not None:
             struct = struct_of(state.columns.schema)
         else:
-            kinds: dict[str, DataType] = {}
-            files = await _by_path(state, operation)
-            file, first = await _first(state, files, operation)
-            texts = {name: pa.string() for name in file.partition}
-            by_text = target.schema is not None or not conf.infer_partition_types
-            if texts and by_text and state.source.view is View.LISTED and target.partition_types is None:
-                options["partition_types"] = texts  # other types are made of what the paths say
-                dataset = await session.open_dataset(target.target, **options)
-                state = replace(dataset._state, unifier=None)
-            if texts and target.partition_types is None:
-                hive = _is_hive(state.source, target)
-                state, kinds = await with_spark_partitions(state, target.schema, conf, operation, hive=hive)
-            partitions = tuple(file.partition)
-            if conf.merge_schema and target.schema is None and not is_table:
-                merged = await _merged(state, files, conf, operation)
-                struct = _with_partition_types(merged, state.columns.schema, partitions, kinds, conf)
-            elif target.schema_policy == "strict" and state.source.view is not View.SNAPSHOT:
-                inferred = spark_schema(first.metadata, conf)
-                struct = _with_partition_types(inferred, state.columns.schema, partitions, kinds, conf)
-            else:
-                struct = _struct(state.columns.schema, partitions, first, kinds, conf)
+            merges = conf.merge_schema and target.schema is None and not is_table
+            state, struct, partitions, first = await _inferred(session, state, target, conf, operation, merges)
     if target.schema is not None:
         struct = _with_partitions(nullable_struct(target.schema), struct, partitions, conf)
     schema = state.columns.schema
@@ -162,6 +143,47 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
         state = replace(state, source=_narrowed(state.source, schema, partitions, conf))
     state = replace(state, columns=state.columns._replace(schema=schema))
     return OpenLake(state, schema, struct, names, repr((target.partitioning, target.partition_types)))
+
+
+class _Inferred(NamedTuple):
+    """A dataset whose files say what its columns are.
+
+    Attributes:
+        partitions: names of the columns that its paths have.
+        first: the file whose columns count.
+    """
+
+    state: DatasetState
+    struct: StructType
+    partitions: Sequence[str]
+    first: _First
+
+
+async def _inferred(
+    session: Session, state: DatasetState, target: LakeTarget, conf: ReadConf, operation: Operation, merges: bool
+) -> _Inferred:
+    files = await _by_path(state, operation)
+    file, first = await _first(state, files, operation)
+    partitions, texts = tuple(file.partition), {name: pa.string() for name in file.partition}
+    kinds: dict[str, DataType] = {}
+    if texts and target.partition_types is None:
+        by_text = target.schema is not None or not conf.infer_partition_types
+        if by_text and state.source.view is View.LISTED:
+            # other types are made of what the paths say
+            options = {**target.options, "listing_max_age_s": _LISTING_AGE_S, "partition_types": texts}
+            dataset = await session.open_dataset(target.target, **options)
+            state = replace(dataset._state, unifier=None)
+        hive = _is_hive(state.source, target)
+        state, kinds = await with_spark_partitions(state, target.schema, conf, operation, hive=hive)
+    if merges:
+        merged = await _merged(state, files, conf, operation)
+        struct = _with_partition_types(merged, state.columns.schema, partitions, kinds, conf)
+    elif target.schema_policy == "strict" and state.source.view is not View.SNAPSHOT:
+        inferred = spark_schema(first.metadata, conf)
+        struct = _with_partition_types(inferred, state.columns.schema, partitions, kinds, conf)
+    else:
+        struct = _struct(state.columns.schema, partitions, first, kinds, conf)
+    return _Inferred(state, struct, partitions, first)
 
 
 # -- columns --------------------------------------------------------------------------------------
