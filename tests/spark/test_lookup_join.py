@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from functools import reduce
 from pathlib import Path
@@ -231,3 +232,16 @@ def test_a_file_that_is_replaced_after_planning(spark: SparkSession, left: DataF
         assert ".parquet" in str(raised.value)
     again = lookup_join(left.select("id"), url, "id", ["v"], index=False)
     same([again], [left.select("id").join(spark.read.parquet(url).select("id", "v"), on="id")])
+
+
+def test_very_many_keys_of_several_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """More than are asked for at once: rows of those asked for later have values of these in each column."""
+    from asyncpq.spark.joins.lookup_join import lookup_join
+
+    rows = list(itertools.product(range(20), range(20)))
+    table = pa.table({"a": [a for a, _ in rows], "b": [b for _, b in rows], "v": range(400)})
+    pq.write_table(table, tmp_path / "0.parquet")
+    left = spark.createDataFrame([*rows, (1, 99)], "a bigint, b bigint").coalesce(1)
+    lake = spark.read.parquet(str(tmp_path))
+    mine = [lookup_join(left, str(tmp_path), ["a", "b"], how=how) for how in HOWS]
+    same(mine, [left.join(lake, ["a", "b"], how) for how in HOWS])

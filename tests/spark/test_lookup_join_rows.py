@@ -36,18 +36,23 @@ def _arrays(rows: list[tuple[Any, ...]]) -> list[pa.Array]:
 _ROWS = st.lists(st.tuples(_FLOATS, _TEXTS, _NUMBERS), max_size=20)
 
 
-@given(left=_ROWS, lake=st.lists(_ROWS, max_size=3), most=st.integers(1, 30))
+@given(left=_ROWS, lake=st.lists(_ROWS, max_size=3), most=st.integers(1, 30), at_once=st.integers(1, 20))
 def test_pairs_of_keys_of_several_columns(
-    left: list[tuple[Any, ...]], lake: list[list[tuple[Any, ...]]], most: int
+    left: list[tuple[Any, ...]], lake: list[list[tuple[Any, ...]]], most: int, at_once: int
 ) -> None:
+    """Each once, where the lake's rows are given for some keys after the others."""
     keys = LeftKeys([[column] for column in _arrays(left)], len(left))
     assert len(keys) == len({_key(row) for row in left} - {None})
     met: set[int] = set()
     for rows in lake:
         found: list[tuple[int, int]] = []
-        for pairs in keys.pairs(_arrays(rows), most):
-            assert 0 < len(pairs.left) == len(pairs.lake) <= most
-            found.extend(zip(pairs.left.to_pylist(), pairs.lake.to_pylist(), strict=True))
+        for begin in range(0, max(len(keys), 1), at_once):
+            some = range(begin, min(begin + at_once, len(keys)))
+            for pairs in keys.pairs(_arrays(rows), some, most):
+                assert 0 < len(pairs.left) == len(pairs.lake) <= most
+                found.extend(zip(pairs.left.to_pylist(), pairs.lake.to_pylist(), strict=True))
+                asked = {_key(tuple(column[at].as_py() for column in keys.distinct)) for at in some}
+                assert {_key(left[at]) for at in pairs.left.to_pylist()} <= asked
         expected = [
             (a, b) for a, x in enumerate(left) for b, y in enumerate(rows) if _key(x) is not None and _key(x) == _key(y)
         ]
@@ -60,7 +65,7 @@ def test_pairs_of_keys_of_several_columns(
 
 def test_a_key_that_may_be_one_of_two_values() -> None:
     keys = LeftKeys([[pa.array([1, 2, None]), pa.array([5, None, None], pa.int64())]], 3)
-    ((left, lake),) = keys.pairs([pa.array([5, 1, 2, None])], 10)
+    ((left, lake),) = keys.pairs([pa.array([5, 1, 2, None])], range(len(keys)), 10)
     assert list(zip(left.to_pylist(), lake.to_pylist(), strict=True)) == [(0, 0), (0, 1), (1, 2)]
 
 
@@ -79,5 +84,5 @@ def test_keys_of_each_type(kind: pa.DataType, one: Any, other: Any) -> None:
     column = pa.array([one, other, other], kind)
     keys = LeftKeys([[column]], 3)
     assert len(keys) == 2
-    ((left, _),) = keys.pairs([column.slice(2)], 10)
+    ((left, _),) = keys.pairs([column.slice(2)], range(len(keys)), 10)
     assert left.to_pylist() == [1, 2]

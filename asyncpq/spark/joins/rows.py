@@ -62,13 +62,17 @@ class LeftKeys:
         """Whether each key was found in the lake."""
         return 0 not in self._met
 
-    def pairs(self, columns: Sequence[pa.Array], most: int) -> Iterator[Pairs]:
+    def pairs(self, columns: Sequence[pa.Array], some: range, most: int) -> Iterator[Pairs]:
         """What goes with rows of the lake, at most so many pairs at a time.
 
         Args:
             columns: the key columns of the lake's rows, of the candidates' types.
+            some: positions among the distinct keys of those that count.
         """
         codes = self._find(columns)
+        if len(some) < len(self):
+            inside = pc.and_(pc.greater_equal(codes, some.start), pc.less(codes, some.stop))
+            codes = pc.if_else(inside, codes, pa.scalar(None, codes.type))
         found = pc.indices_nonzero(codes.is_valid())
         codes = codes.take(found)
         ends = pc.cumulative_sum(self._counts.take(codes))

@@ -109,12 +109,12 @@ class LookupTask:
         candidates = [[self._typed(key, left.column(at)) for at in key.candidates] for key in self.keys]
         keys = LeftKeys(candidates, left.num_rows)
         with_pairs = self.how in ("inner", "left")
-        for lake in self._lake_rows(keys):
+        for some, lake in self._lake_rows(keys):
             columns = [self._compared(key, lake.column(key.place)) for key in self.keys]
             if not with_pairs:
                 keys.meet(columns)
                 continue
-            for pairs in keys.pairs(columns, _most_rows(left, lake)):
+            for pairs in keys.pairs(columns, some, _most_rows(left, lake)):
                 yield self._rows(left.take(pairs.left), [lake.column(at).take(pairs.lake) for at, _ in self.right])
         if self.how != "inner":
             rows = keys.rows(met=self.how == "semi")
@@ -122,14 +122,14 @@ class LookupTask:
                 some = left.take(rows.slice(at, OUTPUT_ROWS))
                 yield self._rows(some, [pa.nulls(some.num_rows, type_) for _, type_ in self.right])
 
-    def _lake_rows(self, keys: LeftKeys) -> Iterator[pa.RecordBatch]:
-        """Rows of the lake, all that have one of the keys among them."""
+    def _lake_rows(self, keys: LeftKeys) -> Iterator[tuple[range, pa.RecordBatch]]:
+        """Positions of distinct keys, and rows of the lake, all that have one of these among them."""
         if not len(keys):
             return
-        for asked in predicates([key.column for key in self.keys], keys.distinct):
+        for some, asked in predicates([key.column for key in self.keys], keys.distinct):
             make = partial(key_scan, self.pinned, asked)
             for batch in sessions.batches(self.pinned.lake.settings, make):
-                yield batch
+                yield some, batch
                 if self.how in ("semi", "anti") and keys.all_met:
                     return
 
