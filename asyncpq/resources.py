@@ -7,8 +7,8 @@ import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib import import_module
 from types import TracebackType
@@ -285,9 +285,18 @@ class Resources:
             return await asyncio.wrap_future(running)
         except asyncio.CancelledError:
             if not running.cancel():
-                # the thread still uses what the read owns: leave only once it has ended
-                await asyncio.wait((asyncio.wrap_future(running),))
+                await _ended(running)
             raise
+
+
+async def _ended(running: Future[Any]) -> None:
+    """Wait until the thread has ended, which still uses what the read owns, however often that is cancelled."""
+    waiting = asyncio.wrap_future(running)
+    while not waiting.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait((waiting,))
+    if not waiting.cancelled():
+        waiting.exception()  # the cancellation is what counts
 
 
 class Deadline:

@@ -172,8 +172,15 @@ class _Postings:
         if not self._pending:
             self._first_row = first_row
         if rows is not None:
-            order = pc.sort_indices(rows)
+            order = key_order(keys, rows)
             keys, rows = keys.take(order), pc.add(rows.take(order), first_row)
+            again = pc.and_(
+                pc.equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1))),
+                pc.equal(rows.slice(1), rows.slice(0, max(0, len(rows) - 1))),
+            )
+            if again.true_count:
+                firsts = pa.concat_arrays([pa.array([True]), pc.invert(again)])
+                keys, rows = keys.filter(firsts), rows.filter(firsts)
             self._rows.append(rows)
             self.pending_bytes += rows.nbytes
         self._pending.append(keys)
@@ -184,13 +191,13 @@ class _Postings:
         number = len(keys)
         if not number:
             return self._schema.empty_table()
-        one_each = not self._rows
+        one_each, runs = not self._rows, len(self._rows)
         rows = _row_range(number, self._first_row) if one_each else pa.concat_arrays(self._rows)
         self._pending, self._rows = [], []
         self.pending_bytes = 0
         many = self._limit is not None and number > self._limit
         # Consecutive rows of one key stand side by side already, where each row has one; all files' are sorted later.
-        if many or not one_each:
+        if runs > 1 or (many and one_each):
             order = key_order(keys)  # stable: rows of one key ascend
             keys, rows = keys.take(order), rows.take(order)
         begins = pc.not_equal(keys.slice(1), keys.slice(0, number - 1))
@@ -241,6 +248,8 @@ def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
     if len(arrays) > 1 or pa.types.is_nested(arrays[0].type):
         return arrays
     (array,) = arrays
+    if pa.types.is_decimal(array.type) and array.type.bit_width < 128:
+        return arrays  # pyarrow does not find the distinct ones
     return [pc.unique(array.storage if isinstance(array.type, pa.BaseExtensionType) else array)]
 
 

@@ -28,6 +28,7 @@ FROM_VALUES: Final = frozenset({"set", "ngram", "bloom", "keys", "text"})
 
 _FEW_ROWS: Final = 1 << 13  # of a file, whose rows of these kinds are made at once: to hand them to a thread costs more
 _QUICK: Final = frozenset({"keys", "set"})
+_TOKENS: Final = 16  # times a text's bytes: what its tokens take at most while they are found
 _SHARE: Final = 4  # of the memory of a build, what one file's postings take: to sort them takes as much again, twice
 
 
@@ -86,16 +87,18 @@ class _Values:
 
     def add(self, batch: pa.RecordBatch, first_row: int, group: int) -> None:
         """Take rows of one row group, which follow those before."""
-        known: dict[str, pa.Array] = {}
-        for part, collector in self._collectors.items():
-            for name in part.columns:
-                if name not in known:
-                    known[name] = leaf_array(batch, name)
-            collector.add([known[name] for name in part.columns], first_row, group)
+        names = dict.fromkeys(name for part in self._collectors for name in part.columns)
+        arrays = {name: leaf_array(batch, name) for name in names}
         postings = {part: found for part, found in self._collectors.items() if part.kind in BY_ROW}
-        if sum(found.pending_bytes for found in postings.values()) > self._most_bytes:
-            for part, found in postings.items():
-                self._put_aside(part, found.finish(self._file))
+        texts = [arrays[name] for part in self._collectors if part.kind == "text" for name in part.columns]
+        size = max(map(_text_bytes, texts), default=0)
+        step = max(1, min(batch.num_rows, batch.num_rows * (self._most_bytes // _TOKENS) // max(size, 1)))
+        for start in range(0, batch.num_rows, step):
+            for part, collector in self._collectors.items():
+                collector.add([arrays[name].slice(start, step) for name in part.columns], first_row + start, group)
+            if sum(found.pending_bytes for found in postings.values()) > self._most_bytes:
+                for part, found in postings.items():
+                    self._put_aside(part, found.finish(self._file))
 
     def finish(self, part: Part) -> pa.Table:
         """All rows of the part."""
@@ -110,6 +113,13 @@ class _Values:
             self._local[part] = LocalRows(part.schema, self._folder)
             self._open.callback(self._local[part].close)
         self._local[part].add(rows)
+
+
+def _text_bytes(array: pa.Array) -> int:
+    """Of all strings, those of a dictionary as often as they are there, roughly."""
+    if isinstance(array.type, pa.DictionaryType):
+        return len(array) * int(array.dictionary.nbytes) // max(1, len(array.dictionary))
+    return int(array.nbytes)
 
 
 def _types(schema: pa.Schema, part: Part) -> list[pa.DataType]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -120,6 +121,20 @@ def test_tokens_of_rows(values: list[str | None], cuts: list[int]) -> None:
     for type_ in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
         column = pa.array(values, type_)
         assert _postings(_collected(_part("text"), [column], [type_], cuts)) == sorted(expected)
+
+
+@pytest.mark.parametrize("kind", ["set", "bloom"])
+def test_small_decimals(kind: str) -> None:
+    """Of which pyarrow does not find the distinct ones."""
+    values = [Decimal("1.50"), None, Decimal("-2.00"), Decimal("1.50")]
+    options = {"max_values": 9} if kind == "set" else {"fpp": 0.01}
+    found = [
+        _collected(_part(kind, **options), [pa.array(values, type_)], [type_], [2])
+        for type_ in (pa.decimal32(7, 2), pa.decimal64(7, 2), pa.decimal128(7, 2))
+    ]
+    assert found[0].equals(found[2])
+    assert found[1].equals(found[2])
+    assert found[0].num_rows == 3
 
 
 @given(st.data(), st.lists(KINDS, min_size=1, max_size=2), _CUTS)
