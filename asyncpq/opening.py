@@ -221,7 +221,11 @@ async def _open(
         place = await open_place(resources, _place(index, "index"), create=False)
         manifest = await latest(place)
     if manifest is None:
-        raise ObjectNotFoundError("there is no index", url=place.description, hint="Build it: session.build_index().")
+        raise ObjectNotFoundError(
+            "there is no index",
+            url=place.description,
+            hint="Build it: build_index(). By default a folder's index is in _asyncpq/ below it.",
+        )
     _check_root(root, manifest, index)
     return OpenIndex(place, Head(place, manifest, root=root), max_age_s)
 
@@ -339,7 +343,10 @@ def _look_of(
             return lake if urls is None else only(lake, urls)
         if manifest is not None or target is None:
             if manifest is None:
-                raise ObjectNotFoundError("there is no index", hint="Build it: session.build_index().")
+                raise ObjectNotFoundError(
+                    "there is no index",
+                    hint="Build it: build_index(). By default a folder's index is in _asyncpq/ below it.",
+                )
             if target is not None:
                 check_partitioning(manifest, options.described())
                 check_schema(manifest, options.schema)

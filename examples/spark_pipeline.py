@@ -21,10 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-import asyncpq
+import asyncpq.spark
 from asyncpq.indexing import Footers, Keys
-from asyncpq.spark.index.pipeline import build_index
-from asyncpq.spark.layout.optimize import optimize
 
 USERS = 5_000
 COLUMNS = ["id", "user", "price"]
@@ -60,10 +58,10 @@ def spark_session() -> SparkSession:
 
 def prepare(spark: SparkSession, raw: str, lake: str, index: str) -> None:
     """What runs now and then, on a cluster."""
-    result = optimize(spark, raw, lake, sort_by=["user", "id"], page_rows=1024, file_bytes=16 << 20)
+    result = asyncpq.spark.optimize(spark, raw, lake, sort_by=["user", "id"], page_rows=1024, file_bytes=16 << 20)
     print(f"\noptimize: {result}")
     begin = time.perf_counter()
-    built = build_index(spark, lake, [Keys("id"), Footers()], at=index)
+    built = asyncpq.spark.build_index(spark, lake, [Keys("id"), Footers()], at=index)
     print(f"build_index: ids of {built.rows:,} rows in {built.files} files, {time.perf_counter() - begin:.1f} s")
 
 

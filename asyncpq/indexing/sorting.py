@@ -10,12 +10,14 @@ import shutil
 import tempfile
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.errors import StoreError
 from asyncpq.indexing.key_order import key_order
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
@@ -120,13 +122,14 @@ class ExternalSort:
         self._write_run(self._sliced(self._take_pending()))
 
     def _write_run(self, batches: Iterator[pa.RecordBatch]) -> None:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="sort-", dir=self._parent))
-        path = self._folder / f"{self._num_runs}.arrow"
-        self._num_runs += 1
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, self._schema, options=_WRITE) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
+        with _put_into(self._parent):
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="sort-", dir=self._parent))
+            path = self._folder / f"{self._num_runs}.arrow"
+            self._num_runs += 1
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, self._schema, options=_WRITE) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
         self._runs.append(path)
 
 
@@ -151,22 +154,44 @@ class LocalRows:
     """
 
     def __init__(self, schema: pa.Schema, folder: Path) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # see close
+        self._folder = folder
+        with _put_into(folder):
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # see close
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), schema)
 
     def add(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows)
+        with _put_into(self._folder):
+            self._writer.write_table(rows)
 
     def table(self) -> pa.Table:
         """All rows that were added, mapped to memory; nothing can be added after."""
-        self._writer.close()
-        self._file.flush()
-        with self._file:
+        with self._file, _put_into(self._folder):
+            self._writer.close()
+            self._file.flush()
             data = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # of what is still to be written, which nobody reads
+            self._file.close()
+
+
+@contextmanager
+def _put_into(folder: Path) -> Iterator[None]:
+    """
+    Raises:
+        StoreError: there is no room for local files.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(
+            f"rows cannot be put into a local file: {error}",
+            url=str(folder),
+            hint="BuildOptions.folder names another folder for them.",
+        ) from error
 
 
 # -- merging --------------------------------------------------------------------------------------

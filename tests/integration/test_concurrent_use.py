@@ -182,3 +182,22 @@ def test_fork(client: str, moment: str, server: ObjectServer, tmp_path: Path) ->
     )
     assert done.stdout.split("\n")[:2] == ["child ok", "parent ok"], done.stdout + done.stderr
     assert done.returncode == 0
+
+
+async def test_a_thread_is_waited_for_however_often_that_is_cancelled() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(30)
+
+    async with asyncpq.Session() as session:
+        task = asyncio.create_task(session._resources.in_thread(work))
+        await asyncio.to_thread(begun.wait, 30)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0.01)
+            assert not task.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task

@@ -26,6 +26,7 @@ from asyncpq.errors import (
     InvalidOptionError,
     ObjectNotFoundError,
     StaleSnapshotError,
+    StoreError,
     TransportError,
     UsageError,
 )
@@ -475,6 +476,17 @@ async def test_postings_of_a_large_file_are_not_held_in_memory(tmp_path: Path, m
         for where in (asyncpq.col("id") == 7, asyncpq.col("name").has_tokens("x7"), asyncpq.col("tags").has(3)):
             assert len({str(await one.read(where=where)) for one in trips}) == 1
     assert os.listdir(tmp_path) == ["lake"]
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["few files", "a large file"])
+async def test_no_room_for_local_files_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool) -> None:
+    write(tmp_path / "lake" / "one.parquet", 1, num_rows=1000 if many else 10)
+    options = BuildOptions(memory_bytes=20_000 if many else 1, folder=str(tmp_path / "none"))
+    async with asyncpq.Session() as session:
+        with pytest.raises(StoreError, match="local file") as raised:
+            await session.build_index(str(tmp_path / "lake"), [Keys("id")], at=MemoryPlace(), building=options)
+    assert raised.value.url == str(tmp_path / "none")
+    assert "BuildOptions.folder" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize("encoded", [False, True], ids=["plain", "dictionary"])

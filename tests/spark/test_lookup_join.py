@@ -245,3 +245,15 @@ def test_very_many_keys_of_several_columns(spark: SparkSession, tmp_path: Path) 
     lake = spark.read.parquet(str(tmp_path))
     mine = [lookup_join(left, str(tmp_path), ["a", "b"], how=how) for how in HOWS]
     same(mine, [left.join(lake, ["a", "b"], how) for how in HOWS])
+
+
+def test_files_of_other_types_than_the_lake(spark: SparkSession, tmp_path: Path) -> None:
+    """As Spark takes them: timestamps with and without a zone."""
+    from asyncpq.spark.joins.lookup_join import lookup_join
+
+    for number, zone in enumerate(["UTC", None]):
+        times = pa.array([number * 1000, number * 1000 + 7], pa.timestamp("us", zone))
+        pq.write_table(pa.table({"t": times, "v": [number, 9]}), tmp_path / f"{number}.parquet")
+    lake = spark.read.parquet(str(tmp_path))
+    left = lake.select("t").coalesce(1)
+    same([lookup_join(left, str(tmp_path), "t", how=how) for how in HOWS], [left.join(lake, "t", how) for how in HOWS])

@@ -71,3 +71,15 @@ def test_a_stream_from_beginning_to_restart(spark: SparkSession, tmp_path: Path)
     stream.option("ignoreMissingFiles", "true")
     run({"availableNow": True}, "id bigint, part int")
     assert [batch for batch in sink.batches[3:] if batch] == [list(range(40, 50, 2))]
+
+
+def test_streams_are_not_written(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.errors import PySparkException
+
+    from asyncpq.spark.shipping import register
+
+    register(spark)
+    rows = spark.readStream.format("rate").load()
+    writer = rows.writeStream.format("asyncpq").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(PySparkException, match="foreachBatch"):
+        writer.start(str(tmp_path / "lake")).awaitTermination(90)

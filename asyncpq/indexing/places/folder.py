@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,8 @@ class FolderPlace(ObjectPlace):
                     raise error.locate(url=safe_url(url)) from None
                 raise StoreError(f"a segment cannot be written: {error}", url=safe_url(url)) from error
             finally:
-                spool.close()
+                with suppress(pa.ArrowException, OSError):  # what went wrong first is what counts
+                    spool.close()
             await store.put_file(url, path, context=self._context("write"))
         return written.size, written.extra
 

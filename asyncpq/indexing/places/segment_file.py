@@ -74,7 +74,8 @@ class Spool:
         self._path = path
         self._schema = schema = part.schema
         self._group_bytes = _GROUP_BYTES * (_OFTEN_WHOLE if part.kind in ("files", "bounds") else 1)
-        self._writer = pa.ipc.new_stream(str(path), schema)
+        self._sink = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_stream(self._sink, schema)
         self._weight = 0
         self._longest: dict[str, int] = {}
 
@@ -96,7 +97,10 @@ class Spool:
         self._writer.write_batch(batch)
 
     def close(self) -> None:
-        self._writer.close()
+        if self._sink.closed:
+            return
+        with self._sink:
+            self._writer.close()
 
     def write(self, path: Path, whole_bytes: int) -> Written:
         """Write the rows as a Parquet file, which is fetched whole if it has at most ``whole_bytes``."""

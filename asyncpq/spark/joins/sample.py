@@ -8,6 +8,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from asyncpq.datasets.dataset import Dataset
+from asyncpq.errors import SchemaMismatchError
 from asyncpq.expressions import And, IsNull, Not
 from asyncpq.options import MIB
 from asyncpq.planning.access_plan import AccessPlan
@@ -79,10 +80,13 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
     present = [Not(IsNull(name)) for name in names]
     for url in dict.fromkeys([*urls[:1], *urls[len(urls) // 2 :][:1], *urls[-1:]]):
         where = present[0] if len(present) == 1 else And(tuple(present))
-        row = await dataset.read(list(dict.fromkeys(names)), where, limit=1, access={url: AccessPlan.all()})
-        if not row.num_rows:
+        try:
+            row = await dataset.read(list(dict.fromkeys(names)), where, limit=1, access={url: AccessPlan.all()})
+            if not row.num_rows:
+                continue
+            plan = await dataset.plan(pinned.lake.columns, lookup={name: row.column(name) for name in names})
+        except SchemaMismatchError:  # Spark takes files with other types than the lake has, which these reads do not
             continue
-        plan = await dataset.plan(pinned.lake.columns, lookup={name: row.column(name) for name in names})
         sampled += 1
         requests += plan.num_requests
         num_bytes += sum(file.num_bytes + file.cached_bytes for file in plan.files)

@@ -8,7 +8,7 @@ cannot match: rows that do not match may come, and the query filters them as wel
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.expressions import Expression
 from asyncpq.session import Session
 from asyncpq.spark import sessions
@@ -79,6 +80,15 @@ class AsyncpqDataSource(DataSource):
         from asyncpq.spark.writes.writing import lake_writer
 
         return lake_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802  # pyspark's name
+        """
+        Raises:
+            UnsupportedFeatureError: in any case.
+        """
+        raise UnsupportedFeatureError(
+            "streams are not written", hint="Write batches: writeStream.foreachBatch, and df.write in its function."
+        )
 
     @staticmethod
     def require_safe_pushdown() -> None:

@@ -222,7 +222,7 @@ def json_option(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise InvalidOptionError(f"{name}: must be JSON: {error}") from error
+        raise InvalidOptionError(f"{name}: must be JSON: {error}", hint='A list is ["id", "day"].') from error
 
 
 def _json_list(name: str, text: str) -> list[Any]:
