@@ -49,6 +49,7 @@ from asyncpq.storage.urls import safe_url
 from asyncpq.tables.opening import Format, Version, catalog_of
 
 _LISTING_AGE_S: Final = 60.0  # of one that a build made itself when it looked at the columns
+_NOT_BUILT: Final = f"Build it: build_index(). By default a folder's index is in {INDEX_FOLDER} below it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +225,7 @@ async def _open(
         raise ObjectNotFoundError(
             "there is no index",
             url=place.description,
-            hint="Build it: build_index(). By default a folder's index is in _asyncpq/ below it.",
+            hint=_NOT_BUILT,
         )
     _check_root(root, manifest, index)
     return OpenIndex(place, Head(place, manifest, root=root), max_age_s)
@@ -345,7 +346,7 @@ def _look_of(
             if manifest is None:
                 raise ObjectNotFoundError(
                     "there is no index",
-                    hint="Build it: build_index(). By default a folder's index is in _asyncpq/ below it.",
+                    hint=_NOT_BUILT,
                 )
             if target is not None:
                 check_partitioning(manifest, options.described())

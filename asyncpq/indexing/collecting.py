@@ -175,8 +175,7 @@ class _Postings:
             order = key_order(keys, rows)
             keys, rows = keys.take(order), pc.add(rows.take(order), first_row)
             again = pc.and_(
-                pc.equal(keys.slice(1), keys.slice(0, max(0, len(keys) - 1))),
-                pc.equal(rows.slice(1), rows.slice(0, max(0, len(rows) - 1))),
+                *(pc.equal(array.slice(1), array.slice(0, max(0, len(array) - 1))) for array in (keys, rows))
             )
             if again.true_count:
                 firsts = pa.concat_arrays([pa.array([True]), pc.invert(again)])

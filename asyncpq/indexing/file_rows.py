@@ -26,7 +26,7 @@ from asyncpq.options import BuildOptions
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext, Validator
 
-_FILES_TYPE: Final = pa.struct(list(PART_SCHEMAS[FILES.kind]))
+_FILES_TYPE: Final = pa.struct(list(FILES.schema))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
