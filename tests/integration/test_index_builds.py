@@ -8,7 +8,7 @@ import collections
 import os
 import random
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from asyncpq.errors import (
     InvalidOptionError,
     ObjectNotFoundError,
     StaleSnapshotError,
-    StoreError,
     TransportError,
     UsageError,
 )
@@ -34,7 +33,7 @@ from asyncpq.events import Event, FileEnded
 from asyncpq.format import row_group
 from asyncpq.format.column_chunk import ColumnChunk, decode_column_chunk
 from asyncpq.format.schema import Leaf
-from asyncpq.indexing import collecting, gathering
+from asyncpq.indexing import gathering
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.file_rows import FileRows, FileWork, collect_file
 from asyncpq.indexing.index import Index
@@ -476,45 +475,6 @@ async def test_postings_of_a_large_file_are_not_held_in_memory(tmp_path: Path, m
         for where in (asyncpq.col("id") == 7, asyncpq.col("name").has_tokens("x7"), asyncpq.col("tags").has(3)):
             assert len({str(await one.read(where=where)) for one in trips}) == 1
     assert os.listdir(tmp_path) == ["lake"]
-
-
-@pytest.mark.parametrize("many", [False, True], ids=["few files", "a large file"])
-async def test_no_room_for_local_files_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool) -> None:
-    write(tmp_path / "lake" / "one.parquet", 1, num_rows=1000 if many else 10)
-    options = BuildOptions(memory_bytes=20_000 if many else 1, folder=str(tmp_path / "none"))
-    async with asyncpq.Session() as session:
-        with pytest.raises(StoreError, match="local file") as raised:
-            await session.build_index(str(tmp_path / "lake"), [Keys("id")], at=MemoryPlace(), building=options)
-    assert raised.value.url == str(tmp_path / "none")
-    assert "BuildOptions.folder" in str(raised.value.hint)
-
-
-@pytest.mark.parametrize("encoded", [False, True], ids=["plain", "dictionary"])
-async def test_tokens_are_found_of_as_much_text_as_memory_has_room_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: bool
-) -> None:
-    """Of a small file, whose text comes again and again."""
-    text = pa.array(["b a " * 100] * 2000).dictionary_encode()
-    (tmp_path / "lake").mkdir()
-    table = pa.table({"text": text if encoded else text.dictionary_decode()})
-    pq.write_table(table, tmp_path / "lake" / "one.parquet")
-    rows: list[int] = []
-    pending: list[int] = []
-    add = collecting._Postings.add
-
-    def counted(self: collecting._Postings, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
-        add(self, arrays, first_row, group)
-        rows.append(len(arrays[0]))
-        pending.append(self.pending_bytes)
-
-    monkeypatch.setattr(collecting._Postings, "add", counted)
-    async with asyncpq.Session() as session:
-        options = BuildOptions(memory_bytes=4 << 20, folder=str(tmp_path))
-        index = await session.build_index(str(tmp_path / "lake"), [Text("text")], at=MemoryPlace(), building=options)
-        assert (await index.show()).parts[1].rows == 2
-    assert sum(rows) == 2000
-    assert max(rows) < 250
-    assert max(pending) < 1 << 20
 
 
 async def test_what_was_done_is_told_without_the_manifest(tmp_path: Path) -> None:

@@ -97,3 +97,8 @@ def spark_order(value: Any) -> Any:
     if isinstance(value, float) and value != value:
         return (2,)
     return (1, value.encode() if isinstance(value, str) else value)
+
+
+def files_left(folder: Path) -> list[str]:
+    """Files below a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,17 +23,13 @@ from asyncpq.errors import (
     CorruptFileError,
     InvalidOptionError,
     ObjectNotFoundError,
-    SchemaMismatchError,
-    UnsupportedFeatureError,
 )
-from asyncpq.spark.layout.nanoseconds import TimestampSearch
 from asyncpq.spark.layout.optimize import OptimizeResult, optimize
 from asyncpq.spark.layout.order import Order, find_keys
 from asyncpq.spark.layout.partition_files import write_frame
-from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.writes.write_options import BloomFilter
-from tests.spark.optimized import multiset, random_table, spark_order, table_of, write_lake, written
+from tests.spark.optimized import files_left, multiset, random_table, spark_order, table_of, write_lake, written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,11 +43,6 @@ def same_settings(spark: SparkSession) -> Iterator[None]:
     before = dict(spark.conf.getAll)
     yield
     assert dict(spark.conf.getAll) == before
-
-
-def _left(folder: Path) -> list[str]:
-    """Files below a folder."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def _plain(rows: int = 3000) -> pa.Table:
@@ -105,7 +93,7 @@ def test_the_layout_that_was_asked_for_is_in_the_files(spark: SparkSession, tmp_
     )
     assert result.bytes_before == sum(path.stat().st_size for path in Path(source).iterdir())
     assert result.bytes_after == sum(path.stat().st_size for path in written(result))
-    assert "_SUCCESS" in _left(tmp_path / "target")
+    assert "_SUCCESS" in files_left(tmp_path / "target")
     files = [pq.ParquetFile(path) for path in written(result)]
     assert len(files) == 2
     sizes: list[tuple[int, int]] = []
@@ -192,7 +180,7 @@ def test_only_orders_that_parquet_has_are_told(column: str, told: list[str]) -> 
 def test_a_source_without_rows_becomes_a_lake_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     result = optimize(spark, spark.range(5).filter("id > 9"), str(tmp_path / "target"), "id")
     assert (result.rows, result.files) == (0, ())
-    assert "_SUCCESS" in _left(tmp_path / "target")
+    assert "_SUCCESS" in files_left(tmp_path / "target")
 
 
 def test_only_rows_that_are_asked_for_are_written(spark: SparkSession, tmp_path: Path) -> None:
@@ -246,7 +234,7 @@ def test_targets_that_hold_something_or_overlap_are_refused(spark: SparkSession,
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "other.txt").write_text("x")
     (tmp_path / "link").symlink_to(source)
-    before = _left(tmp_path)
+    before = files_left(tmp_path)
     inside = f"{source}/inside"
     for given, target in [
         (source, source), (source, inside), (source, str(tmp_path / "lake")), (source, f"file://{inside}"),
@@ -256,7 +244,7 @@ def test_targets_that_hold_something_or_overlap_are_refused(spark: SparkSession,
     ]:  # fmt: skip
         with pytest.raises(InvalidOptionError, match=r"overlap|not empty"):
             optimize(spark, given, target, "id")
-    assert _left(tmp_path) == before
+    assert files_left(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -283,7 +271,7 @@ def test_options_that_cannot_be_are_refused_before_anything_is_written(
     source = write_lake(tmp_path / "source", _plain(10), files=1)
     with pytest.raises(error):
         optimize(spark, source, str(tmp_path / "target"), **options)
-    assert not _left(tmp_path / "target")
+    assert not files_left(tmp_path / "target")
 
 
 def test_files_that_spark_would_leave_out_are_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -337,14 +325,14 @@ def test_what_was_not_written_right_is_found_and_never_seen(
     with pytest.raises(CorruptFileError, match="not what the source has") as caught:
         optimize(spark, spark.createDataFrame(table), str(tmp_path / "target"), "id", partitions=2)
     assert told in str(caught.value)
-    assert not _left(tmp_path / "target")
+    assert not files_left(tmp_path / "target")
 
 
 def test_a_source_that_gives_other_rows_each_time_is_found(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(100).withColumn("x", F.expr("java_method('java.lang.System', 'nanoTime')"))
     with pytest.raises(CorruptFileError, match="same rows"):
         optimize(spark, frame, str(tmp_path / "target"), "id", partitions=2)
-    assert not _left(tmp_path / "target")
+    assert not files_left(tmp_path / "target")
 
 
 def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +344,7 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path, m
     monkeypatch.setattr("asyncpq.spark.layout.optimize.write_frame", fail)
     with pytest.raises(Exception, match="no more"):
         optimize(spark, spark.range(100), str(tmp_path / "target"), "id", partitions=2)
-    assert not _left(tmp_path / "target")
+    assert not files_left(tmp_path / "target")
 
 
 def test_who_writes_to_the_target_meanwhile_is_noticed(
@@ -371,119 +359,7 @@ def test_who_writes_to_the_target_meanwhile_is_noticed(
     monkeypatch.setattr("asyncpq.spark.layout.optimize.write_frame", other)
     with pytest.raises(InvalidOptionError, match="not empty"):
         optimize(spark, spark.range(10), str(tmp_path / "target"), "id")
-    assert _left(tmp_path / "target") == ["other.parquet"]
-
-
-# -- timestamps -----------------------------------------------------------------------------------
-
-_MICROS = [None, -1, 0, 1, 1_700_000_000_123_456, -(2**62) // 1000]
-_NS, _NZ = pa.timestamp("ns"), pa.timestamp("ns", "UTC")
-
-
-def _nanoseconds(digits: int) -> pa.Table:
-    exact = [None if one is None else one * 1000 + digits for one in _MICROS]
-    return pa.table(
-        {
-            "id": pa.array(range(len(exact)), pa.int32()),
-            "a": pa.array(exact, _NS),
-            "b": pa.array(exact, _NZ),
-            "s": pa.array(
-                [{"x": one, "l": [one, None]} for one in exact], pa.struct([("x", _NZ), ("l", pa.list_(_NS))])
-            ),
-            "m": pa.array([[(1, one)] for one in exact], pa.map_(pa.int32(), _NZ)),
-        }
-    )
-
-
-def test_nanoseconds_become_microseconds_if_that_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    source = write_lake(tmp_path / "source", _nanoseconds(0))
-    result = optimize(spark, source, str(tmp_path / "target"), ["b", "id"], partitions=1)
-    found = table_of(result).sort_by("id")
-    assert found["a"].type == pa.timestamp("us")
-    assert found["b"].type == pa.timestamp("us", "UTC")
-    for name, unit in [("a", found["a"]), ("b", found["b"])]:
-        assert unit.cast(pa.int64()).to_pylist() == _MICROS, name
-    assert [None if row["x"] is None else row["x"] for row in found["s"].to_pylist()] == found["b"].to_pylist()
-    assert [row["l"] for row in found["s"].to_pylist()] == [[one, None] for one in found["a"].to_pylist()]
-    assert [row[0][1] for row in found["m"].to_pylist()] == found["b"].to_pylist()
-
-
-def test_files_whose_digits_were_looked_at_are_closed(tmp_path: Path) -> None:
-    urls = [write_lake(tmp_path / str(number), _nanoseconds(0), files=1) for number in range(5)]
-    files = [str(path) for url in urls for path in Path(url).glob("*.parquet")]
-    search = TimestampSearch(frozenset({"a"}), frozenset({"a"}), SparkSettings(disk_cache="off"))
-
-    def held() -> int:
-        found = [row for batch in search(iter([pa.record_batch({"url": files})])) for row in batch.to_pylist()]
-        assert found == []
-        return len(os.listdir("/proc/self/fd"))
-
-    assert held() == held()
-
-
-def test_digits_below_a_microsecond_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    target = str(tmp_path / "target")
-    for column in ("a", "b", "s", "m"):
-        table = _nanoseconds(0)
-        lossy = table.set_column(table.schema.get_field_index(column), column, _nanoseconds(1)[column])
-        source = write_lake(tmp_path / column, lossy, files=1)
-        with pytest.raises(UnsupportedFeatureError, match="below a microsecond") as caught:
-            optimize(spark, source, target, "id")
-        assert caught.value.column == column
-        assert not _left(tmp_path / "target")
-    optimize(spark, str(tmp_path / "m"), target, "id", partitions=1, columns=["id", "a", "b", "s"])
-
-
-def test_digits_below_a_microsecond_are_dropped_if_that_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    source = write_lake(tmp_path / "source", _nanoseconds(999))
-    result = optimize(spark, source, str(tmp_path / "target"), "id", partitions=1, timestamp_loss="truncate")
-    found = table_of(result)
-    assert found["a"].cast(pa.int64()).to_pylist() == _MICROS
-    assert [row["x"] for row in found["s"].to_pylist()] == found["b"].to_pylist()
-
-
-def test_lakes_are_optimized_at_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both need settings of the one session: who ends first leaves them to the other."""
-    source = write_lake(tmp_path / "source", _nanoseconds(0))
-    begun, ended = threading.Event(), threading.Event()
-    real = write_frame
-
-    def in_turn(frame: DataFrame, folder: str, *arguments: Any) -> Any:
-        if folder.endswith("first/"):
-            assert begun.wait(120)
-        else:
-            begun.set()
-            assert ended.wait(120)
-        return real(frame, folder, *arguments)
-
-    monkeypatch.setattr("asyncpq.spark.layout.optimize.write_frame", in_turn)
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(optimize, spark, source, str(tmp_path / "first"), "id", partitions=1)
-        second = pool.submit(optimize, spark, source, str(tmp_path / "second"), "id", partitions=1)
-        found = table_of(first.result(240))
-        ended.set()
-        assert table_of(second.result(240)).equals(found)
-
-
-def test_int96_is_refused_where_spark_would_drop_digits(spark: SparkSession, tmp_path: Path) -> None:
-    exact = pa.table({"t": pa.array([1_000, None, -2_000], _NS)})
-    source = write_lake(tmp_path / "exact", exact, files=1, use_deprecated_int96_timestamps=True)
-    result = optimize(spark, source, str(tmp_path / "a"), "t", partitions=1)
-    assert table_of(result)["t"].cast(pa.int64()).to_pylist() == [None, -2, 1]
-    lossy = pa.table({"t": pa.array([1_001], _NS)})
-    source = write_lake(tmp_path / "lossy", lossy, files=1, use_deprecated_int96_timestamps=True)
-    with pytest.raises(UnsupportedFeatureError, match="below a microsecond"):
-        optimize(spark, source, str(tmp_path / "b"), "t")
-
-
-def test_files_of_two_units_are_refused_since_spark_would_take_one_for_the_other(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    folder = Path(write_lake(tmp_path / "source", pa.table({"t": pa.array([1_000], _NS)}), files=1))
-    pq.write_table(pa.table({"t": pa.array([1], pa.timestamp("us"))}), folder / "part-1.parquet")
-    for loss in ("error", "truncate"):
-        with pytest.raises(SchemaMismatchError, match="nanoseconds"):
-            optimize(spark, str(folder), str(tmp_path / "target"), "t", timestamp_loss=loss)
+    assert files_left(tmp_path / "target") == ["other.parquet"]
 
 
 # -- stores ---------------------------------------------------------------------------------------

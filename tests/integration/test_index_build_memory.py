@@ -1,0 +1,59 @@
+"""What builds have room for, in memory and in local files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.errors import (
+    StoreError,
+)
+from asyncpq.indexing import collecting
+from asyncpq.indexing.kinds import Keys, Text
+from asyncpq.indexing.places import MemoryPlace
+from asyncpq.options import BuildOptions
+from tests.index_lakes import write
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["few files", "a large file"])
+async def test_no_room_for_local_files_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool) -> None:
+    write(tmp_path / "lake" / "one.parquet", 1, num_rows=1000 if many else 10)
+    options = BuildOptions(memory_bytes=20_000 if many else 1, folder=str(tmp_path / "none"))
+    async with asyncpq.Session() as session:
+        with pytest.raises(StoreError, match="local file") as raised:
+            await session.build_index(str(tmp_path / "lake"), [Keys("id")], at=MemoryPlace(), building=options)
+    assert raised.value.url == str(tmp_path / "none")
+    assert "BuildOptions.folder" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("encoded", [False, True], ids=["plain", "dictionary"])
+async def test_tokens_are_found_of_as_much_text_as_memory_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: bool
+) -> None:
+    """Of a small file, whose text comes again and again."""
+    text = pa.array(["b a " * 100] * 2000).dictionary_encode()
+    (tmp_path / "lake").mkdir()
+    table = pa.table({"text": text if encoded else text.dictionary_decode()})
+    pq.write_table(table, tmp_path / "lake" / "one.parquet")
+    rows: list[int] = []
+    pending: list[int] = []
+    add = collecting._Postings.add
+
+    def counted(self: collecting._Postings, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
+        add(self, arrays, first_row, group)
+        rows.append(len(arrays[0]))
+        pending.append(self.pending_bytes)
+
+    monkeypatch.setattr(collecting._Postings, "add", counted)
+    async with asyncpq.Session() as session:
+        options = BuildOptions(memory_bytes=4 << 20, folder=str(tmp_path))
+        index = await session.build_index(str(tmp_path / "lake"), [Text("text")], at=MemoryPlace(), building=options)
+        assert (await index.show()).parts[1].rows == 2
+    assert sum(rows) == 2000
+    assert max(rows) < 250
+    assert max(pending) < 1 << 20
