@@ -125,7 +125,8 @@ async def open_target(
         elif files is not None and view is View.TABLE:
             raise InvalidOptionError("view='table': this is no table")
         elif files is not None and place is not None and view in (None, View.SNAPSHOT):
-            return await _open_snapshot(resources, files, place, own, options, operation)
+            found = await _open_index(resources, files, place, options, operation)
+            return _snapshot(resources, found, own, options, operation)
         else:
             assert files is not None
             beside = f"{files.folder}{INDEX_FOLDER}" if files.folder and files.pattern is None else None
@@ -136,11 +137,16 @@ async def open_target(
                 if beside is None:
                     raise
                 try:  # there may be an index that lists no files
-                    return await _open_snapshot(resources, files, beside, own, options, operation)
+                    found = await _open_index(resources, files, beside, options, operation)
                 except ObjectNotFoundError:
                     raise error from None
+                if view is None and not _counts(found.manifest):
+                    raise
+                return _snapshot(resources, found, own, options, operation)
             if beside is not None and dataset._state.has_index:
-                return await _open_snapshot(resources, files, beside, own, options, operation)
+                found = await _open_index(resources, files, beside, options, operation)
+                if view is View.SNAPSHOT or _counts(found.manifest):
+                    return _snapshot(resources, found, own, options, operation)
         if view is View.SNAPSHOT:
             raise InvalidOptionError("view='snapshot' is that of an index", hint="Name the index: index=...")
         if place is not None or own:
@@ -177,22 +183,29 @@ async def _open_files(resources: Resources, files: Target, options: DatasetOptio
     )
 
 
-async def _open_snapshot(
-    resources: Resources,
-    files: Target,
-    place: object,
-    own: Sequence[FileIndex],
-    options: DatasetOptions,
-    operation: Operation,
+async def _open_index(
+    resources: Resources, files: Target, place: object, options: DatasetOptions, operation: Operation
+) -> OpenIndex:
+    """The index of files whose snapshot is to be read."""
+    root = root_of(files) if files.pattern is None else None
+    return await _open(resources, place, operation, options.listing_max_age_s, root or None)
+
+
+def _counts(manifest: Manifest) -> bool:
+    """Whether an index that nobody named says which files there are: a first build that has not ended does not, but
+    where files are there once they are committed."""
+    return manifest.is_built or is_committed(manifest)
+
+
+def _snapshot(
+    resources: Resources, index: OpenIndex, own: Sequence[FileIndex], options: DatasetOptions, operation: Operation
 ) -> Dataset:
     options.refuse("the files of an index's snapshot have the columns that they had when it was built", *_OF_FILES)
-    root = root_of(files) if files.pattern is None else None
-    opened = await _open(resources, place, operation, options.listing_max_age_s, root or None)
-    if opened.manifest.dataset.get("kind") == "table":  # which rows are deleted, the table alone knows
+    if index.manifest.dataset.get("kind") == "table":  # which rows are deleted, the table alone knows
         raise InvalidOptionError(
             "the index is of a table, whose files are not all rows", url=operation.url, hint="Open the table with it."
         )
-    dataset = open_snapshot(resources, opened, own, skips=options.skips)
+    dataset = open_snapshot(resources, index, own, skips=options.skips)
     dataset.metrics = operation.metrics
     return dataset
 

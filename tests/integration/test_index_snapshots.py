@@ -19,11 +19,12 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.datasets.dataset import Dataset
+from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import Ask
-from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotError
+from asyncpq.errors import CorruptIndexError, InvalidOptionError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, SqlPlace, answers, commits, indexed_files, part_reads, snapshot_files
-from asyncpq.indexing.commits import Head
+from asyncpq.indexing.commits import Head, new_id
 from asyncpq.indexing.file_index import FileSlices
 from asyncpq.indexing.indexed_files import IndexedFiles
 from asyncpq.indexing.manifest import Manifest
@@ -179,6 +180,40 @@ async def test_an_index_without_a_build(session: asyncpq.Session, tmp_path: Path
     manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1]}))
     with pytest.raises(InvalidOptionError, match="no files yet"):
         snapshot(session, place, replace(manifest, as_of=None))
+
+
+async def test_a_first_build_that_has_not_ended_hides_no_files(session: asyncpq.Session, tmp_path: Path) -> None:
+    """Nobody named the index, so the files are listed."""
+    lake, at = f"{tmp_path}/lake/", f"{tmp_path}/lake/_asyncpq/"
+    write(tmp_path / "lake", {"0.parquet": [1, 2]})
+    index = await session.build_index(lake, [Bounds("a")])
+    write(tmp_path / "lake", {"1.parquet": [3]})
+
+    async def begin(base: Manifest, **dataset: object) -> Manifest:
+        async def begun(base: Manifest | None) -> Manifest | None:
+            assert base is not None
+            return replace(base, as_of=None, dataset={**base.dataset, **dataset})
+
+        committed = await commits.commit(index.place, base, begun, new_id())
+        assert committed is not None
+        return committed
+
+    assert await values(await session.open_dataset(lake)) == [1, 2]
+    manifest = await begin(index.manifest)
+    async with asyncpq.Session() as other:
+        listed = await other.open_dataset(lake, schema=pa.schema([("a", pa.int64())]))
+        assert listed.view is View.LISTED
+        assert await values(listed, col("a") > 1) == [2, 3]
+        for named in ({"index": at}, {"view": "snapshot"}):
+            with pytest.raises(InvalidOptionError, match="no files yet"):
+                await other.open_dataset(lake, **named)  # type: ignore[arg-type]
+        for path in ("0.parquet", "1.parquet"):
+            (tmp_path / "lake" / path).unlink()
+        with pytest.raises(ObjectNotFoundError, match="no file"):
+            await other.open_dataset(lake)
+        await begin(manifest, committed=True)  # files are there once they are committed, which none is
+        with pytest.raises(InvalidOptionError, match="no files yet"):
+            await other.open_dataset(lake)
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tests.spark.cluster import JAVA_OPTIONS, Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
+_ISOLATION = "spark.sql.artifact.isolation.enabled"
 
 
 def settings(cluster: Cluster) -> dict[str, str]:
@@ -79,7 +80,16 @@ def connected(session: SparkSession) -> Iterator[SparkSession]:
 
     url = f"sc://127.0.0.1:{session.conf.get('spark.connect.grpc.binding.port')}"
     with _environment({"SPARK_CONNECT_MODE_ENABLED": "1"}):
-        made = ConnectSession.builder.remote(url).create()
+        # As Spark's own server has it, and pyspark's driver has not: what a session shipped is its own. Else executors
+        # that come later ask for it when it has ended.
+        conf = session.sparkContext._jsc.sc().conf()
+        before = conf.get(_ISOLATION)
+        conf.set(_ISOLATION, "true")
+        try:
+            made = ConnectSession.builder.remote(url).create()
+            made.range(1).count()
+        finally:
+            conf.set(_ISOLATION, before)
         try:
             yield cast("SparkSession", made)
         finally:

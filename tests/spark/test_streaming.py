@@ -26,6 +26,7 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.indexing import Bounds
+from asyncpq.indexing.manifest import Manifest
 from asyncpq.spark import sessions
 from asyncpq.spark.source.streaming import MAX_FILES, FileStreamReader
 from tests.spark import source_calls
@@ -385,6 +386,20 @@ def test_an_index_that_comes_later_changes_nothing(indexed: Indexed) -> None:
     indexed.refresh()
     query.start()
     new = indexed.put("b")
+    assert query.batches() == [[*new]]
+
+
+def test_a_first_build_that_has_not_ended_is_no_index(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = indexed.put("a")
+    indexed.refresh()
+    new = indexed.put("b")
+    with monkeypatch.context() as patched:
+        patched.setattr(Manifest, "is_built", property(lambda manifest: False))
+        query = Query(indexed.folder)
+        read = query.batches()
+    assert read == [[*known, *new]]
+    new = indexed.put("c")
+    query.start()
     assert query.batches() == [[*new]]
 
 

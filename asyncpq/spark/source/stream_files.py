@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from asyncpq.datasets.file_sets import GivenFiles
 from asyncpq.datasets.listing import Listing, Target, list_files, parse_target
-from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError
 from asyncpq.indexing.entries import url_in
@@ -243,8 +243,9 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
             url=safe_url(target.url),
             hint='Pass format="parquet" to read every file that is there.',
         )
-    if found.has_index and target.pattern is None:
-        return IndexStream
+    if found.has_index and target.pattern is None:  # its first build may not have ended: then it is not used
+        dataset = await session.open_dataset(options.target, **target_of(options).options)
+        return IndexStream if dataset.view is View.SNAPSHOT else ListedStream
     return ListedStream if found.files else None
 
 
