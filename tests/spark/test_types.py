@@ -14,8 +14,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import VariantVal
 
-from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
+import asyncpq.spark
+from asyncpq.errors import AsyncpqError
 from asyncpq.spark.types.conversion import arrow_schema, from_spark
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, nullable_struct
@@ -283,13 +285,71 @@ def test_every_spark_type(spark: SparkSession, restored_conf: RuntimeConfig, tmp
         assert_read_as_spark_does(spark, path, ReadConf.of(spark))
 
 
-def test_shredded_variant(spark: SparkSession, conf: ReadConf, tmp_path: Path) -> None:
-    """As Spark writes it by default; it is refused."""
-    spark.sql("SELECT parse_json('{\"a\": 1}') AS v FROM range(100)").coalesce(1).write.parquet(str(tmp_path / "t"))
+_VARIANTS = """
+    SELECT id, parse_json(CASE id % 9
+        WHEN 0 THEN concat('{"a": ', id, ', "b": ["x", 1.25, {"c": null}], "ü": {"d": true, "e": "', id, '"}}')
+        WHEN 1 THEN '{"a": "text", "b": []}'
+        WHEN 2 THEN '{"b": [], "c": {"z": 1, "a": 1e30}}'
+        WHEN 3 THEN concat('[', id * 1000000000, ', null, "x", {}]')
+        WHEN 4 THEN 'null'
+        WHEN 5 THEN null
+        WHEN 6 THEN concat('"', repeat('x', id::int), '"')
+        WHEN 7 THEN concat('123456789012345678901234567.', id)
+        ELSE '{}'
+    END) AS v FROM range(300)
+    UNION ALL SELECT 300, to_variant_object(named_struct('a', 1.5d, 'b', array(date'2020-01-01'), 'c', 2.5f,
+        'd', X'00ff', 'e', timestamp'2020-01-01 00:00:00.000001Z', 'f', timestamp_ntz'1900-01-01 00:00:00'))
+"""
+
+
+@pytest.mark.parametrize(
+    "shredding",
+    [
+        None,
+        "a int, b array<variant>",
+        "a string, b array<struct<c string>>, `ü` struct<d boolean, e string>",
+        "a double, b array<date>, c float, d binary, e timestamp, f timestamp_ntz",
+        "array<bigint>",
+        "decimal(38, 3)",
+        "string",
+    ],
+    ids=str,
+)
+def test_shredded_variant(
+    spark: SparkSession, restored_conf: RuntimeConfig, tmp_path: Path, shredding: str | None
+) -> None:
+    """None: as Spark shreds it by default, where most values look alike. Forced, it can be at the top alone."""
+    frame = spark.sql(_VARIANTS)
+    if shredding is None:
+        frame = frame.where("id % 9 in (0, 5, 8)").selectExpr("*", "array(v, null) AS l", "struct(v) AS s")
+    else:
+        restored_conf.set("spark.sql.variant.inferShreddingSchema", "false")
+        restored_conf.set("spark.sql.variant.forceShreddingSchemaForTest", shredding)
+    frame.coalesce(1).write.parquet(str(tmp_path / "t"))
     (path,) = (tmp_path / "t").glob("*.parquet")
-    with pytest.raises(UnsupportedFeatureError, match="shredded") as raised:
-        read_as_spark(path, conf)
-    assert raised.value.column == "v"
+    assert "typed_value" in str(pq.read_schema(path))
+    frame = spark.read.parquet(str(path))
+    conf = ReadConf.of(spark)
+    assert spark_schema(metadata_of(path), conf) == frame.schema
+    got = [_shown(row) for row in read_as_spark(path, conf).to_pylist()]
+    expected = [_shown(row) for row in frame.collect()]
+    assert got == expected
+    if shredding is None:
+        scanned = asyncpq.spark.scan(spark, str(tmp_path / "t"), where="variant_get(v, '$.a', 'int') >= 9")
+        assert [_shown(row) for row in scanned.collect()] == [
+            row for row in expected if row[0] % 9 == 0 and row[0] >= 9
+        ]
+
+
+def _shown(found: Any) -> Any:
+    """Values in words: the same ones may be encoded with other numbers of their names."""
+    if isinstance(found, dict) and {*found} == {"value", "metadata"}:
+        found = VariantVal(found["value"], found["metadata"])
+    if isinstance(found, VariantVal):
+        return repr(found.toPython()), len(found.value)
+    if isinstance(found, (tuple, dict)):
+        return [_shown(one) for one in (found.values() if isinstance(found, dict) else found)]
+    return [_shown(one) for one in found] if isinstance(found, list) else found
 
 
 def test_char_and_varchar(spark: SparkSession, conf: ReadConf, tmp_path: Path) -> None:

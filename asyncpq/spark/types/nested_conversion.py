@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType, VariantType
 
-from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
+from asyncpq.errors import AsyncpqError
+from asyncpq.spark.types.arrays import flattened, validity
 from asyncpq.spark.types.leaf_conversion import Convert, mismatch
 from asyncpq.spark.types.read_conf import ReadConf, find_name
+from asyncpq.spark.types.shredded_variant import restoring
 
 #: What makes arrays of an Arrow type, of Spark's type, such of another Arrow type; None where they are.
 Leaf = Callable[[pa.DataType, DataType, pa.DataType], Convert | None]
@@ -81,7 +83,7 @@ class NestedConversion:
                 pa.nulls(len(array), kind) if at is None else fields[at] if convert is None else convert(fields[at])
                 for at, convert, kind in parts
             ]
-            return pa.Array.from_buffers(arrow, len(array), [_validity(array)], array.null_count, 0, children)
+            return pa.Array.from_buffers(arrow, len(array), [validity(array)], array.null_count, 0, children)
 
         return convert_struct
 
@@ -100,9 +102,9 @@ class NestedConversion:
             return None
 
         def convert_list(array: pa.Array) -> pa.Array:
-            values, offsets = _flattened(array)
+            values, offsets = flattened(array)
             children = [values if convert is None else convert(values)]
-            buffers = [_validity(array), offsets.buffers()[1]]
+            buffers = [validity(array), offsets.buffers()[1]]
             return pa.Array.from_buffers(arrow, len(array), buffers, array.null_count, 0, children)
 
         return convert_list
@@ -118,46 +120,39 @@ class NestedConversion:
         as_list = pa.list_(pa.field("entries", pa.struct([source.key_field, source.item_field]), nullable=False))
 
         def convert_map(array: pa.Array) -> pa.Array:
-            values, offsets = _flattened(_map_as_list(array, as_list))
+            values, offsets = flattened(_map_as_list(array, as_list))
             keys, items = values.field(0), values.field(1)
             children = [keys if key is None else key(keys), items if item is None else item(items)]
             struct = pa.Array.from_buffers(entries, len(values), [None], 0, 0, children)
-            buffers = [_validity(array), offsets.buffers()[1]]
+            buffers = [validity(array), offsets.buffers()[1]]
             return pa.Array.from_buffers(arrow, len(array), buffers, array.null_count, 0, [struct])
 
         return convert_map
 
     def _variant(self, source: pa.DataType, target: VariantType, arrow: pa.DataType) -> Convert | None:
-        """VARIANT that is not shredded: value and metadata, as they are."""
         if not isinstance(source, pa.StructType):
             raise mismatch(source, target)
         if {field.name for field in source} != {"value", "metadata"}:
-            raise UnsupportedFeatureError(
-                "a shredded VARIANT is not supported", hint="Read the column with spark.read.parquet."
-            )
+            restore = restoring(source)
+
+            def convert_shredded(array: pa.Array) -> pa.Array:
+                return pa.Array.from_buffers(
+                    arrow, len(array), [validity(array)], array.null_count, 0, list(restore(array))
+                )
+
+            return convert_shredded
         places = [source.get_field_index(field.name) for field in arrow]
 
         def convert_variant(array: pa.Array) -> pa.Array:
             # a null VARIANT has two null parts, where bytes are wanted
             parts = [array.field(at).cast(pa.binary()) for at in places]
             children = [pc.fill_null(part, b"") if array.null_count else part for part in parts]
-            return pa.Array.from_buffers(arrow, len(array), [_validity(array)], array.null_count, 0, children)
+            return pa.Array.from_buffers(arrow, len(array), [validity(array)], array.null_count, 0, children)
 
         return convert_variant
 
 
-def _validity(array: pa.Array) -> pa.Buffer | None:
-    return array.is_valid().buffers()[1] if array.null_count else None
-
-
 def _map_as_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
     offsets = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # of a slice, without what is before it
-    buffers = [_validity(array), offsets.buffers()[1]]
+    buffers = [validity(array), offsets.buffers()[1]]
     return pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, [array.values])
-
-
-def _flattened(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The elements of lists, none of null lists, and where those of each list begin, and the last one's end."""
-    lengths = pc.list_value_length(array).fill_null(0).cast(pa.int32())
-    ends = pc.cumulative_sum_checked(lengths)
-    return array.flatten(), pa.concat_arrays([pa.array([0], pa.int32()), ends])

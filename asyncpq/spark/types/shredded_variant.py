@@ -1,0 +1,345 @@
+"""VARIANT of which parts are columns of their own, put together again (VariantShredding.md, VariantEncoding.md of the
+Parquet format)."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.spark.types.arrays import flattened
+
+_types: Any = pa.types  # its functions lack annotations
+
+# The low two bits of a value's first byte.
+_SHORT_STRING, _OBJECT, _ARRAY = 1, 2, 3
+# The first byte of primitives.
+_TRUE, _FALSE = b"\x04", b"\x08"
+_INTS: Final = ((1, 3 << 2), (2, 4 << 2), (4, 5 << 2), (8, 6 << 2))
+_DECIMALS: Final = ((9, 4, 8 << 2), (18, 8, 9 << 2), (38, 16, 10 << 2))
+_DOUBLE, _DATE, _TIMESTAMP, _TIMESTAMP_NTZ, _FLOAT, _BINARY, _STRING = (
+    kind << 2 for kind in (7, 11, 12, 13, 14, 15, 16)
+)
+_LONGEST_SHORT_STRING: Final = 63
+
+#: A VARIANT's encoded value, or None where there is none.
+Values = list[bytes | None]
+
+
+class _Names:
+    """The dictionary of a metadata: names of objects' fields, by id. It may lack some, which are added."""
+
+    def __init__(self, metadata: bytes) -> None:
+        self._metadata = metadata
+        self._known = self.names = _names(metadata)
+        self._ids = {name: at for at, name in enumerate(self.names)}
+
+    def id(self, name: str) -> int:
+        found = self._ids.get(name)
+        if found is None:
+            found = self._ids[name] = len(self.names)
+            self.names = [*self.names, name]
+        return found
+
+    def metadata(self) -> bytes:
+        """With what was added."""
+        if self.names is self._known:
+            return self._metadata
+        texts = [name.encode() for name in self.names]
+        ends = [0, *itertools.accumulate(map(len, texts))]
+        size = _size(max(ends[-1], len(texts)))
+        numbers = b"".join(number.to_bytes(size, "little") for number in (len(texts), *ends))
+        return bytes([1 | (size - 1) << 6]) + numbers + b"".join(texts)
+
+
+#: What a column that is shredded makes of its elements: it takes, of each, the names of its row, and what stands in
+#: ``value`` beside it.
+_Typed = Callable[[pa.Array, Sequence[_Names], Values], Values]
+#: The same for a group of ``value`` and ``typed_value``.
+_Group = Callable[[pa.Array, Sequence[_Names]], Values]
+
+
+def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Array, pa.Array]]:
+    """What gives the values and the metadata, as binary arrays, of arrays of ``source``; of null ones they are empty.
+
+    Values are as Spark 4.3 restores them, with the metadata that the file has: numbers in the fewest bytes, what is
+    typed before what is not.
+
+    Raises:
+        UnsupportedFeatureError: Spark shreds no such column.
+    """
+    at = source.get_field_index("metadata")
+    group = _group(source, "metadata")
+    if at < 0 or not _is_binary(source.field(at).type):
+        raise _unknown(source)
+
+    def restore(array: pa.StructArray) -> tuple[pa.Array, pa.Array]:
+        """
+        Raises:
+            CorruptFileError: a value is missing, or contradicts itself.
+        """
+        texts = array.field(at).fill_null(b"").to_pylist()
+        valid = [True] * len(array) if not array.null_count else array.is_valid().to_pylist()
+        known: dict[bytes, _Names] = {}
+        for text, is_there in zip(texts, valid, strict=True):
+            if is_there and text not in known:
+                known[text] = _Names(text)
+        nothing = _Names(b"\x01\x00\x00")
+        rows = [known[text] if is_there else nothing for text, is_there in zip(texts, valid, strict=True)]
+        values = group(array, rows)
+        if any(value is None and is_there for value, is_there in zip(values, valid, strict=True)):
+            raise _malformed("it has no value")
+        metadata = {text: names.metadata() for text, names in known.items()}
+        values = [value if is_there else b"" for value, is_there in zip(values, valid, strict=True)]
+        found = [metadata[text] if is_there else b"" for text, is_there in zip(texts, valid, strict=True)]
+        return pa.array(values, pa.binary()), pa.array(found, pa.binary())
+
+    return restore
+
+
+def _unknown(kind: pa.DataType) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(f"a VARIANT is not shredded into {kind}, says Spark")
+
+
+def _malformed(why: str) -> CorruptFileError:
+    return CorruptFileError(f"a shredded VARIANT is malformed: {why}")
+
+
+# -- groups and their typed values ----------------------------------------------------------------
+
+
+def _group(source: pa.DataType, *others: str) -> _Group:
+    if not isinstance(source, pa.StructType):
+        raise _unknown(source)
+    names = [field.name for field in source]
+    if not {"value", "typed_value"} & {*names} or len({*names}) < len(names):
+        raise _unknown(source)
+    if {*names} - {"value", "typed_value", *others}:
+        raise _unknown(source)
+    value, typed = source.get_field_index("value"), source.get_field_index("typed_value")
+    if value >= 0 and not _is_binary(source.field(value).type):
+        raise _unknown(source)
+    restore = None if typed < 0 else _typed(source.field(typed).type)
+
+    def restore_group(array: pa.Array, rows: Sequence[_Names]) -> Values:
+        fields = array.flatten()
+        rest: Values = fields[value].to_pylist() if value >= 0 else [None] * len(array)
+        return rest if restore is None else restore(fields[typed], rows, rest)
+
+    return restore_group
+
+
+def _typed(source: pa.DataType) -> _Typed:
+    if isinstance(source, pa.StructType):
+        return _object(source)
+    if any(is_kind(source) for is_kind in (_types.is_list, _types.is_large_list)):
+        return _array(source)
+    scalar = _scalar(source)
+
+    def restore_scalar(array: pa.Array, rows: Sequence[_Names], rest: Values) -> Values:
+        found = scalar(array)
+        return found if not array.null_count else [b if a is None else a for a, b in zip(found, rest, strict=True)]
+
+    return restore_scalar
+
+
+def _array(source: Any) -> _Typed:
+    element = _group(source.value_type)
+
+    def restore_array(array: pa.Array, rows: Sequence[_Names], rest: Values) -> Values:
+        inner, offsets = flattened(array)
+        ends = offsets.to_pylist()
+        of_rows = [row for row, a, b in zip(rows, ends, ends[1:], strict=False) for _ in range(b - a)]
+        elements = element(inner, of_rows)
+        found: Values = []
+        for value, is_there, a, b in zip(rest, array.is_valid().to_pylist(), ends, ends[1:], strict=False):
+            if not is_there:
+                found.append(value)
+                continue
+            some = [one for one in elements[a:b] if one is not None]
+            if len(some) < b - a:
+                raise _malformed("an element of an array has no value")
+            found.append(_encoded_array(some))
+        return found
+
+    return restore_array
+
+
+def _object(source: pa.StructType) -> _Typed:
+    fields = sorted(source, key=lambda field: _order(field.name))
+    names = [field.name for field in fields]
+    if len({*names}) < len(names):
+        raise _unknown(source)
+    groups = [_group(field.type) for field in fields]
+    places = [source.get_field_index(name) for name in names]
+
+    def restore_object(array: pa.Array, rows: Sequence[_Names], rest: Values) -> Values:
+        children = array.flatten()
+        columns = [group(children[at], rows) for group, at in zip(groups, places, strict=True)]
+        valid = array.is_valid().to_pylist()
+        ids: dict[_Names, list[int]] = {}
+        found: Values = []
+        for row, value, is_there, parts in zip(rows, rest, valid, zip(*columns, strict=True), strict=True):
+            if not is_there:
+                found.append(value)
+                continue
+            known = ids.get(row)
+            if known is None:
+                known = ids[row] = [row.id(name) for name in names]
+            some = [(one, id, part) for one, id, part in zip(names, known, parts, strict=True) if part is not None]
+            if value is not None:
+                some = sorted([*some, *_fields_of(value, row)], key=lambda field: _order(field[0]))
+                if any(one[0] == other[0] for one, other in itertools.pairwise(some)):
+                    raise _malformed("a field of an object is there twice")
+            found.append(_encoded_object([id for _, id, _ in some], [part for _, _, part in some]))
+        return found
+
+    return restore_object
+
+
+def _order(name: str) -> bytes:
+    """Fields are looked for in Spark's order of names, that of UTF-16."""
+    return name.encode("utf-16-be", "surrogatepass")
+
+
+# -- scalars --------------------------------------------------------------------------------------
+
+
+def _scalar(kind: Any) -> Callable[[pa.Array], Values]:
+    """What encodes the values of an array."""
+    if _types.is_boolean(kind):
+        return lambda array: [None if one is None else _TRUE if one else _FALSE for one in array.to_pylist()]
+    if _types.is_signed_integer(kind):
+        return lambda array: [None if one is None else _integer(one) for one in array.to_pylist()]
+    if _types.is_float32(kind):
+        return _packed("<Bf", _FLOAT, kind)
+    if _types.is_float64(kind):
+        return _packed("<Bd", _DOUBLE, kind)
+    if _types.is_date32(kind):
+        return _packed("<Bi", _DATE, pa.int32())
+    if _types.is_timestamp(kind) and kind.unit == "us":
+        return _packed("<Bq", _TIMESTAMP if kind.tz else _TIMESTAMP_NTZ, pa.int64())
+    if any(is_kind(kind) for is_kind in (_types.is_decimal32, _types.is_decimal64, _types.is_decimal128)):
+        return lambda array: list(_decimals(array, kind.scale))
+    if any(is_kind(kind) for is_kind in (_types.is_string, _types.is_large_string, _types.is_string_view)):
+        return lambda array: [None if one is None else _string(one) for one in array.cast(pa.binary()).to_pylist()]
+    if _is_binary(kind):
+        return lambda array: [None if one is None else _long(_BINARY, one) for one in array.to_pylist()]
+    raise _unknown(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in (_types.is_binary, _types.is_large_binary, _types.is_binary_view))
+
+
+def _packed(form: str, header: int, stored: pa.DataType) -> Callable[[pa.Array], Values]:
+    pack = struct.Struct(form).pack
+
+    def encode(array: pa.Array) -> Values:
+        return [None if one is None else pack(header, one) for one in array.view(stored).to_pylist()]
+
+    return encode
+
+
+def _integer(value: int) -> bytes:
+    bits = (value if value >= 0 else ~value).bit_length()
+    size, header = next(width for width in _INTS if bits < 8 * width[0])
+    return header.to_bytes(1, "little") + value.to_bytes(size, "little", signed=True)
+
+
+def _decimals(array: pa.Array, scale: int) -> Iterator[bytes | None]:
+    for value in array.cast(pa.decimal128(38, scale)).to_pylist():
+        if value is None:
+            yield None
+            continue
+        sign, digits, _ = value.as_tuple()
+        number = int("".join(map(str, digits)))
+        places = max(len(str(number)), scale)
+        size, header = next((size, header) for most, size, header in _DECIMALS if places <= most)
+        yield bytes([header, scale]) + (-number if sign else number).to_bytes(size, "little", signed=True)
+
+
+def _string(text: bytes) -> bytes:
+    if len(text) <= _LONGEST_SHORT_STRING:
+        return bytes([len(text) << 2 | _SHORT_STRING]) + text
+    return _long(_STRING, text)
+
+
+def _long(header: int, content: bytes) -> bytes:
+    return struct.pack("<BI", header, len(content)) + content
+
+
+# -- encoding and decoding ------------------------------------------------------------------------
+
+
+def _size(number: int) -> int:
+    """Bytes of an unsigned number; at least 1."""
+    return max(1, (number.bit_length() + 7) // 8)
+
+
+def _numbers(numbers: Sequence[int], size: int) -> bytes:
+    return bytes(numbers) if size == 1 else b"".join(number.to_bytes(size, "little") for number in numbers)
+
+
+def _encoded_array(elements: Sequence[bytes]) -> bytes:
+    ends = [0, *itertools.accumulate(map(len, elements))]
+    size, is_large = _size(ends[-1]), len(elements) > 255
+    head = bytes([_ARRAY | (size - 1) << 2 | is_large << 4]) + len(elements).to_bytes(4 if is_large else 1, "little")
+    return b"".join((head, _numbers(ends, size), *elements))
+
+
+def _encoded_object(ids: Sequence[int], values: Sequence[bytes]) -> bytes:
+    ends = [0, *itertools.accumulate(map(len, values))]
+    size, of_id, is_large = _size(ends[-1]), _size(max(ids, default=0)), len(values) > 255
+    head = bytes([_OBJECT | (size - 1) << 2 | (of_id - 1) << 4 | is_large << 6])
+    count = len(values).to_bytes(4 if is_large else 1, "little")
+    return b"".join((head, count, _numbers(ids, of_id), _numbers(ends, size), *values))
+
+
+def _names(metadata: bytes) -> list[str]:
+    """The dictionary of a metadata."""
+    if not metadata or metadata[0] & 15 != 1:
+        raise _malformed(f"its metadata is of version {metadata[0] & 15 if metadata else 0}, not 1")
+    size = (metadata[0] >> 6) + 1
+    count = _number(metadata, 1, size)
+    ends = [_number(metadata, at, size) for at in range(1 + size, 1 + size * (count + 2), size)]
+    begin = 1 + size * (count + 2)
+    if begin + ends[-1] > len(metadata) or any(a > b for a, b in itertools.pairwise(ends)):
+        raise _malformed("a name of its metadata lies outside of it")
+    try:
+        return [metadata[begin + a : begin + b].decode() for a, b in itertools.pairwise(ends)]
+    except UnicodeDecodeError:
+        raise _malformed("a name of its metadata is no UTF-8") from None
+
+
+def _fields_of(value: bytes, row: _Names) -> list[tuple[str, int, bytes]]:
+    """Names, their ids and encoded values of an object's fields."""
+    if not value or value[0] & 3 != _OBJECT:
+        raise _malformed("beside fields of an object there is another value than an object")
+    size, of_id, is_large = (value[0] >> 2 & 3) + 1, (value[0] >> 4 & 3) + 1, value[0] >> 6 & 1
+    count = _number(value, 1, 4 if is_large else 1)
+    at = 5 if is_large else 2
+    ids = [_number(value, at + of_id * number, of_id) for number in range(count)]
+    at += of_id * count
+    begins = [_number(value, at + size * number, size) for number in range(count + 1)]
+    at += size * (count + 1)
+    ends = sorted({*begins})
+    following = dict(itertools.pairwise(ends))  # values lie in any order
+    if at + ends[-1] > len(value) or any(id >= len(row.names) for id in ids) or ends[-1] != begins[-1]:
+        raise _malformed("a field of an object lies outside of it")
+    if any(begin == ends[-1] for begin in begins[:-1]):
+        raise _malformed("a field of an object has no value")
+    return [
+        (row.names[id], id, value[at + begin : at + following[begin]])
+        for id, begin in zip(ids, begins[:-1], strict=True)
+    ]
+
+
+def _number(data: bytes, at: int, size: int) -> int:
+    if at + size > len(data):
+        raise _malformed("it is cut off")
+    return int.from_bytes(data[at : at + size], "little")
