@@ -33,7 +33,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from asyncpq.errors import AmbiguousColumnError, SchemaMismatchError, UnsupportedFeatureError
+from asyncpq.errors import AmbiguousColumnError, CorruptFileError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.spark.types.conversion import FIELD_ID_KEY, arrow_schema, from_spark, to_spark
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.types.rebase import Calendar, FileDates, file_dates, rebase_days, rebase_micros
@@ -141,9 +141,17 @@ def test_variants() -> None:
     array = pa.array([{"metadata": b"m", "value": b"v"}, None], pa.struct(fields))
     got = converted({"v": array}, struct(v=VariantType()))
     assert got.column(0).to_pylist() == [{"value": b"v", "metadata": b"m"}, None]
-    shredded = pa.array([{"metadata": b"m", "value": b"v", "typed_value": 1}])
-    with pytest.raises(UnsupportedFeatureError, match="shredded"):
-        converted({"v": shredded}, struct(v=VariantType()))
+    shredded = pa.array(
+        [{"metadata": b"\x01\0\0", "value": None, "typed_value": 1}, None, {"metadata": b"\x01\0\0", "value": b"v"}]
+    )
+    got = converted({"v": shredded}, struct(v=VariantType()))
+    values = [{"value": value, "metadata": b"\x01\0\0"} for value in (b"\x0c\x01", b"v")]
+    assert got.column(0).to_pylist() == [values[0], None, values[1]]
+    with pytest.raises(CorruptFileError, match="malformed") as raised:
+        converted({"v": pa.array([{"metadata": b"m", "typed_value": 1}])}, struct(v=VariantType()))
+    assert raised.value.column == "v"
+    with pytest.raises(UnsupportedFeatureError, match="not shredded into"):
+        converted({"v": pa.array([{"metadata": b"m", "value": b"v", "more": 1}])}, struct(v=VariantType()))
 
 
 # -- calendars ------------------------------------------------------------------------------------
