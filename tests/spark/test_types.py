@@ -13,11 +13,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import VariantVal
 
 import asyncpq.spark
 from asyncpq.errors import AsyncpqError
+from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark.types.conversion import arrow_schema, from_spark
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, nullable_struct
@@ -339,6 +340,48 @@ def test_shredded_variant(
         assert [_shown(row) for row in scanned.collect()] == [
             row for row in expected if row[0] % 9 == 0 and row[0] >= 9
         ]
+
+
+_DIFFERENT = (
+    "'{}'",
+    """concat('{"a":', id, '}')""",
+    """concat('{"a":1,"b":"', id, '"}')""",
+    """'{"b":"y","z":[1,2]}'""",
+)
+
+
+@pytest.mark.parametrize("first", [0, 1, 3])
+def test_variants_that_files_shred_differently(spark: SparkSession, tmp_path: Path, first: int) -> None:
+    """As Spark does by default: by the values of each file. What is not in the first file's columns is not lost."""
+    lake, one = tmp_path / "t", tmp_path / "one"
+    for number in range(4):
+        json = _DIFFERENT[(first + number) % 4]
+        frame = spark.sql(f"SELECT id + {number * 100} AS id, parse_json({json}) AS v FROM range(100)")
+        frame = frame.selectExpr("id", "v", "struct(v, id AS n) AS s", "array(v) AS l", "map('k', v) AS m")
+        frame.coalesce(1).write.parquet(str(one), mode="overwrite")
+        (path,) = one.glob("*.parquet")
+        lake.mkdir(exist_ok=True)
+        path.rename(lake / f"{number}.parquet")
+    frame = spark.read.parquet(str(lake))
+    expected = sorted([_shown(row) for row in frame.collect()])
+    assert len({row[1] for row in expected}) > 100
+
+    def check(found: DataFrame) -> None:
+        assert found.schema.simpleString() == frame.schema.simpleString()
+        assert sorted([_shown(row) for row in found.collect()]) == expected
+
+    asyncpq.spark.register(spark)
+    url = str(lake)
+    check(asyncpq.spark.scan(spark, url))
+    check(asyncpq.spark.scan(spark, url, schema=frame.schema))
+    check(asyncpq.spark.scan(spark, url, schema_policy="permissive"))
+    check(spark.read.format("asyncpq").schema(frame.schema).load(url))
+    asyncpq.spark.build_index(spark, url, [Bounds("id"), Keys("id"), Footers()])
+    check(asyncpq.spark.scan(spark, url))
+    keys = spark.range(0, 400, 1, 2)
+    check(asyncpq.spark.lookup_join(keys, url, on="id"))
+    asyncpq.spark.optimize(spark, url, str(tmp_path / "optimized"), sort_by=["id"])
+    check(asyncpq.spark.scan(spark, str(tmp_path / "optimized")))
 
 
 def _shown(found: Any) -> Any:

@@ -21,6 +21,7 @@ from asyncpq.errors import AmbiguousColumnError, AsyncpqError
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, IsNull, KeyIn, Not, Or, columns
 from asyncpq.expressions.tree import join
 from asyncpq.spark.types.read_conf import ReadConf, find_name
+from asyncpq.spark.types.shredded_variant import is_variant
 
 _TEXT = frozenset({pa.string(), pa.large_string()})
 _BYTES = frozenset({pa.binary(), pa.large_binary()})
@@ -84,6 +85,8 @@ def _own_field(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadC
     """A lake's column, or a part of one, as a file has it under ``name``: with the parts that the lake has."""
     if kind is None or pa.types.is_null(kind) or kind.equals(field.type):
         return TableField(name=field.name, type=field.type, nullable=field.nullable, names=(name,))
+    if is_variant(field.type):  # files shred it in ways of their own, and all of it is wanted
+        return TableField(name=field.name, type=kind, names=(name,))
     children = _own_children(field.type, kind, conf)
     if children:
         parts = [pa.field(child.name, child.type) for child in children]

@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from asyncpq.decoding.conform import children_of, is_list, with_children
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
+from asyncpq.spark.types.shredded_variant import has_variant
 
 #: The type of what has no children, by that of files and Spark's.
 _Leaf: TypeAlias = Callable[[pa.DataType, DataType], pa.DataType]
@@ -41,7 +42,8 @@ def with_instants(known: pa.Field, asked: StructField) -> pa.Field:
 
 def _field(known: pa.Field, asked: StructField, conf: ReadConf, leaf: _Leaf) -> pa.Field:
     kind = _type(known.type, asked.dataType, conf, leaf)
-    return known if kind.equals(known.type) else pa.field(known.name, kind)
+    # a VARIANT is known by metadata, which files do not have
+    return known if kind.equals(known.type) and not has_variant(asked.dataType) else pa.field(known.name, kind)
 
 
 def _type(known: pa.DataType, asked: DataType, conf: ReadConf, leaf: _Leaf) -> pa.DataType:

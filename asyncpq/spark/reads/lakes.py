@@ -33,6 +33,7 @@ from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, merged_schema, nullable_struct
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY
+from asyncpq.spark.types.shredded_variant import has_variant
 from asyncpq.storage.base import RequestContext
 from asyncpq.tables.opening import catalog_of
 
@@ -237,7 +238,9 @@ def _lake_schema(
         field = known.field(at)
         if state.columns.fields is not None:
             columns.append(field)
-        elif first is not None and one in inferred.fields and _has(first.schema, field):
+        elif (
+            first is not None and one in inferred.fields and _has(first.schema, field) and not has_variant(one.dataType)
+        ):
             columns.append(field if _index_of(state.source) is not None else with_instants(field, one))
         else:
             columns.append(lake_field(field, one, conf))
@@ -291,8 +294,11 @@ def _struct(
             found.append(_partition_field(schema, one.name, kinds))
             continue
         at, own = find_name(inferred.names, one.name, conf), first.schema.get_field_index(one.name)
-        is_own = at is not None and own >= 0 and same_to_spark(first.schema.field(own).type, one.type)
-        found.append(inferred.fields[at] if is_own and at is not None else struct_of(pa.schema([one])).fields[0])
+        is_own = own >= 0 and same_to_spark(first.schema.field(own).type, one.type)
+        if at is not None and (is_own or has_variant(inferred.fields[at].dataType)):
+            found.append(inferred.fields[at])
+        else:
+            found.append(struct_of(pa.schema([one])).fields[0])
     return StructType(found)
 
 

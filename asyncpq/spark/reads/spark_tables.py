@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from asyncpq.datasets.files_read import FileRows
 from asyncpq.datasets.model import TableField
+from asyncpq.errors import AsyncpqError
 from asyncpq.spark.types.conversion import converter
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.types.rebase import FileDates, file_dates
@@ -32,11 +33,14 @@ class SparkTables:
         self._last: tuple[pa.Schema, FileDates, _Convert] | None = None  # that of the next file, too, as a rule
 
     def of(self, rows: FileRows) -> list[pa.Table]:
-        """The tables that have rows, as Spark has them."""
+        """The tables that have rows, as Spark has them; errors name the file."""
         version, conf = rows.file.version, self._conf
-        dates = version.derived(("spark dates", conf), lambda: file_dates(version.metadata, conf))
-        dates = _named(dates, rows.file.file.fields or ())
-        return [self._converted(table, dates) for table in rows.tables if table.num_rows]
+        try:
+            dates = version.derived(("spark dates", conf), lambda: file_dates(version.metadata, conf))
+            dates = _named(dates, rows.file.file.fields or ())
+            return [self._converted(table, dates) for table in rows.tables if table.num_rows]
+        except AsyncpqError as error:
+            raise error.locate(url=version.url) from error.__cause__
 
     def _converted(self, table: pa.Table, dates: FileDates) -> pa.Table:
         last = self._last

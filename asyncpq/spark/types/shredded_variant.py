@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.spark.types.arrays import flattened
@@ -61,6 +62,23 @@ class _Names:
 _Typed = Callable[[pa.Array, Sequence[_Names], Values], Values]
 #: The same for a group of ``value`` and ``typed_value``.
 _Group = Callable[[pa.Array, Sequence[_Names]], Values]
+
+
+def is_variant(kind: pa.DataType) -> bool:
+    """Whether it is the type that PySpark has for VARIANT: files have others, by what each one shreds."""
+    at = kind.get_field_index("metadata") if isinstance(kind, pa.StructType) else -1
+    return at >= 0 and (kind.field(at).metadata or {}).get(b"variant") == b"true"
+
+
+def has_variant(kind: DataType) -> bool:
+    """Whether it is VARIANT, or one is in it."""
+    if isinstance(kind, StructType):
+        return any(has_variant(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return has_variant(kind.elementType)
+    if isinstance(kind, MapType):
+        return has_variant(kind.valueType) or has_variant(kind.keyType)
+    return isinstance(kind, VariantType)
 
 
 def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Array, pa.Array]]:
@@ -174,6 +192,7 @@ def _object(source: pa.StructType) -> _Typed:
     names = [field.name for field in fields]
     if len({*names}) < len(names):
         raise _unknown(source)
+    shredded = {*names}
     groups = [_group(field.type) for field in fields]
     places = [source.get_field_index(name) for name in names]
 
@@ -192,9 +211,11 @@ def _object(source: pa.StructType) -> _Typed:
                 known = ids[row] = [row.id(name) for name in names]
             some = [(one, id, part) for one, id, part in zip(names, known, parts, strict=True) if part is not None]
             if value is not None:
-                some = sorted([*some, *_fields_of(value, row)], key=lambda field: _order(field[0]))
-                if any(one[0] == other[0] for one, other in itertools.pairwise(some)):
-                    raise _malformed("a field of an object is there twice")
+                others = _fields_of(value, row)
+                beside = {name for name, _, _ in others}
+                if beside & shredded or len(beside) < len(others):
+                    raise _malformed("a field of an object is where it does not belong")
+                some = sorted([*some, *others], key=lambda field: _order(field[0]))
             found.append(_encoded_object([id for _, id, _ in some], [part for _, _, part in some]))
         return found
 
