@@ -26,9 +26,10 @@ from asyncpq.format.thrift_patterns import (
     optional,
 )
 
-# parquet.thrift, ColumnChunk: meta_data; offset and length of the OffsetIndex, then of the ColumnIndex.
+# parquet.thrift, ColumnChunk: meta_data; offset and length of the OffsetIndex, then of the ColumnIndex; crypto_metadata.
 _METADATA_ID: Final = 3
 _INDEX_IDS: Final = (4, 5, 6, 7)
+_CRYPTO_ID: Final = 8
 
 _MAX_PATH: Final = 5  # longest column path that the pattern follows
 
@@ -85,6 +86,8 @@ def find_indexes(data: bytes, start: int, stop: int) -> IndexPlaces | None:
     if last_id + (data[found.start(2)] >> 4) != _METADATA_ID:
         return None
     _, places = _integers(data, *found.span(3), _METADATA_ID)
+    if _CRYPTO_ID in places:
+        return None
     offset, length, column_offset, column_length = (places.get(field) for field in _INDEX_IDS)
     return IndexPlaces(index_range(offset, length), index_range(column_offset, column_length))
 

@@ -95,6 +95,14 @@ def test_the_pattern_ends_where_the_plain_skipper_does(data: st.DataObject) -> N
         assert reader.pos == found.end()
 
 
+def test_a_chunk_with_an_integer_for_crypto_metadata_says_that_it_is_encrypted() -> None:
+    metadata = sample_metadata("flat_row_groups")
+    stop = metadata.row_groups[0].chunk(0).raw_stop - 1
+    assert None not in metadata.row_groups[0].index_places(0)
+    changed = metadata.data[:stop] + b"\x15\x00" + metadata.data[stop:]  # behind the field 7
+    assert decode_file_metadata(changed).row_groups[0].index_places(0) == (None, None)
+
+
 def everything(data: bytes, size: int) -> list[Any]:
     """All that the footer's metadata say, all chunks parsed."""
     metadata = decode_file_metadata(data)
