@@ -26,7 +26,7 @@ from asyncpq.format.thrift_patterns import (
     optional,
 )
 
-# parquet.thrift, ColumnChunk: meta_data; offset and length of the OffsetIndex, then of the ColumnIndex; crypto_metadata.
+# parquet.thrift, ColumnChunk: meta_data; offset and length of the OffsetIndex, of the ColumnIndex; crypto_metadata.
 _METADATA_ID: Final = 3
 _INDEX_IDS: Final = (4, 5, 6, 7)
 _CRYPTO_ID: Final = 8
