@@ -26,6 +26,7 @@ from asyncpq.indexing.gathering import LocalGathering, MakeGathering
 from asyncpq.indexing.index import Index, build_index, open_index
 from asyncpq.indexing.kinds import Kind
 from asyncpq.indexing.lakes import (
+    as_committed,
     check_columns,
     check_partitioning,
     check_schema,
@@ -36,6 +37,7 @@ from asyncpq.indexing.lakes import (
     is_committed,
     listed_lake,
     only,
+    own_lake,
     root_of,
 )
 from asyncpq.indexing.manifest import Manifest
@@ -147,6 +149,12 @@ async def open_target(
                 found = await _open_index(resources, files, beside, options, operation)
                 if view is View.SNAPSHOT or _counts(found.manifest):
                     return _snapshot(resources, found, own, options, operation)
+            elif await own_lake(resources, files.folder, dataset._state.has_index and dataset._state.is_written):
+                raise InvalidOptionError(
+                    "which files of this folder count, its index says: others were replaced, or never committed",
+                    url=operation.url,
+                    hint='Leave out view= and index=; or pass format="parquet", too, to read every file that is there.',
+                )
         if view is View.SNAPSHOT:
             raise InvalidOptionError("view='snapshot' is that of an index", hint="Name the index: index=...")
         if place is not None or own:
@@ -369,6 +377,8 @@ def _look_of(
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
         dataset = await _open_files(resources, target, first, operation)
         described = described_files(target, options.described(), inside=folder_around(at) == target.folder)
-        return await dataset_lake(dataset._state, root_of(target), described, operation)
+        state = dataset._state
+        lake = await dataset_lake(state, root_of(target), described, operation)
+        return await as_committed(resources, target.folder, lake, state.has_index and state.is_written)
 
     return look

@@ -236,7 +236,8 @@ class Session(Unpicklable):
             view: which files a read sees: "snapshot": as the index lists them, by default where there is one;
                 "listed": as they are when the read begins; "table": those of the table's snapshot.
             format: "delta" or "iceberg" for the url of such a table (of Iceberg, of its ``.metadata.json``);
-                "parquet" to read all files below a prefix although it looks like a table.
+                "parquet" to read all files below a prefix although it looks like a table, or although asyncpq wrote
+                them and its index may not list some.
             version: of a Delta table a version or a time, of an Iceberg table a snapshot id, a branch or tag, or a
                 time; None for the present one. It is pinned until :meth:`open_dataset` is called again.
             schema: the columns, partition columns included; what a file lacks is null there, and what it has is cast,
@@ -253,7 +254,8 @@ class Session(Unpicklable):
             ObjectNotFoundError: there are no files, or no index where one is named.
             SchemaMismatchError: the files' columns cannot be one dataset's.
             UnsupportedFeatureError: the table has a feature that is not read.
-            InvalidOptionError: options that do not go together; a table's folder as a prefix of files.
+            InvalidOptionError: options that do not go together; a table's folder as a prefix of files; a listing of
+                files of which an index says which are there.
         """
         options = DatasetOptions(
             format=format,

@@ -45,6 +45,7 @@ class DatasetState:
         agreed: schemas that it has taken, as files have them.
         skips: bad files are left out and reported; else they end the read.
         has_index: an index of it was found where it would be made by default.
+        is_written: files were found that asyncpq wrote, of which that index says which count.
     """
 
     resources: Resources
@@ -56,6 +57,7 @@ class DatasetState:
     unifier: SchemaUnifier | None = None
     agreed: set[tuple[bytes, str | None]] = field(default_factory=set)
     has_index: bool = False
+    is_written: bool = False
 
 
 class FileRows(NamedTuple):

@@ -22,6 +22,10 @@ HIDDEN = (".", "_")
 #: Folder below a dataset's root that holds its index, if no other place is named.
 INDEX_FOLDER = "_asyncpq/"
 
+#: Files that asyncpq wrote: they are there once the folder's index lists them, or all of them once ``SUCCESS`` is.
+WRITTEN = re.compile(r"data/[0-9a-f]{32}/[^/]*")
+SUCCESS = "_SUCCESS"
+
 _MAGIC = re.compile(r"[*?\[]")
 _FORMATS = (
     (re.compile(r"_delta_log/"), "Delta"),
@@ -70,6 +74,7 @@ class Listing:
         errors: files whose paths hold values that cannot be read.
         table_format: the table that the folder seems to be, e.g. "Delta": then its files are not all rows.
         has_index: there is an index in its place below the folder.
+        is_written: asyncpq wrote files below the folder, and may have replaced them.
         listed: what it was made of.
     """
 
@@ -78,6 +83,7 @@ class Listing:
     errors: tuple[PartitionError, ...] = field(default=(), compare=False)
     table_format: str | None = None
     has_index: bool = field(default=False, compare=False)
+    is_written: bool = field(default=False, compare=False)
     listed: Sequence[ListedObject] = field(default=(), repr=False, compare=False)
 
     def changes_since(self, earlier: Listing) -> Changes:
@@ -184,12 +190,14 @@ async def list_files(
     hidden: Sequence[str] = HIDDEN,
     allow_empty: bool = False,
     earlier: Listing | None = None,
+    plain: bool = False,
 ) -> Listing:
     """The files that are there now; ``earlier``, if nothing has changed. Those of a list of urls are not asked for.
 
     Args:
         store: of the target.
         hidden: names below a folder that begin with one of these are left out.
+        plain: of files that asyncpq wrote, also those that were never committed.
 
     Raises:
         ObjectNotFoundError: there are none, unless that is allowed.
@@ -205,12 +213,18 @@ async def list_files(
     taken = [listed for listed in found if is_file_of(target, listed.url, hidden)]
     if not taken and target.may_be_file and not found:
         taken = await _one_file(store, target.url, context)
+    has_index = any(listed.url.startswith(f"{INDEX_FOLDER}latest", behind) for listed in found)
+    written = set[str]()
+    if target.pattern is None and not plain:
+        written = {listed.url for listed in taken if WRITTEN.fullmatch(listed.url, behind)}
+    if written and not has_index and all(listed.url != target.folder + SUCCESS for listed in found):
+        taken = [listed for listed in taken if listed.url not in written]
     if not taken and not allow_empty:
-        raise _nothing(target, bool(found))
+        raise _uncommitted(target) if written else _nothing(target, bool(found))
     root = "" if target.pattern is not None else target.folder
     entries = [(listed.url, listed.size, listed.validator) for listed in taken]
-    has_index = any(listed.url.startswith(f"{INDEX_FOLDER}latest", behind) for listed in found)
-    return replace(_listing(entries, root, partitioning, table_format), has_index=has_index, listed=found)
+    listing = _listing(entries, root, partitioning, table_format)
+    return replace(listing, has_index=has_index, is_written=bool(written), listed=found)
 
 
 def is_file_of(target: Target, url: str, hidden: Sequence[str] = HIDDEN) -> bool:
@@ -247,6 +261,14 @@ def _nothing(target: Target, hidden: bool) -> ObjectNotFoundError:
         )
     what = "no files but hidden ones, whose names begin with `_` or `.`, are" if hidden else "nothing is"
     return ObjectNotFoundError(f"{what} at the dataset's url", url=safe_url(target.url))
+
+
+def _uncommitted(target: Target) -> ObjectNotFoundError:
+    return ObjectNotFoundError(
+        "the files at the dataset's url were written by asyncpq and never committed, or lack their index",
+        url=safe_url(target.url),
+        hint='Write them again; or pass format="parquet" to read every file that is there.',
+    )
 
 
 def _table_format(paths: Sequence[str]) -> str | None:

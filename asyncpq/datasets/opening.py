@@ -70,7 +70,7 @@ async def open_files(
         policy: how the columns of different files may differ.
         skips: bad files are left out.
         listing_max_age_s: reads may do with a listing that is younger.
-        plain: what looks like a table is read as the files that it is made of.
+        plain: what looks like a table, or was written by asyncpq, is read as the files that it is made of.
 
     Raises:
         InvalidOptionError: it is a table.
@@ -80,7 +80,7 @@ async def open_files(
     store, _ = await resources.store(target.url)
     shown, asked = safe_url(target.url), time.monotonic()
     async with resources.deadline(shown):
-        listing = await list_files(store, target, _listing_context(operation), partitioning=partitioning)
+        listing = await list_files(store, target, _listing_context(operation), partitioning=partitioning, plain=plain)
     if listing.table_format is not None and not plain:
         raise InvalidOptionError(
             f"these are a table's files ({listing.table_format}): some may hold rows that are deleted or replaced",
@@ -94,7 +94,9 @@ async def open_files(
     async def list_again(context: RequestContext) -> FileSet:
         nonlocal listing
         began = time.monotonic()
-        listing = await list_files(store, target, context, partitioning=partitioning, allow_empty=True, earlier=listing)
+        listing = await list_files(
+            store, target, context, partitioning=partitioning, allow_empty=True, earlier=listing, plain=plain
+        )
         return _file_set(listing, began, skips=skips)
 
     first = _file_set(listing, asked, skips=skips)
@@ -108,6 +110,7 @@ async def open_files(
         schema = await _schema_of(state, first.files, operation, policy, listing.partitions)
     state.columns = Columns(schema, None, object())
     state.has_index = listing.has_index and target.pattern is None
+    state.is_written = listing.is_written
     return Dataset(state)
 
 

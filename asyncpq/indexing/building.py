@@ -297,6 +297,8 @@ class _Build:
             options=self._options,
         )
         done, left = metrics.files_ruled_out, list[Segment]()
+        # who merges what a checkpoint has committed cannot know that a lake is to have other parts
+        commits = not lake.alone
 
         def told(rows: FileRows, part: Operation) -> None:
             nonlocal done
@@ -307,10 +309,10 @@ class _Build:
 
         step = self._gathering.files_between_commits(len(todo.works))
         for at in range(0, len(todo.works), step):
-            if left:
-                manifest = await self._checkpoint(manifest, left)
+            if left and commits:
+                manifest, left = await self._checkpoint(manifest, left), []
             works = todo.works[at : at + step]
-            left = await self._gathering.segments(works, wanted, shaped.parts, self._id, told)
+            left = [*left, *await self._gathering.segments(works, wanted, shaped.parts, self._id, told)]
         return left
 
     def _note(self, rows: FileRows, todo: Todo) -> None:

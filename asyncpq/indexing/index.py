@@ -127,8 +127,8 @@ class Index(Unpicklable):
         Args:
             keep: so many of the newest are kept,
             older_than: and all that were the newest within this time: readers may hold them. With less than a minute,
-                readers that are open may stay for a minute on a snapshot that is gone. Segments of builds that were
-                broken off are removed after a day.
+                readers that are open may stay for a minute on a snapshot that is gone, and a commit that is made at
+                that moment may be lost. Segments of builds that were broken off are removed after a day.
         """
         number = whole_number("keep", keep, 1) or KEEP
         age: Any = older_than

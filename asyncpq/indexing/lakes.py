@@ -18,10 +18,12 @@ from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
+from asyncpq.indexing.commits import latest
 from asyncpq.indexing.differences import Lake, field_ids
 from asyncpq.indexing.listed_files import files_of
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Place
+from asyncpq.indexing.places import open_place
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
@@ -139,9 +141,10 @@ async def listed_lake(
                 store, target, context, partitioning=partitioning, allow_empty=not manifest.num_files
             )
         files = found.files
+        is_lake = found.has_index and found.is_written and not is_committed(manifest)
     else:
-        files = _named(list(dict.fromkeys(urls)), target, partitioning)
-    return Lake(
+        files, is_lake = _named(list(dict.fromkeys(urls)), target, partitioning), False
+    lake = Lake(
         url=safe_url(target.url),
         root=root_of(target),
         dataset=dataset,
@@ -152,6 +155,7 @@ async def listed_lake(
         complete=urls is None,
         as_of=began,
     )
+    return await as_committed(resources, target.folder, lake, is_lake)
 
 
 def is_committed(manifest: Manifest) -> bool:
@@ -164,6 +168,25 @@ async def committed(resources: Resources, place: Place, manifest: Manifest, lake
     more."""
     listed = {file.path for file in await files_of(resources, place, manifest, manifest.live)}
     return replace(lake, files=[file for file in lake.files if lake.path(file.url) in listed])
+
+
+async def own_lake(resources: Resources, folder: str, may_be: bool) -> tuple[Place, Manifest] | None:
+    """The index below a folder that says which of its files count; None: there is none.
+
+    Args:
+        may_be: whether files were found there that asyncpq wrote, and an index.
+    """
+    if not may_be:
+        return None
+    place = await open_place(resources, folder + INDEX_FOLDER, create=False)
+    manifest = await latest(place)
+    return None if manifest is None or not is_committed(manifest) else (place, manifest)
+
+
+async def as_committed(resources: Resources, folder: str, lake: Lake, may_be: bool) -> Lake:
+    """Of the files of a folder those that count, for an index that is kept elsewhere: see :func:`own_lake`."""
+    found = await own_lake(resources, folder, may_be)
+    return lake if found is None else await committed(resources, *found, lake)
 
 
 def check_columns(manifest: Manifest, state: DatasetState) -> None:

@@ -29,6 +29,7 @@ from asyncpq.indexing import Bounds
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.spark import sessions
 from asyncpq.spark.source.streaming import MAX_FILES, FileStreamReader
+from asyncpq.spark.writes.writing import lake_writer
 from tests.spark import source_calls
 
 if TYPE_CHECKING:
@@ -401,6 +402,24 @@ def test_a_first_build_that_has_not_ended_is_no_index(indexed: Indexed, monkeypa
     new = indexed.put("c")
     query.start()
     assert query.batches() == [[*new]]
+
+
+def test_files_that_are_written_are_there_once_they_are_committed(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    query = Query(lake)
+
+    def written(start: int, *, commits: bool) -> None:
+        writer = lake_writer({"path": str(lake)}, SCHEMA, overwrite=False)
+        batch = pa.record_batch({"id": pa.array(range(start, start + 10), pa.int64())})
+        message = writer.write(iter([batch]))
+        if commits:
+            writer.commit([message])
+
+    written(0, commits=False)
+    assert query.batches() == []
+    for start in (10, 20):
+        written(start, commits=True)
+        assert query.batches() == [[*range(start, start + 10)]]
 
 
 def test_another_index_is_another_stream(indexed: Indexed) -> None:

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 
 import asyncpq
 import asyncpq.blocking
+import asyncpq.spark
 from asyncpq.spark.index import pipeline as index_pipeline
 from tests.spark.cluster import Cluster
 from tests.spark.credentials import CANARY
@@ -117,11 +118,25 @@ def test_rows_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
     with asyncpq.blocking.Session() as session:
         dataset = session.open_dataset(str(tmp_path / "lake"))
         assert (dataset.schema.names, dataset.count(), files(tmp_path / "lake")) == (["id"], 0, set())
+    _is_empty(spark, tmp_path / "lake")
     save(rows(spark, 0, 10), tmp_path / "lake")
     save(nothing, tmp_path / "lake")
     assert ids(tmp_path / "lake") == Counter(range(10))
     save(nothing, tmp_path / "lake", "overwrite")
     assert ids(tmp_path / "lake") == Counter()
+    _is_empty(spark, tmp_path / "lake")
+    assert asyncpq.spark.optimize(spark, str(tmp_path / "lake"), str(tmp_path / "other"), sort_by=["id"]).rows == 0
+    with pytest.raises(PySparkException, match="without columns"):
+        save(rows(spark, 0, 3).select(), tmp_path / "columns")
+
+
+def _is_empty(spark: SparkSession, lake: Path) -> None:
+    """The columns are still those that were written."""
+    loaded = spark.read.format("asyncpq").load(str(lake))
+    for found in (loaded, asyncpq.spark.scan(spark, str(lake)), loaded.where("id = 3")):
+        assert (found.schema.simpleString(), found.count()) == ("struct<id:bigint>", 0)
+    joined = asyncpq.spark.lookup_join(spark.range(3), str(lake), on="id", how="left", allow_scan=True)
+    assert sorted(row.id for row in joined.collect()) == [0, 1, 2]
 
 
 def test_files_are_laid_out_as_asked(spark: SparkSession, tmp_path: Path) -> None:

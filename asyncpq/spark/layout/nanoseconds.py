@@ -140,6 +140,8 @@ def check_timestamps(
         UnsupportedFeatureError: a timestamp that microseconds cannot hold.
         SchemaMismatchError: a file that has a column of ``numbers`` in another unit.
     """
+    if not urls:
+        return
     lowered = frozenset(name.lower() for name in columns), frozenset(name.lower() for name in numbers)
     search = TimestampSearch(*lowered, settings)
     listed = spark.createDataFrame(pa.table({"url": list(urls)})).repartition(-(-len(urls) // _FILES_A_TASK))

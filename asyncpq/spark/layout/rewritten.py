@@ -98,7 +98,7 @@ def open_source(
             frame = in_microseconds(frame, found.schema, zoneless=ReadConf.of(spark).infer_timestamp_ntz)
         frame = _chosen(frame, columns, where)
         exact = [] if timestamp_loss == "truncate" else timestamp_columns(found.schema)
-        asked = [name for name in exact if name in frame.columns]
+        asked = exact if columns is None else [name for name in exact if any(_is_of(one, name) for one in columns)]
         if asked or numbers:
             check_timestamps(spark, found.urls, all_digits, columns=asked, numbers=numbers)
     return Source(frame, found.urls, found.num_bytes, wanted)
@@ -125,6 +125,12 @@ def _chosen(frame: DataFrame, columns: Sequence[str] | None, where: object) -> D
     if columns is None:
         return frame
     return frame.select(*[quoted(name) if name in frame.columns else name for name in columns])
+
+
+def _is_of(asked: str, name: str) -> bool:
+    """Whether what is asked for is a column, or a part of it: by Spark's rules, or more than by them."""
+    asked, name = asked.replace("`", "").lower(), name.lower()
+    return asked == name or asked.startswith(f"{name}.")
 
 
 async def _look(session: Session, source: Any) -> _Found:
@@ -168,18 +174,20 @@ def source_paths(source: object) -> list[str]:
 
 def overlaps(url: str, target: str) -> bool:
     """Whether one of them is the other, or a folder around it."""
-    one, other = _place(url), _place(target)
-    return one.startswith(other) or other.startswith(one)
+    ones, others = _places(url), _places(target)
+    return any(one.startswith(other) or other.startswith(one) for one in ones for other in others)
 
 
-def _place(url: str) -> str:
-    """As far as one can say: the same for urls of the same object, with a slash at its end."""
+def _places(url: str) -> set[str]:
+    """As far as one can say: the same for urls of the same object, with a slash at its end; two where ``%`` may be
+    itself, as asyncpq reads it, or escape something, as Spark writes it."""
     protocol, rest = split_url(url)
-    if rest.startswith("file:"):  # as Java's paths are written: file:/folder
-        rest = unquote(rest.removeprefix("file:"))
-    elif url.startswith("file://"):
-        rest = unquote(rest)
     if protocol == "file":
-        return f"file://{os.path.realpath(rest).rstrip('/')}/"
+        paths = {rest}
+        if rest.startswith("file:"):  # as Java's paths are written: file:/folder
+            paths = {unquote(rest.removeprefix("file:"))}
+        elif url.startswith("file://"):
+            paths.add(unquote(rest))
+        return {f"file://{os.path.realpath(path).rstrip('/')}/" for path in paths}
     protocol = "s3" if protocol in ("s3a", "s3n") else protocol
-    return f"{protocol}://{rest.rstrip('/')}/"
+    return {f"{protocol}://{rest.rstrip('/')}/"}

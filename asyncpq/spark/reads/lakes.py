@@ -32,7 +32,7 @@ from asyncpq.spark.reads.partitioned import TypedFiles, with_spark_partitions
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, merged_schema, nullable_struct
-from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY
+from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
 from asyncpq.spark.types.shredded_variant import has_variant
 from asyncpq.storage.base import RequestContext
 from asyncpq.tables.opening import catalog_of
@@ -151,19 +151,21 @@ class _Inferred(NamedTuple):
 
     Attributes:
         partitions: names of the columns that its paths have.
-        first: the file whose columns count.
+        first: the file whose columns count; None where there is none.
     """
 
     state: DatasetState
     struct: StructType
     partitions: Sequence[str]
-    first: _First
+    first: _First | None
 
 
 async def _inferred(
     session: Session, state: DatasetState, target: LakeTarget, conf: ReadConf, operation: Operation, merges: bool
 ) -> _Inferred:
     files = await _by_path(state, operation)
+    if not files and isinstance(state.source, SnapshotFiles):  # all of its rows were overwritten
+        return _Inferred(state, _struct_of_none(state.columns.schema, conf), (), None)
     file, first = await _first(state, files, operation)
     partitions, texts = tuple(file.partition), {name: pa.string() for name in file.partition}
     kinds: dict[str, DataType] = {}
@@ -300,6 +302,15 @@ def _struct(
         else:
             found.append(struct_of(pa.schema([one])).fields[0])
     return StructType(found)
+
+
+def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:
+    """Of an index that lists no files: as Spark had written them, else as asyncpq has them."""
+    text = (schema.metadata or {}).get(ROW_METADATA_KEY.encode())
+    written = None if text is None else row_schema(text.decode("utf-8", "replace"))
+    if written is not None and [conf.key(name) for name in written.names] == [conf.key(name) for name in schema.names]:
+        return written
+    return struct_of(schema)
 
 
 async def _merged(state: DatasetState, files: Sequence[DataFile], conf: ReadConf, operation: Operation) -> StructType:

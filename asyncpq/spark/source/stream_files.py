@@ -120,7 +120,7 @@ class ListedStream:
         Raises:
             UnsupportedStoreError: the store does not say when files were written.
         """
-        found = await _listing(session, self._target)
+        found = await _listing(session, self._target, self._options)
         taken = {file.url for file in found.files}
         behind = len(self._target.folder)
         files: list[NewFile] = []
@@ -236,7 +236,7 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
     if options.view == "snapshot" or options.index is not None:
         return IndexStream
     target = parse_target(options.target)
-    found = await _listing(session, target)
+    found = await _listing(session, target, options)
     if found.table_format is not None and options.format != "parquet":
         raise InvalidOptionError(
             f"these are a table's files ({found.table_format}): some may hold rows that are deleted or replaced",
@@ -249,13 +249,14 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
     return ListedStream if found.files else None
 
 
-async def _listing(session: Session, target: Target) -> Listing:
+async def _listing(session: Session, target: Target, options: SourceOptions) -> Listing:
     resources = session._resources
     operation = resources.operation("files", safe_url(target.url))
     with operation:
         store, _ = await resources.store(target.url)
         context = RequestContext(operation.metrics, purpose="list")
-        return await list_files(store, target, context, partitioning=None, allow_empty=True)
+        plain = options.format == "parquet"
+        return await list_files(store, target, context, partitioning=None, allow_empty=True, plain=plain)
 
 
 async def _data_files(opened: OpenLake, ask: Ask) -> dict[str, DataFile]:

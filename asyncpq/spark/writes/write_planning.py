@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -13,8 +12,8 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql.types import StructField, StructType
 
-from asyncpq.datasets.listing import is_file_of, parse_target
-from asyncpq.errors import InvalidOptionError, SchemaMismatchError
+from asyncpq.datasets.listing import WRITTEN, is_file_of, parse_target
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.indexing.adding import check_lake, lake_parts, lake_place
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.kinds import Bloom, Bounds, Footers, Keys, Kind, NGrams, Pages, Text, ValueSet
@@ -38,7 +37,6 @@ from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
 _SPARK_VERSION_KEY: Final = "org.apache.spark.version"  # dates and times are of the calendar that Spark 3 has
-_OWN = re.compile(r"data/[0-9a-f]{32}/[^/]*")
 
 Publish = Literal["index", "plain"]
 
@@ -125,6 +123,8 @@ def file_columns(struct: StructType, conf: ReadConf) -> ToParquet:
         UnsupportedFeatureError: a type that is not written.
         AmbiguousColumnError: two fields of one name.
     """
+    if not struct.fields:
+        raise UnsupportedFeatureError("rows without columns are not written", hint="Write at least one column.")
     found = from_spark(nullable_struct(struct), conf)
     metadata = {**(found.schema.metadata or {}), _SPARK_VERSION_KEY.encode(): pyspark.__version__.encode()}
     schema = found.schema.with_metadata(metadata)
@@ -154,7 +154,7 @@ async def _look(session: Session, folder: str, publish: Publish) -> Manifest | N
         )
     files = parse_target(folder)
     paths = [item.url[len(folder) :] for item in found if is_file_of(files, item.url)]
-    foreign = [path for path in paths if not _OWN.fullmatch(path)]
+    foreign = [path for path in paths if not WRITTEN.fullmatch(path)]
     if foreign:
         raise InvalidOptionError(
             f"the folder holds files that asyncpq did not write, such as {foreign[0]!r}: readers of the index would"

@@ -18,6 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from asyncpq.datasets.listing import SUCCESS
 from asyncpq.errors import AsyncpqError, ConcurrentCommitUnsupported, StaleSnapshotError, StoreError
 from asyncpq.indexing.adding import DATA_FOLDER, NewFile, add_files, discard_files
 from asyncpq.indexing.kinds import Kind
@@ -31,7 +32,6 @@ from asyncpq.spark.writes.write_planning import LakeWrite, Publish, file_columns
 from asyncpq.storage.base import RequestContext, writable
 from asyncpq.storage.urls import safe_url
 
-SUCCESS: Final = "_SUCCESS"
 #: A file that is older when it is committed is looked at again: a vacuum may have taken it for an orphan.
 TRUSTED_S: Final = 8 * 3600.0
 

@@ -1,0 +1,124 @@
+"""Which files of a folder that asyncpq wrote are there, however it is read."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import asyncpq
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, StaleSnapshotError
+from asyncpq.indexing import Bounds, Keys, building
+from asyncpq.indexing.adding import add_files
+from asyncpq.indexing.commits import load
+from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.model import Segment
+from asyncpq.options import BuildOptions
+from tests.integration.test_index_adding import SCHEMA, add, ids, numbers, write
+
+_EVERY_FILE: dict[str, Any] = {"format": "parquet"}
+
+
+async def _read(session: asyncpq.Session, lake: Path, **options: Any) -> list[int]:
+    dataset = await session.open_dataset(str(lake), **options)
+    return sorted((await dataset.read()).column("id").to_pylist())
+
+
+async def test_files_that_nobody_committed_are_not_there(tmp_path: Path) -> None:
+    """Until an index lists some of them, or ``_SUCCESS`` says that all count."""
+    write(tmp_path, 0)
+    async with asyncpq.Session() as session:
+        for options in ({}, {"index": False}, {"view": "listed"}, {"schema": SCHEMA}):
+            with pytest.raises(ObjectNotFoundError, match="never committed"):
+                await session.open_dataset(str(tmp_path), **options)  # type: ignore[arg-type]
+        assert await _read(session, tmp_path, **_EVERY_FILE) == numbers(0)
+        await add(session, tmp_path, [write(tmp_path, 10)])
+        assert await ids(session, tmp_path) == numbers(10)
+        assert await _read(session, tmp_path, index=False, **_EVERY_FILE) == numbers(0, 10)
+        folder = await session.open_index(str(tmp_path / "_asyncpq"))
+        await folder.drop()
+        (tmp_path / "_SUCCESS").touch()
+        assert await _read(session, tmp_path) == numbers(0, 10)
+
+
+async def test_a_listing_does_not_bring_back_what_was_replaced(tmp_path: Path) -> None:
+    lake, elsewhere = tmp_path / "lake", str(tmp_path / "elsewhere")
+    async with asyncpq.Session() as session:
+        await add(session, lake, [write(lake, 0), write(lake, 10)])
+        await add(session, lake, [write(lake, 20)], overwrite=True)
+        for options in ({"index": False}, {"view": "listed"}, {"view": "listed", "index": str(lake / "_asyncpq")}):
+            with pytest.raises(InvalidOptionError, match="its index says"):
+                await session.open_dataset(str(lake), **options)  # type: ignore[arg-type]
+        index = await session.build_index(str(lake), [Keys("id"), Bounds("id")], at=elsewhere)
+        assert index.manifest.num_files == 1
+        assert await _read(session, lake, index=elsewhere) == numbers(20)
+        write(lake, 30)  # is not committed
+        await add(session, lake, [write(lake, 40)])
+        done = await index.refresh()
+        assert (done.added, done.removed) == (1, 0)
+        assert await _read(session, lake, index=elsewhere) == numbers(20, 40)
+        await add(session, lake, [write(lake, 50)], overwrite=True)
+        done = await index.refresh()
+        assert (done.added, done.removed) == (1, 2)
+        assert await _read(session, lake, index=elsewhere) == numbers(50)
+
+
+async def test_a_commit_whose_base_is_long_gone_comes_behind_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers behind its base were vacuumed meanwhile, and are free."""
+    monkeypatch.setattr("asyncpq.indexing.commits._OLD", timedelta(0))
+    finish = building._Build._finish
+    waits, goes = asyncio.Event(), asyncio.Event()
+
+    async def slow(self: Any, manifest: Manifest, segments: Any) -> Manifest:
+        if not waits.is_set():
+            waits.set()
+            await goes.wait()
+        return await finish(self, manifest, segments)
+
+    async with asyncpq.Session() as session:
+        await add(session, tmp_path, [write(tmp_path, 0)])
+        monkeypatch.setattr(building._Build, "_finish", slow)
+        slow_one = asyncio.create_task(add(session, tmp_path, [write(tmp_path, 10)]))
+        await waits.wait()
+        for start in (20, 30):
+            await add(session, tmp_path, [write(tmp_path, start)])
+        index = await session.open_index(str(tmp_path / "_asyncpq"))
+        await index.vacuum(keep=1, older_than=timedelta(0))
+        assert len(await index.place.list_manifests()) == 1
+        goes.set()
+        await slow_one
+        assert await ids(session, tmp_path) == numbers(0, 10, 20, 30)
+
+
+async def test_a_compaction_during_an_overwrite_with_other_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what a long overwrite finds nothing is committed on the way, which a compaction would merge into its own."""
+    schema = SCHEMA.set(0, SCHEMA.field("id").with_type(pa.int32()))
+    finish = building._Build._finish
+
+    async def compacted(self: Any, manifest: Manifest, segments: list[Segment]) -> Manifest:
+        await index.compact()
+        return await finish(self, manifest, segments)
+
+    async with asyncpq.Session() as session:
+        for start in (0, 10, 20, 30):
+            await add(session, tmp_path, [write(tmp_path, start)])
+        index = await session.open_index(str(tmp_path / "_asyncpq"))
+        monkeypatch.setattr(building._Build, "_finish", compacted)
+        files = [write(tmp_path, start, schema=schema) for start in (40, 50, 60)]
+        options = BuildOptions(checkpoint_files=1)
+        await add_files(session._resources, f"{tmp_path}/", files, schema, overwrite=True, options=options)
+    async with asyncpq.Session() as session:
+        assert await ids(session, tmp_path) == numbers(40, 50, 60)
+        manifest = await load((await session.open_index(str(tmp_path / "_asyncpq"))).place)
+        assert manifest is not None
+        assert manifest.builds == ()
+        with pytest.raises((SchemaMismatchError, StaleSnapshotError)):
+            await add(session, tmp_path, [write(tmp_path, 70)])
