@@ -34,7 +34,7 @@ async def test_files_that_nobody_committed_are_not_there(tmp_path: Path) -> None
     async with asyncpq.Session() as session:
         for options in ({}, {"index": False}, {"view": "listed"}, {"schema": SCHEMA}):
             with pytest.raises(ObjectNotFoundError, match="never committed"):
-                await session.open_dataset(str(tmp_path), **options)  # type: ignore[arg-type]
+                await session.open_dataset(str(tmp_path), **options)
         assert await _read(session, tmp_path, **_EVERY_FILE) == numbers(0)
         await add(session, tmp_path, [write(tmp_path, 10)])
         assert await ids(session, tmp_path) == numbers(10)
@@ -52,7 +52,7 @@ async def test_a_listing_does_not_bring_back_what_was_replaced(tmp_path: Path) -
         await add(session, lake, [write(lake, 20)], overwrite=True)
         for options in ({"index": False}, {"view": "listed"}, {"view": "listed", "index": str(lake / "_asyncpq")}):
             with pytest.raises(InvalidOptionError, match="its index says"):
-                await session.open_dataset(str(lake), **options)  # type: ignore[arg-type]
+                await session.open_dataset(str(lake), **options)
         index = await session.build_index(str(lake), [Keys("id"), Bounds("id")], at=elsewhere)
         assert index.manifest.num_files == 1
         assert await _read(session, lake, index=elsewhere) == numbers(20)
