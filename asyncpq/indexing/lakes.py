@@ -138,10 +138,14 @@ async def listed_lake(
         context = RequestContext(operation.metrics, purpose="list")
         async with resources.deadline(safe_url(target.url)):
             found = await list_files(
-                store, target, context, partitioning=partitioning, allow_empty=not manifest.num_files
+                store,
+                target,
+                context,
+                partitioning=partitioning,
+                allow_empty=not manifest.num_files,
+                plain=is_committed(manifest),
             )
-        files = found.files
-        is_lake = found.has_index and found.is_written and not is_committed(manifest)
+        files, is_lake = found.files, found.has_index and found.is_written
     else:
         files, is_lake = _named(list(dict.fromkeys(urls)), target, partitioning), False
     lake = Lake(
