@@ -150,6 +150,10 @@ async def open_target(
                 if view is View.SNAPSHOT or _counts(found.manifest):
                     return _snapshot(resources, found, own, options, operation)
             elif await own_lake(resources, files.folder, dataset._state.has_index and dataset._state.is_written):
+                if own and place is None and view is None:
+                    at = f"{files.folder}{INDEX_FOLDER}"
+                    found = await _open_index(resources, files, at, options, operation)
+                    return _snapshot(resources, found, own, options, operation)
                 raise InvalidOptionError(
                     "which files of this folder count, its index says: others were replaced, or never committed",
                     url=operation.url,
@@ -376,7 +380,9 @@ def _look_of(
             return await committed(resources, place, manifest, lake) if is_committed(manifest) else lake
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
         dataset = await _open_files(resources, target, first, operation)
-        described = described_files(target, options.described(), inside=folder_around(at) == target.folder)
+        described = described_files(
+            target, options.described(), inside=folder_around(at) == target.folder, plain=options.format == "parquet"
+        )
         state = dataset._state
         lake = await dataset_lake(state, root_of(target), described, operation)
         return await as_committed(resources, target.folder, lake, state.has_index and state.is_written)

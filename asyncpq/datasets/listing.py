@@ -23,7 +23,7 @@ HIDDEN = (".", "_")
 INDEX_FOLDER = "_asyncpq/"
 
 #: Files that asyncpq wrote: they are there once the folder's index lists them, or all of them once ``SUCCESS`` is.
-WRITTEN = re.compile(r"data/[0-9a-f]{32}/[^/]*")
+WRITTEN = re.compile(r"data/[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}/\d{5,}-\d+(?:-\d+)?\.parquet")
 SUCCESS = "_SUCCESS"
 
 _MAGIC = re.compile(r"[*?\[]")

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from asyncpq.storage.together import results_of
 #: commit came first, and raises where what it wanted cannot be had any more.
 Change = Callable[[Manifest | None], Awaitable[Manifest | None]]
 
-_OLD: Final = timedelta(minutes=1)
+_OLD_S: Final = 60.0
 _ATTEMPTS: Final = 64  # commits that may come first
 _WAIT_S: Final = 0.02
 _FORGOTTEN_S: Final = 60.0  # the index may have been dropped, or numbers in between vacuumed
@@ -186,7 +186,7 @@ async def commit(place: Place, base: Manifest | None, change: Change, build: str
         StoreError: others came first too often; or whatever ``change`` raises.
     """
     mine, index = new_id(), None if base is None else base.index
-    if base is not None and datetime.now(UTC) - base.created > _OLD:
+    if base is not None and time.monotonic() - base.known_since > _OLD_S:
         # the numbers behind it may have been vacuumed, and would be free again
         newest = await load(place)
         if newest is None or newest.index != index:

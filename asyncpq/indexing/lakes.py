@@ -18,7 +18,7 @@ from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
-from asyncpq.indexing.commits import latest
+from asyncpq.indexing.commits import load
 from asyncpq.indexing.differences import Lake, field_ids
 from asyncpq.indexing.listed_files import files_of
 from asyncpq.indexing.manifest import Manifest
@@ -29,14 +29,18 @@ from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
 
-def described_files(target: Target, partitioning: Partitioning | None, *, inside: bool) -> dict[str, Any]:
+def described_files(
+    target: Target, partitioning: Partitioning | None, *, inside: bool, plain: bool = False
+) -> dict[str, Any]:
     """``Manifest.dataset`` of a prefix, a pattern or a list of urls.
 
     Args:
         inside: the index is in its place below the prefix, and stays there if the folder is moved.
+        plain: all files count, also such as asyncpq wrote and no index lists.
     """
     named = target.url if target.urls is None else list(target.urls)
-    return {"kind": "files", "target": named, "partitioning": _described(partitioning), "inside": inside}
+    found = {"kind": "files", "target": named, "partitioning": _described(partitioning), "inside": inside}
+    return {**found, "plain": True} if plain else found
 
 
 def _described(partitioning: Partitioning | None) -> str | list[str] | None:
@@ -143,7 +147,7 @@ async def listed_lake(
                 context,
                 partitioning=partitioning,
                 allow_empty=not manifest.num_files,
-                plain=is_committed(manifest),
+                plain=is_committed(manifest) or dataset.get("plain") is True,
             )
         files, is_lake = found.files, found.has_index and found.is_written
     else:
@@ -183,7 +187,7 @@ async def own_lake(resources: Resources, folder: str, may_be: bool) -> tuple[Pla
     if not may_be:
         return None
     place = await open_place(resources, folder + INDEX_FOLDER, create=False)
-    manifest = await latest(place)
+    manifest = await load(place)
     return None if manifest is None or not is_committed(manifest) else (place, manifest)
 
 

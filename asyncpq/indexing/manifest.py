@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -70,6 +71,8 @@ class Manifest:
     num_rows: int = 0
     builds: tuple[Build, ...] = ()
     long: tuple[tuple[str, Segment], ...] = ()
+    #: By the monotonic clock of the process that has it.
+    known_since: float = field(default_factory=time.monotonic, init=False, compare=False, repr=False)
     # what follows from these, once it was asked for: lookups ask each time, and files may be many
     _ids: dict[tuple[str, Part], RowRanges] = field(default_factory=dict, init=False, compare=False, repr=False)
     _by_part: dict[Part, tuple[Segment, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)

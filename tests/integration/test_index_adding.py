@@ -48,7 +48,7 @@ def table(start: int, schema: pa.Schema = SCHEMA) -> pa.Table:
 
 def write(lake: Path, start: int, *, job: str = "", schema: pa.Schema = SCHEMA, tail: bool = True) -> NewFile:
     """A file of 10 rows."""
-    path = f"data/{job or uuid.uuid4().hex}/{start}.parquet"
+    path = f"data/{job or uuid.uuid4().hex}/{start:05d}-0.parquet"
     (lake / path).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table(start, schema), lake / path, write_page_index=True)
     data = (lake / path).read_bytes()

@@ -71,7 +71,7 @@ async def test_a_commit_whose_base_is_long_gone_comes_behind_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The numbers behind its base were vacuumed meanwhile, and are free."""
-    monkeypatch.setattr("asyncpq.indexing.commits._OLD", timedelta(0))
+    monkeypatch.setattr("asyncpq.indexing.commits._OLD_S", 0.0)
     finish = building._Build._finish
     waits, goes = asyncio.Event(), asyncio.Event()
 

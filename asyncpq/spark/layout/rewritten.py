@@ -98,7 +98,8 @@ def open_source(
             frame = in_microseconds(frame, found.schema, zoneless=ReadConf.of(spark).infer_timestamp_ntz)
         frame = _chosen(frame, columns, where)
         exact = [] if timestamp_loss == "truncate" else timestamp_columns(found.schema)
-        asked = exact if columns is None else [name for name in exact if any(_is_of(one, name) for one in columns)]
+        chosen = columns or ()
+        asked = [name for name in exact if name in frame.columns or any(_is_of(one, name) for one in chosen)]
         if asked or numbers:
             check_timestamps(spark, found.urls, all_digits, columns=asked, numbers=numbers)
     return Source(frame, found.urls, found.num_bytes, wanted)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType, VariantType
 
 from asyncpq.decoding.conform import children_of, is_list, with_children
 from asyncpq.spark.types.conversion import arrow_schema
@@ -90,6 +90,25 @@ def _spark_type(kind: pa.DataType) -> DataType | None:
         return from_arrow_type(_taken(kind))
     except PySparkException:
         return None
+
+
+def with_variants(known: DataType, inferred: DataType, conf: ReadConf) -> DataType:
+    """``known``, of which Arrow does not say what is a VARIANT, with those that a file has."""
+    if isinstance(inferred, VariantType):
+        return inferred
+    if isinstance(known, StructType) and isinstance(inferred, StructType):
+        fields = []
+        for field in known.fields:
+            at = find_name(inferred.names, field.name, conf)
+            kind = field.dataType if at is None else with_variants(field.dataType, inferred.fields[at].dataType, conf)
+            fields.append(StructField(field.name, kind, field.nullable))
+        return StructType(fields)
+    if isinstance(known, ArrayType) and isinstance(inferred, ArrayType):
+        return ArrayType(with_variants(known.elementType, inferred.elementType, conf), known.containsNull)
+    if isinstance(known, MapType) and isinstance(inferred, MapType):
+        values = with_variants(known.valueType, inferred.valueType, conf)
+        return MapType(known.keyType, values, known.valueContainsNull)
+    return known
 
 
 def struct_of(schema: pa.Schema) -> StructType:

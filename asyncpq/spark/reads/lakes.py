@@ -27,7 +27,7 @@ from asyncpq.indexing.snapshot_files import SnapshotFiles
 from asyncpq.options import immutable
 from asyncpq.session import Session
 from asyncpq.spark.reads.file_reads import NarrowedAsks
-from asyncpq.spark.reads.lake_types import lake_field, same_to_spark, struct_of, with_instants
+from asyncpq.spark.reads.lake_types import lake_field, same_to_spark, struct_of, with_instants, with_variants
 from asyncpq.spark.reads.partitioned import TypedFiles, with_spark_partitions
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.parquet_schema import spark_schema
@@ -297,10 +297,13 @@ def _struct(
             continue
         at, own = find_name(inferred.names, one.name, conf), first.schema.get_field_index(one.name)
         is_own = own >= 0 and same_to_spark(first.schema.field(own).type, one.type)
-        if at is not None and (is_own or has_variant(inferred.fields[at].dataType)):
+        if at is not None and is_own:
             found.append(inferred.fields[at])
-        else:
-            found.append(struct_of(pa.schema([one])).fields[0])
+            continue
+        known = struct_of(pa.schema([one])).fields[0]
+        if at is not None and has_variant(inferred.fields[at].dataType):
+            known = StructField(known.name, with_variants(known.dataType, inferred.fields[at].dataType, conf))
+        found.append(known)
     return StructType(found)
 
 

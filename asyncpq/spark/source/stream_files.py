@@ -14,6 +14,7 @@ from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError
 from asyncpq.indexing.entries import url_in
+from asyncpq.indexing.lakes import own_lake
 from asyncpq.indexing.listed_files import IndexedFile, files_of
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Place
@@ -119,8 +120,16 @@ class ListedStream:
         """
         Raises:
             UnsupportedStoreError: the store does not say when files were written.
+            InvalidOptionError: an index says which files count; or this is one file.
         """
         found = await _listing(session, self._target, self._options)
+        if await own_lake(session._resources, self._target.folder, found.has_index and found.is_written):
+            raise InvalidOptionError(
+                "which files of this folder count, its index says now, and the stream goes by listings",
+                url=safe_url(self._target.url),
+                hint='Begin with a new checkpoint, without view and index; or pass format="parquet" to read every file'
+                " that is there.",
+            )
         taken = {file.url for file in found.files}
         behind = len(self._target.folder)
         files: list[NewFile] = []

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql.types import StructField, StructType
 
-from asyncpq.datasets.listing import WRITTEN, is_file_of, parse_target
+from asyncpq.datasets.listing import SUCCESS, WRITTEN, is_file_of, parse_target
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.indexing.adding import check_lake, lake_parts, lake_place
 from asyncpq.indexing.commits import load
@@ -155,6 +155,13 @@ async def _look(session: Session, folder: str, publish: Publish) -> Manifest | N
     files = parse_target(folder)
     paths = [item.url[len(folder) :] for item in found if is_file_of(files, item.url)]
     foreign = [path for path in paths if not WRITTEN.fullmatch(path)]
+    if paths and not foreign and base is None and any(item.url == folder + SUCCESS for item in found):
+        raise InvalidOptionError(
+            "the folder holds files that were written with publish=plain, and has no index any more: readers of a new"
+            " one would not see them",
+            url=safe_url(folder),
+            hint="Write to another folder, or put its _asyncpq/ back.",
+        )
     if foreign:
         raise InvalidOptionError(
             f"the folder holds files that asyncpq did not write, such as {foreign[0]!r}: readers of the index would"
