@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+from asyncpq import col
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, StaleSnapshotError
-from asyncpq.indexing import Bounds, Keys, building
+from asyncpq.expressions import Expression
+from asyncpq.indexing import Bounds, FileSlice, FileSlices, Keys, building
 from asyncpq.indexing.adding import add_files
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Segment
 from asyncpq.options import BuildOptions
-from tests.integration.test_index_adding import SCHEMA, add, ids, numbers, write
+from asyncpq.planning.access_plan import AccessPlan
+from tests.integration.test_index_adding import SCHEMA, add, ids, numbers, table, write
 
 _EVERY_FILE: dict[str, Any] = {"format": "parquet"}
 
@@ -65,6 +69,66 @@ async def test_a_listing_does_not_bring_back_what_was_replaced(tmp_path: Path) -
         done = await index.refresh()
         assert (done.added, done.removed) == (1, 2)
         assert await _read(session, lake, index=elsewhere) == numbers(50)
+
+
+async def test_an_index_elsewhere_sees_commits_that_the_pointer_does_not_tell_yet(tmp_path: Path) -> None:
+    lake, elsewhere = tmp_path / "lake", str(tmp_path / "elsewhere")
+    async with asyncpq.Session() as session:
+        await add(session, lake, [write(lake, 0), write(lake, 10)])
+        stale = (lake / "_asyncpq" / "latest").read_bytes()
+        await add(session, lake, [write(lake, 20)], overwrite=True)
+        (lake / "_asyncpq" / "latest").write_bytes(stale)
+    async with asyncpq.Session() as session:
+        await session.build_index(str(lake), [Keys("id")], at=elsewhere)
+        assert await _read(session, lake, index=elsewhere) == numbers(20)
+
+
+async def test_an_index_of_all_files_stays_one(tmp_path: Path) -> None:
+    lake, elsewhere = tmp_path / "lake", str(tmp_path / "elsewhere")
+    async with asyncpq.Session() as session:
+        await add(session, lake, [write(lake, 0), write(lake, 10)])
+        await add(session, lake, [write(lake, 20)], overwrite=True)
+        index = await session.build_index(str(lake), [Keys("id")], at=elsewhere, **_EVERY_FILE)
+        assert index.manifest.num_files == 3
+        write(lake, 30)
+        done = await index.refresh()
+        assert (done.added, done.removed) == (1, 0)
+        assert await _read(session, lake, index=elsewhere, **_EVERY_FILE) == numbers(0, 10, 20, 30)
+
+
+class _OneRow:
+    """An index of one's own, by which one row of each file may match."""
+
+    def __init__(self, *paths: str) -> None:
+        self.paths = paths
+
+    async def prune(self, where: Expression) -> FileSlices:
+        return FileSlices(files=dict.fromkeys(self.paths, FileSlice(AccessPlan.rows([3]))), others="none")
+
+
+async def test_an_index_of_ones_own_is_asked_about_the_files_that_count(tmp_path: Path) -> None:
+    async with asyncpq.Session() as session:
+        old, new = write(tmp_path, 0), write(tmp_path, 10)
+        await add(session, tmp_path, [old])
+        await add(session, tmp_path, [new], overwrite=True)
+        dataset = await session.open_dataset(str(tmp_path), index=_OneRow(old.path, new.path))
+        assert sorted((await dataset.read()).column("id").to_pylist()) == numbers(10)
+        found = await dataset.read(where=col("id") >= 0)
+        assert found.column("id").to_pylist() == [13]
+
+
+async def test_folders_of_others_below_data(tmp_path: Path) -> None:
+    """Such as are named by other digests than asyncpq's, or hold files of other names."""
+    md5, own = "d41d8cd98f00b204e9800998ecf8427e", "0f8fad5bd9cb469fa16570867728950e"
+    paths = [f"data/{md5}/train.parquet", f"data/{md5}/00000-1.parquet", f"data/{own}/train.parquet"]
+    for number, path in enumerate(paths):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table(number * 10), tmp_path / path)
+    async with asyncpq.Session() as session:
+        assert await _read(session, tmp_path) == numbers(0, 10, 20)
+        index = await session.build_index(str(tmp_path), [Keys("id")])
+        assert index.manifest.num_files == 3
+        assert await _read(session, tmp_path) == numbers(0, 10, 20)
 
 
 async def test_a_commit_whose_base_is_long_gone_comes_behind_the_others(

@@ -83,11 +83,11 @@ def test_digits_below_a_microsecond_are_refused(spark: SparkSession, tmp_path: P
             optimize(spark, source, target, "id")
         assert caught.value.column == column
         assert not files_left(tmp_path / "target")
-    for columns in (["id", "A"], ["ID", "s.x"], ["`a`"]):  # however they are spelled, and parts of them
+    for columns in (["id", "A"], ["ID", "s.x"], ["`a`"], ["*"]):  # however they are spelled, and parts of them
         lossy = _nanoseconds(1)
-        source = write_lake(tmp_path / columns[-1], lossy, files=1)
+        source = write_lake(tmp_path / f"columns {columns[-1].replace('*', 'all')}", lossy, files=1)
         with pytest.raises(UnsupportedFeatureError, match="below a microsecond"):
-            optimize(spark, source, target, columns[0].strip("`"), columns=columns)
+            optimize(spark, source, target, "a" if columns == ["`a`"] else "id", columns=columns)
     optimize(spark, str(tmp_path / "m"), target, "id", partitions=1, columns=["id", "a", "b", "s"])
 
 

@@ -228,6 +228,20 @@ def test_a_file_that_goes_between_partitions_and_tasks_is_named(files: Files) ->
         source_calls.rows_of(query.executor, found, SCHEMA)
 
 
+def test_a_folder_whose_files_an_index_lists_meanwhile(files: Files) -> None:
+    """A listing would show what was replaced or never committed, so the stream does not go on by it."""
+    query = Query(files.folder)
+    kept = files.put("a")
+    assert query.batches() == [[*kept]]
+    files.delete("a")
+    writer = lake_writer({"path": str(files.folder)}, SCHEMA, overwrite=False)
+    writer.commit([writer.write(iter([pa.record_batch({"id": [1, 2]})]))])
+    with pytest.raises(InvalidOptionError, match="its index says now"):
+        query.plan()
+    every = Query(files.folder, format="parquet")
+    assert every.batches() == [[1, 2]]
+
+
 def test_all_files_of_a_batch_are_gone(files: Files) -> None:
     query = Query(files.folder, ignoreMissingFiles="true")
     files.put("a")

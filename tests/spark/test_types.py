@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -382,6 +383,46 @@ def test_variants_that_files_shred_differently(spark: SparkSession, tmp_path: Pa
     check(asyncpq.spark.lookup_join(keys, url, on="id"))
     asyncpq.spark.optimize(spark, url, str(tmp_path / "optimized"), sort_by=["id"])
     check(asyncpq.spark.scan(spark, str(tmp_path / "optimized")))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    ("one", "other", "asked"),
+    [
+        ("struct(v, id AS n)", "struct(v)", "struct<v: variant, n: bigint>"),
+        (
+            "struct(v, cast(id AS int) AS n)",
+            "struct(v, id AS n, cast(id AS string) AS extra)",
+            "struct<v: variant, n: bigint, extra: string>",
+        ),
+        ("array(struct(v, id AS n))", "array(struct(v))", "array<struct<v: variant, n: bigint>>"),
+    ],
+    ids=["less", "wider", "list"],
+)
+def test_what_lies_beside_a_variant_may_differ(
+    spark: SparkSession, tmp_path: Path, one: str, other: str, asked: str, swapped: bool
+) -> None:
+    """One file says what is a VARIANT, all of them together what else there is."""
+    lake, url = tmp_path / "t", str(tmp_path / "t")
+    lake.mkdir()
+    for number, column in enumerate([other, one] if swapped else [one, other]):
+        frame = spark.sql(f"SELECT id, parse_json(concat('[', id, ']')) AS v FROM range({number * 10}, 10)")
+        frame.selectExpr("id", f"{column} AS s").coalesce(1).write.parquet(str(tmp_path / f"{number}"))
+        (path,) = (tmp_path / f"{number}").glob("*.parquet")
+        path.rename(lake / f"{number}.parquet")
+
+    def check(found: DataFrame) -> None:
+        frame = spark.read.schema(f"id bigint, s {asked}").parquet(url)
+        assert found.schema.simpleString() == frame.schema.simpleString()
+        assert sorted([_shown(row) for row in found.collect()]) == sorted([_shown(row) for row in frame.collect()])
+
+    check(asyncpq.spark.scan(spark, url, schema_policy="permissive"))
+    asyncpq.spark.build_index(spark, url, [Keys("id")], schema_policy="permissive")
+    check(asyncpq.spark.scan(spark, url))
+    check(asyncpq.spark.lookup_join(spark.range(20), url, on="id"))
+    shutil.copy(lake / "0.parquet", lake / "again.parquet")
+    asyncpq.spark.refresh_index(spark, f"{url}/_asyncpq")
+    check(asyncpq.spark.scan(spark, url))
 
 
 def _shown(found: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -263,6 +264,16 @@ def test_plain_readers_are_told_when_it_is_done(tmp_path: Path) -> None:
     assert (tmp_path / "_SUCCESS").read_bytes() == b""
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.glob("data/*/*")] == [message.files[0].path]
     assert lost.files[0].path != message.files[0].path
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_plain_folders_whose_index_is_gone_are_left_alone(tmp_path: Path, overwrite: bool) -> None:
+    """Those who read them by ``_SUCCESS`` would see all that lies there, those who read by a new index what is new."""
+    writer = lake_writer({"path": str(tmp_path), "publish": "plain"}, _STRUCT, overwrite=False)
+    writer.commit([written(writer, 1)])
+    shutil.rmtree(tmp_path / "_asyncpq")
+    with pytest.raises(InvalidOptionError, match="publish=plain"):
+        plan(tmp_path, overwrite=overwrite)
 
 
 class LostAttempt(AsyncpqWriter):
