@@ -16,7 +16,7 @@ from asyncpq.datasets.listing import INDEX_FOLDER, Target, folders_of, is_file_o
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
-from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UsageError
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.differences import Lake, field_ids
@@ -138,18 +138,7 @@ async def listed_lake(
     partitioning = partitioning_of(manifest)
     files: Sequence[DataFile]
     if urls is None:
-        store, _ = await resources.store(target.url)
-        context = RequestContext(operation.metrics, purpose="list")
-        async with resources.deadline(safe_url(target.url)):
-            found = await list_files(
-                store,
-                target,
-                context,
-                partitioning=partitioning,
-                allow_empty=not manifest.num_files,
-                plain=is_committed(manifest) or dataset.get("plain") is True,
-            )
-        files, is_lake = found.files, found.has_index and found.is_written
+        files, is_lake = await _list(resources, manifest, target, partitioning, operation)
     else:
         files, is_lake = _named(list(dict.fromkeys(urls)), target, partitioning), False
     lake = Lake(
@@ -164,6 +153,34 @@ async def listed_lake(
         as_of=began,
     )
     return await as_committed(resources, target.folder, lake, is_lake)
+
+
+async def _list(
+    resources: Resources, manifest: Manifest, target: Target, partitioning: Partitioning | None, operation: Operation
+) -> tuple[Sequence[DataFile], bool]:
+    """The files that are there, and whether another index may say which of them count."""
+    store, _ = await resources.store(target.url)
+    context = RequestContext(operation.metrics, purpose="list")
+    plain = is_committed(manifest) or manifest.dataset.get("plain") is True
+    try:
+        async with resources.deadline(safe_url(target.url)):
+            found = await list_files(
+                store,
+                target,
+                context,
+                partitioning=partitioning,
+                allow_empty=not manifest.num_files,
+                plain=plain,
+            )
+    except ObjectNotFoundError:
+        # the lake's own index may list no files any more
+        if plain or target.urls is not None or target.pattern is not None:
+            raise
+        own = await own_lake(resources, target.folder, True)
+        if own is None or own[1].num_files:
+            raise
+        return (), False
+    return found.files, found.has_index and found.is_written
 
 
 def is_committed(manifest: Manifest) -> bool:

@@ -11,6 +11,7 @@ from asyncpq.datasets.opened_file import Columns
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.file_index import FileIndex
 from asyncpq.indexing.indexed_files import IndexedFiles
+from asyncpq.indexing.lakes import is_committed
 from asyncpq.indexing.open_index import OpenIndex
 from asyncpq.indexing.snapshot_files import SnapshotFiles
 from asyncpq.resources import Resources
@@ -31,7 +32,9 @@ def open_snapshot(resources: Resources, index: OpenIndex, own: Sequence[FileInde
     if not manifest.is_built:
         raise InvalidOptionError(
             "the index knows no files yet: its first build has not ended",
-            hint="Build it again, or open the dataset without it.",
+            hint="Write to the folder again: nothing was committed yet."
+            if is_committed(manifest)
+            else "Build it again, or open the dataset without it.",
         )
     source = SnapshotFiles(resources, index, own)
     columns = Columns(manifest.schema, None, object())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,23 @@ async def test_a_listing_does_not_bring_back_what_was_replaced(tmp_path: Path) -
         done = await index.refresh()
         assert (done.added, done.removed) == (1, 2)
         assert await _read(session, lake, index=elsewhere) == numbers(50)
+
+
+async def test_an_index_elsewhere_follows_until_nothing_is_left(tmp_path: Path) -> None:
+    lake, elsewhere = tmp_path / "lake", str(tmp_path / "elsewhere")
+    async with asyncpq.Session() as session:
+        await add(session, lake, [write(lake, 0)])
+        index = await session.build_index(str(lake), [Keys("id")], at=elsewhere)
+        await add(session, lake, [], overwrite=True)
+        shutil.rmtree(lake / "data")
+        done = await index.refresh()
+        assert (done.removed, index.manifest.num_files) == (1, 0)
+        assert await _read(session, lake, index=elsewhere, view="snapshot") == []
+        await add(session, lake, [write(lake, 10)])
+        assert (await index.refresh()).added == 1
+        shutil.rmtree(lake / "data")  # but the lake's index lists one
+        with pytest.raises(ObjectNotFoundError):
+            await index.refresh()
 
 
 async def test_an_index_elsewhere_sees_commits_that_the_pointer_does_not_tell_yet(tmp_path: Path) -> None:
