@@ -14,6 +14,7 @@ from asyncpq.errors import InvalidOptionError
 from asyncpq.options import MIB
 from asyncpq.session import Session
 from asyncpq.spark import sessions
+from asyncpq.spark.reads.estimates import numbers_for
 from asyncpq.spark.reads.lakes import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import ReadPlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
@@ -155,7 +156,7 @@ class ScanPlan:
         """The rows."""
         lake = self.read.lake
         struct = spark_struct(lake.spark_schema)
-        frame = _rows(spark, lake, self.read.tasks(), struct)
+        frame = _rows(spark, lake, self.read.tasks(), struct, self.num_bytes)
         if self.condition is not None:
             frame = frame.filter(self.condition.column(struct, lake.conf))
         if self.columns is None or list(self.columns) == struct.names:
@@ -241,23 +242,33 @@ def _parallelism(spark: SparkSession) -> int:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def _rows(spark: SparkSession, lake: Lake, tasks: Sequence[bytes], struct: StructType) -> DataFrame:
-    """One task a split, however they travel."""
+def _rows(spark: SparkSession, lake: Lake, tasks: Sequence[bytes], struct: StructType, num_bytes: int) -> DataFrame:
+    """One task a split, however they travel; to Spark it has about ``num_bytes``."""
     if not tasks:
         return spark.createDataFrame(arrow_schema(struct).empty_table(), struct)  # without a task
     if sum(map(len, tasks)) <= MOST_CLOSURE_BYTES:
-        numbers = spark.range(0, len(tasks), 1, len(tasks))
-        return numbers.mapInArrow(partial(read_numbers, lake, tuple(tasks)), struct)
+        step = -(-numbers_for(spark, num_bytes) // len(tasks))
+        numbers = spark.range(0, len(tasks) * step, 1, len(tasks))
+        if step > 1:
+            numbers = numbers.filter(f"id % {step} = 0")
+        return numbers.mapInArrow(partial(read_numbers, lake, tuple(tasks), step), struct)
     table = pa.table({"number": pa.array(range(len(tasks)), pa.int32()), "split": pa.array(tasks, pa.binary())})
-    rows = spark.createDataFrame(table).repartitionById(len(tasks), "number")
-    return rows.mapInArrow(partial(read_rows, lake), struct)
+    rows = spark.createDataFrame(table)
+    none = (
+        spark.range(0, numbers_for(spark, num_bytes), 1, 1)
+        .filter("id < 0")
+        .selectExpr("int(id) AS number", "binary('') AS split")
+    )
+    return rows.union(none).repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, lake), struct)
 
 
-def read_numbers(lake: Lake, tasks: Sequence[bytes], numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs on executors: the splits of these numbers."""
+def read_numbers(
+    lake: Lake, tasks: Sequence[bytes], step: int, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs on executors: the splits of these numbers, times ``step``."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            yield from read_split(lake, tasks[number])
+            yield from read_split(lake, tasks[number // step])
 
 
 def read_rows(lake: Lake, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
