@@ -21,6 +21,7 @@ from asyncpq.indexing.file_footers import footer_rows, is_small
 from asyncpq.indexing.file_values import FROM_VALUES, value_rows
 from asyncpq.indexing.manifest import FILES
 from asyncpq.indexing.model import PART_SCHEMAS, Part, file_key
+from asyncpq.indexing.name_cases import NameCases
 from asyncpq.indexing.page_making import pages_rows
 from asyncpq.options import BuildOptions
 from asyncpq.resources import Resources
@@ -94,18 +95,28 @@ class Wanted:
         """For :class:`OpenedFile`; one for all files of a process, as views are kept by it."""
         return Columns(self.schema, self.fields, object())
 
+    def names(self) -> NameCases:
+        """One for all files of a process, too."""
+        return NameCases(self.schema)
+
 
 #: Given bytes: held while that much of a file is in memory.
 Room = Callable[[int], AbstractAsyncContextManager[None]]
 
 
 async def collect_file(
-    resources: Resources, work: FileWork, wanted: Wanted, columns: Columns, operation: Operation, room: Room
+    resources: Resources,
+    work: FileWork,
+    wanted: Wanted,
+    columns: Columns,
+    names: NameCases,
+    operation: Operation,
+    room: Room,
 ) -> FileRows:
     """Read what the parts need of one file, of one version.
 
     Args:
-        columns: ``wanted.columns()``.
+        columns, names: ``wanted.columns()`` and ``wanted.names()``.
         operation: the file's part of the build.
         room: waits until there is memory for rows that may take so many bytes.
 
@@ -115,7 +126,7 @@ async def collect_file(
     file, restarts = replace(work.file, deletes=None, bounds={}), 0
     while True:
         try:
-            return await _collect(resources, replace(work, file=file), wanted, columns, operation, room)
+            return await _collect(resources, replace(work, file=file), wanted, columns, names, operation, room)
         except ObjectNotFoundError:
             return FileRows(work=work, tables={}, gone=True)
         except ObjectChangedError as error:
@@ -166,12 +177,21 @@ async def _open(resources: Resources, file: DataFile, neighbours: str, operation
 
 
 async def _collect(
-    resources: Resources, work: FileWork, wanted: Wanted, columns: Columns, operation: Operation, room: Room
+    resources: Resources,
+    work: FileWork,
+    wanted: Wanted,
+    columns: Columns,
+    names: NameCases,
+    operation: Operation,
+    room: Room,
 ) -> FileRows:
     opened = await _open(resources, work.file, wanted.neighbours, operation)
     try:
         validator = opened.version.validator
         num_rows = opened.version.metadata.num_rows
+        other_case = None if wanted.fields is not None else names.check(opened)
+        if other_case is not None:
+            return _problem(work, other_case, validator)
         try:
             async with room(_weight(num_rows, wanted)):
                 tables = await _tables(resources, opened, work.id, wanted, columns)

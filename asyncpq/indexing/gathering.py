@@ -78,7 +78,7 @@ async def collect_files(
     resources: Resources, works: Sequence[FileWork], wanted: Wanted, operation: Operation
 ) -> AsyncGenerator[tuple[FileRows, Operation]]:
     """What the files give and what each has cost, as they become ready: a bounded number at once."""
-    columns, options = wanted.columns(), wanted.options
+    columns, names, options = wanted.columns(), wanted.names(), wanted.options
     at_once = options.files_at_once if wanted.reads_values else resources.options.limits.files_ahead
     budget = ByteBudget(options.memory_bytes // 2)
     left = iter(works)
@@ -102,7 +102,7 @@ async def collect_files(
     async def one(work: FileWork) -> tuple[FileRows, Operation]:
         part = operation.part(safe_url(work.file.url), 0)
         try:
-            return await collect_file(resources, work, wanted, columns, part, room), part
+            return await collect_file(resources, work, wanted, columns, names, part, room), part
         except BaseException:
             operation.metrics.add_part(part.metrics)
             raise

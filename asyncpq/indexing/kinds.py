@@ -247,13 +247,17 @@ def _text(schema: pa.Schema, name: str, what: str) -> bool:
 
 
 def _ordered_leaves(schema: pa.Schema) -> Sequence[str]:
-    """Columns, and leaves of structs, whose values have an order."""
+    """Columns, and leaves of structs, whose values have an order; not those whose paths name another column, or none,
+    as names have dots."""
     found: list[str] = []
+    tops = {*schema.names}
 
     def visit(name: str, type_: pa.DataType) -> None:
         if isinstance(type_, pa.StructType):
             for field in type_:
-                visit(f"{name}.{field.name}", field.type)
+                path = f"{name}.{field.name}"
+                if "." not in field.name and path not in tops:
+                    visit(path, field.type)
         elif is_indexable(type_) and element_type(type_) is None:
             found.append(name)
 

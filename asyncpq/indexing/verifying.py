@@ -67,12 +67,12 @@ async def verify(
     """
     found = Verified()
     await _segments(place, manifest, found)
-    columns = wanted.columns()
+    columns, names = wanted.columns(), wanted.names()
     operation.metrics.files_total = len(files)
     for known, file in files:
         part_operation = operation.part(safe_url(file.url), 0)
         work = FileWork(id=known.id, path=known.path, file=file)
-        rows = await collect_file(resources, work, wanted, columns, part_operation, _no_limit)
+        rows = await collect_file(resources, work, wanted, columns, names, part_operation, _no_limit)
         found.files += 1
         same = (
             rows.validator is not None and known.validator is not None and rows.validator.same_version(known.validator)

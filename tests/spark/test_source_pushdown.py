@@ -223,12 +223,14 @@ def source_name(spark: SparkSession, restored_conf: RuntimeConfig) -> str:
     return "asyncpq"
 
 
-@pytest.mark.parametrize("mode", ["plain", "predicate"])
+@pytest.mark.parametrize("mode", ["plain", "predicate", "where"])
 def test_the_leak_queries_are_right_in_every_mode(spark: SparkSession, source_name: str, lake: str, mode: str) -> None:
     options = {"path": lake, "columns": "id"}
     rows = ROWS
     if mode == "predicate":
         options["predicate"], rows = '[["id", "<", 100]]', 100
+    elif mode == "where":
+        options["where"], rows = "id < 100", 100
     frame = spark.read.format(source_name).options(**options).load()
     given = ", ".join(f"{name} = '{value}'" for name, value in options.items())
     spark.sql("CREATE TABLE leak_table (id BIGINT) USING asyncpq")

@@ -28,7 +28,8 @@ class JoinEstimate:
         num_keys: distinct keys.
         requests, num_bytes: that they take, about, all tasks together.
         lookup_s: time of one task at a time, about.
-        scan_s: time to read the lake's bytes, as a broadcast join does.
+        scan_s: time to read the lake's bytes of these columns, as a broadcast join does. None where types refuse the
+            join: then nothing was looked at.
     """
 
     refused: str | None
@@ -38,21 +39,25 @@ class JoinEstimate:
     requests: int
     num_bytes: int
     lookup_s: float
-    scan_s: float
+    scan_s: float | None
 
     @property
     def scan_is_cheaper(self) -> bool:
         """Whether Spark's broadcast join is likely to take less time."""
-        return self.scan_s < self.lookup_s
+        return self.scan_s is not None and self.scan_s < self.lookup_s
 
     def __str__(self) -> str:
         lines = [
             "lookup join" if self.refused is None else f"no lookup join: {self.refused}",
             f"  {self.description}",
             f"  by {self.index}",
-            f"  {self.num_keys} keys: about {self.requests} requests, {self.num_bytes} bytes, {self.lookup_s:.1f} s",
-            f"  a broadcast join reads the lake: about {self.scan_s:.1f} s",
         ]
+        if self.scan_s is not None:
+            lines += [
+                f"  {self.num_keys} keys: about {self.requests} requests, {self.num_bytes} bytes,"
+                f" {self.lookup_s:.1f} s",
+                f"  a broadcast join reads the lake: about {self.scan_s:.1f} s",
+            ]
         if self.scan_is_cheaper:
             lines.append("  A broadcast join would be cheaper: df.join(asyncpq.spark.scan(spark, lake), on=...).")
         return "\n".join(lines)
@@ -91,6 +96,9 @@ def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEs
     each = 0.0 if cost is None else cost.requests + (part is not None)
     wait = requests.latency_s / LimitOptions().max_connections
     num_bytes = 0.0 if cost is None else cost.num_bytes * num_keys
+    # keys share pages, which a worker keeps: more than all of them are not read
+    once = 1.0 if cost is None or num_bytes <= cost.scan_bytes else cost.scan_bytes / num_bytes
+    num_bytes, each = num_bytes * once, each * once
     return JoinEstimate(
         refused=plan.refused,
         index="footers and bounds" if part is None else f"{part} of the index",
@@ -99,5 +107,5 @@ def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEs
         requests=round(each * num_keys),
         num_bytes=round(num_bytes),
         lookup_s=num_keys * (each * wait + _KEY_S) + num_bytes / requests.bandwidth_bytes_s,
-        scan_s=0.0 if cost is None else cost.lake_bytes / requests.bandwidth_bytes_s,
+        scan_s=None if cost is None else cost.scan_bytes / requests.bandwidth_bytes_s,
     )

@@ -76,7 +76,12 @@ def lookup_join(
             f"a lookup join would scan the lake: {plan.refused}",
             url=plan.opened.state.url,
             column=plan.on[0],
-            hint="Build an index with Keys of these columns, or let Spark join with a scan: allow_scan=True.",
+            hint=(
+                "Cast the keys to the lake's types"
+                if plan.cost is None
+                else "Build an index with Keys of these columns"
+            )
+            + ", or let Spark join with a scan: allow_scan=True.",
         )
     from asyncpq.spark.reads.scan import scan
 

@@ -29,7 +29,8 @@ class KeyCost:
         num_bytes: that these give.
         lake_bytes: of all files.
         num_files: of the lake.
-        sampled: how many keys were looked at.
+        sampled: how many keys were looked at; 0 where the files that were looked into have none.
+        scan_bytes: that a scan of the columns in question takes, about.
     """
 
     requests: float
@@ -37,17 +38,24 @@ class KeyCost:
     lake_bytes: int
     num_files: int
     sampled: int
+    scan_bytes: int
 
     @property
     def is_little(self) -> bool:
         """Whether a lookup spares most of a scan."""
+        if not self.sampled:
+            return self.lake_bytes <= LITTLE_BYTES
         return self.num_bytes <= max(LITTLE_BYTES, self.lake_bytes / LITTLE_PART)
 
     def __str__(self) -> str:
+        if not self.sampled:
+            return f"what a key takes is not known: some of the {self.num_files} files were looked into, and have none"
         return f"a key takes {self.num_bytes:,.0f} bytes of the {self.lake_bytes:,} that {self.num_files} files have"
 
 
 _KEPT: Final = 256
+_ENOUGH: Final = 3  # keys
+_MOST_LOOKED_AT: Final = 32  # files
 _costs: WeakKeyDictionary[Session, dict[Hashable, KeyCost]] = WeakKeyDictionary()
 
 
@@ -76,19 +84,33 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
     with operation:
         files = (await state.source.files(dataset._ask((), None), operation)).files
     lake_bytes = sum(file.size or 0 for file in files)
-    requests = num_bytes = sampled = 0
+    requests = num_bytes = sampled = scan_bytes = sampled_bytes = 0
+    sizes = {file.url: file.size or 0 for file in files}
     present = [Not(IsNull(name)) for name in names]
-    for url in dict.fromkeys([*urls[:1], *urls[len(urls) // 2 :][:1], *urls[-1:]]):
+    for url in _spread(urls):
+        if sampled == _ENOUGH:
+            break
         where = present[0] if len(present) == 1 else And(tuple(present))
         try:
             row = await dataset.read(list(dict.fromkeys(names)), where, limit=1, access={url: AccessPlan.all()})
             if not row.num_rows:
                 continue
             plan = await dataset.plan(pinned.lake.columns, lookup={name: row.column(name) for name in names})
+            whole = await dataset.plan(pinned.lake.columns, access={url: AccessPlan.all()})
         except SchemaMismatchError:  # Spark takes files with other types than the lake has, which these reads do not
             continue
         sampled += 1
         requests += plan.num_requests
         num_bytes += sum(file.num_bytes + file.cached_bytes for file in plan.files)
+        scan_bytes += sum(file.num_bytes + file.cached_bytes for file in whole.files)
+        sampled_bytes += sizes.get(url, 0)
     some = max(sampled, 1)
-    return KeyCost(requests / some, num_bytes / some, lake_bytes, len(files), sampled)
+    share = min(1.0, scan_bytes / sampled_bytes) if sampled_bytes else 1.0
+    return KeyCost(requests / some, num_bytes / some, lake_bytes, len(files), sampled, round(lake_bytes * share))
+
+
+def _spread(urls: Sequence[str]) -> list[str]:
+    """First, middle and last, then others between them: some may have no keys."""
+    last = len(urls) - 1
+    places = [0, last // 2, last, *[at * last // _MOST_LOOKED_AT for at in range(_MOST_LOOKED_AT)]]
+    return [urls[at] for at in dict.fromkeys(places) if at >= 0]

@@ -15,6 +15,7 @@ from asyncpq.spark import sessions
 from asyncpq.spark.joins.key_predicates import KeyColumn, predicates
 from asyncpq.spark.joins.lake import PinnedLake, key_scan
 from asyncpq.spark.joins.rows import LeftKeys
+from asyncpq.spark.reads.reading import AGAIN, AGAIN_BY_INDEX
 
 How = Literal["inner", "left", "semi", "anti"]
 
@@ -69,7 +70,7 @@ class LookupTask:
             for left in self._portions(batches):
                 yield from self._join(left)
         except (ObjectChangedError, ObjectNotFoundError, StaleSnapshotError) as error:
-            error.hint = "It was replaced or deleted after the join was planned. Plan again: make the DataFrame anew."
+            error.hint = AGAIN if self.pinned.index is None else AGAIN_BY_INDEX
             raise
 
     # -- the left ---------------------------------------------------------------------------------

@@ -117,6 +117,8 @@ def _read(spark: SparkSession, source: object, found: _Found, given: Mapping[str
             url=safe_url(paths[0]),
             hint="Give a DataFrame: spark.read with recursiveFileLookup, or asyncpq.spark.scan.",
         )
+    if not {name.lower() for name in found.schema.names} <= {name.lower() for name in frame.columns}:
+        return scan(spark, source, **given)  # of patterns and single files, Spark's own has no columns from paths
     return frame
 
 

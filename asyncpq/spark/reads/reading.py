@@ -29,7 +29,12 @@ from asyncpq.spark.reads.file_reads import SparkRead
 from asyncpq.spark.reads.spark_tables import SparkTables
 from asyncpq.spark.reads.splits import Lake, PlannedFile, decode_files, unpack_split
 
-_AGAIN = "It was replaced or deleted after the read was planned. Plan again: make the DataFrame anew."
+#: What helps where a file is not the planned one any more, by the view.
+AGAIN = "It was replaced or deleted after the read was planned. Plan again: make the DataFrame anew."
+AGAIN_BY_INDEX = (
+    "It was replaced or deleted after the read was planned: make the DataFrame anew. If that does not help, it was"
+    " after the index was built or refreshed: refresh it, or read by a listing: view='listed'."
+)
 
 
 def read_split(lake: Lake, split: bytes) -> Iterator[pa.RecordBatch]:
@@ -45,7 +50,7 @@ def read_split(lake: Lake, split: bytes) -> Iterator[pa.RecordBatch]:
     try:
         yield from sessions.batches(lake.settings, partial(_opened, lake, split))
     except (ObjectChangedError, ObjectNotFoundError) as error:
-        error.hint = _AGAIN
+        error.hint = AGAIN_BY_INDEX if lake.view == "snapshot" else AGAIN
         raise
 
 
