@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from asyncpq.arguments import one_of
 from asyncpq.datasets.dataset import Dataset
-from asyncpq.datasets.listing import INDEX_FOLDER, Target, parse_target
+from asyncpq.datasets.listing import INDEX_FOLDER, Target, is_file_of, parse_target
 from asyncpq.datasets.model import Catalog, View
 from asyncpq.datasets.opening import open_files, open_table
 from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
 from asyncpq.datasets.reader import counted_in
 from asyncpq.datasets.schemas import SchemaPolicy
-from asyncpq.errors import InvalidOptionError, ObjectNotFoundError
+from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.commits import Head, latest
 from asyncpq.indexing.differences import Lake
@@ -44,7 +44,7 @@ from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Place
 from asyncpq.indexing.open_index import OpenIndex
 from asyncpq.indexing.opening import open_indexed, open_snapshot
-from asyncpq.indexing.places import open_place
+from asyncpq.indexing.places import is_json, open_place
 from asyncpq.options import BuildOptions
 from asyncpq.resources import Resources
 from asyncpq.storage.urls import safe_url
@@ -304,11 +304,37 @@ async def build(
     files = parse_target(target) if catalog is None else None
     if at is None:
         at = place_below(files)
+    else:
+        _refuse_among_files(files, at)
     operation = resources.operation("build", _shown(target, files))
     with operation, counted_in(operation):
         place = await open_place(resources, _place(at, "at"), create=True)
         look = _look_of(resources, place, files, catalog, options, at)
         return await build_index(resources, place, kinds, look, operation, building, gathering)
+
+
+def _refuse_among_files(files: Target | None, at: object) -> None:
+    """
+    Raises:
+        InvalidOptionError: the index would be read as files of the dataset.
+    """
+    if files is None or files.urls is not None or not isinstance(at, (str, os.PathLike)):
+        return
+    url = _absolute(os.fspath(at))
+    made = url if is_json(url) else f"{url.rstrip('/')}/segments/0.parquet"
+    folder = _absolute(files.folder)
+    if made.startswith(f"{folder.rstrip('/')}/"):
+        path = files.folder + made[len(folder.rstrip("/")) + 1 :]
+        if is_file_of(files, path):
+            raise InvalidOptionError(
+                "at: readers of the folder would take what is there for its files",
+                url=safe_url(os.fspath(at)),
+                hint=f"Leave it out, for {INDEX_FOLDER} below the folder; or name a place outside of it.",
+            )
+
+
+def _absolute(url: str) -> str:
+    return url if "://" in url else os.path.abspath(url)
 
 
 def place_below(files: Target | None) -> str:
@@ -346,7 +372,19 @@ async def open_existing(
     with operation, counted_in(operation):
         place = await open_place(resources, _place(at, "at"), create=False)
         look = _look_of(resources, place, None, catalog, options, at)
-        return await open_index(resources, place, look, operation, building, snapshot, gathering)
+        try:
+            return await open_index(resources, place, look, operation, building, snapshot, gathering)
+        except ObjectNotFoundError as error:
+            if isinstance(at, (str, os.PathLike)) and await _is_around_index(resources, os.fspath(at)):
+                error.hint = f"The index of this folder is in its {INDEX_FOLDER}: name that."
+            raise
+
+
+async def _is_around_index(resources: Resources, at: str) -> bool:
+    try:
+        return await latest(await open_place(resources, f"{at.rstrip('/')}/{INDEX_FOLDER}", create=False)) is not None
+    except AsyncpqError:  # that there is none where one was named is said in any case
+        return False
 
 
 def _look_of(

@@ -295,7 +295,9 @@ async def open_index(
         )
     if manifest is None:
         raise ObjectNotFoundError(
-            "there is no index", url=place.description, hint="Build it: session.build_index(), with this place as at=."
+            "there is no index",
+            url=place.description,
+            hint="Build it: build_index(). By default a folder's index is in _asyncpq/ below it.",
         )
     if not manifest.is_built:
         raise UsageError(
