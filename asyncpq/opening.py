@@ -44,7 +44,8 @@ from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Place
 from asyncpq.indexing.open_index import OpenIndex
 from asyncpq.indexing.opening import open_indexed, open_snapshot
-from asyncpq.indexing.places import is_json, open_place
+from asyncpq.indexing.places import open_place
+from asyncpq.indexing.places.json import is_json
 from asyncpq.options import BuildOptions
 from asyncpq.resources import Resources
 from asyncpq.storage.urls import safe_url

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ INDEX_FOLDER = "_asyncpq/"
 
 #: Files that asyncpq wrote: they are there once the folder's index lists them, or all of them once ``SUCCESS`` is.
 WRITTEN = re.compile(r"data/[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}/\d{5,}-\d+(?:-\d+)?\.parquet")
+_WRITTEN_SOMEWHERE = re.compile(rf"(.*/)?{WRITTEN.pattern}", re.DOTALL)
 SUCCESS = "_SUCCESS"
 
 _MAGIC = re.compile(r"[*?\[]")
@@ -214,17 +215,62 @@ async def list_files(
     if not taken and target.may_be_file and not found:
         taken = await _one_file(store, target.url, context)
     has_index = any(listed.url.startswith(f"{INDEX_FOLDER}latest", behind) for listed in found)
-    written = set[str]()
-    if target.pattern is None and not plain:
-        written = {listed.url for listed in taken if WRITTEN.fullmatch(listed.url, behind)}
+    written, uncommitted = set[str](), False
+    if not plain:
+        if target.pattern is None:
+            written = {listed.url for listed in taken if WRITTEN.fullmatch(listed.url, behind)}
+        if found:  # who names one file means it
+            shown = taken
+            taken = await _without_others(store, target, context, found, shown)
+            uncommitted = len(taken) < len(shown)
     if written and not has_index and all(listed.url != target.folder + SUCCESS for listed in found):
         taken = [listed for listed in taken if listed.url not in written]
     if not taken and not allow_empty:
-        raise _uncommitted(target) if written else _nothing(target, bool(found))
+        raise _uncommitted(target) if written or uncommitted else _nothing(target, bool(found))
     root = "" if target.pattern is not None else target.folder
     entries = [(listed.url, listed.size, listed.validator) for listed in taken]
     listing = _listing(entries, root, partitioning, table_format)
     return replace(listing, has_index=has_index, is_written=bool(written), listed=found)
+
+
+async def _without_others(
+    store: Store, target: Target, context: RequestContext, found: Sequence[ListedObject], taken: list[ListedObject]
+) -> list[ListedObject]:
+    """``taken`` without files that asyncpq wrote below other folders than the target's, and that nobody committed.
+
+    Raises:
+        InvalidOptionError: an index says which of such files count.
+    """
+    own = None if target.pattern is not None else target.folder
+    folders: dict[str, bool] = {}  # and whether all of their files count
+    urls = {listed.url for listed in found}
+    kept: list[ListedObject] = []
+    for listed in taken:
+        match = _WRITTEN_SOMEWHERE.fullmatch(listed.url)
+        folder = None if match is None else match[1] or ""
+        if folder is None or folder == own:
+            kept.append(listed)
+            continue
+        if folder not in folders:
+            folders[folder] = await _counts_whole(store, target, context, urls, folder)
+        if folders[folder]:
+            kept.append(listed)
+    return kept
+
+
+async def _counts_whole(store: Store, target: Target, context: RequestContext, urls: Set[str], folder: str) -> bool:
+    async def there(url: str) -> bool:
+        if url.startswith(target.prefix):
+            return url in urls
+        return any(one.url == url for one in await store.list_objects(url, context=context))
+
+    if await there(f"{folder}{INDEX_FOLDER}latest"):
+        raise InvalidOptionError(
+            "which of the files count, the index of their folder says: others were replaced, or never committed",
+            url=safe_url(folder),
+            hint='Open that folder by itself; or pass format="parquet", to read every file that is there.',
+        )
+    return await there(folder + SUCCESS)
 
 
 def is_file_of(target: Target, url: str, hidden: Sequence[str] = HIDDEN) -> bool:

@@ -1,7 +1,7 @@
 """Columns of files that differ from a dataset's by the case of letters alone.
 
-To asyncpq they are other columns, to Spark by default the same ones. What an index says of such a file would be right for
-one of them only, so it says nothing.
+To asyncpq they are other columns, to Spark by default the same ones. What an index says of such a file would be right
+for one of them only, so it says nothing.
 """
 
 from __future__ import annotations

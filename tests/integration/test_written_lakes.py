@@ -28,7 +28,7 @@ from tests.integration.test_index_adding import SCHEMA, add, ids, numbers, table
 _EVERY_FILE: dict[str, Any] = {"format": "parquet"}
 
 
-async def _read(session: asyncpq.Session, lake: Path, **options: Any) -> list[int]:
+async def _read(session: asyncpq.Session, lake: Path | str, **options: Any) -> list[int]:
     dataset = await session.open_dataset(str(lake), **options)
     return sorted((await dataset.read()).column("id").to_pylist())
 
@@ -48,6 +48,37 @@ async def test_files_that_nobody_committed_are_not_there(tmp_path: Path) -> None
         await folder.drop()
         (tmp_path / "_SUCCESS").touch()
         assert await _read(session, tmp_path) == numbers(0, 10)
+
+
+@pytest.mark.parametrize("below", ["", "data/", "data/*/*.parquet", "**", "**/*.parquet", "d*/*/*", "../"])
+async def test_what_counts_is_not_passed_by(tmp_path: Path, below: str) -> None:
+    """By patterns, by folders in the lake, or around it."""
+    lake = tmp_path / "around" / "lake"
+    url = f"{lake.parent}/" if below == "../" else f"{lake}/{below}"
+    (lake.parent / "other.parquet").parent.mkdir(parents=True)
+    pq.write_table(table(90), lake.parent / "other.parquet")
+    beside = numbers(90) if below == "../" else []
+    first = write(lake, 0)
+    async with asyncpq.Session() as session:
+        if beside:
+            assert await _read(session, url) == beside
+        else:
+            with pytest.raises(ObjectNotFoundError, match="never committed"):
+                await session.open_dataset(url)
+        await add(session, lake, [first])
+        await add(session, lake, [write(lake, 10)], overwrite=True)
+        write(lake, 20)
+        if below:
+            with pytest.raises(InvalidOptionError, match="index of their folder"):
+                await session.open_dataset(url)
+        else:
+            assert await _read(session, url) == numbers(10)
+        every = numbers(0, 10, 20) + beside
+        assert await _read(session, url, **({"index": False} | _EVERY_FILE)) == sorted(every)
+        assert await _read(session, lake / first.path) == numbers(0)  # who names a file means it
+        shutil.rmtree(lake / "_asyncpq")
+        (lake / "_SUCCESS").touch()
+        assert await _read(session, url) == sorted(every)
 
 
 async def test_a_listing_does_not_bring_back_what_was_replaced(tmp_path: Path) -> None:

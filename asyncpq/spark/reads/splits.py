@@ -27,12 +27,15 @@ from asyncpq.scalars import Timestamp, as_scalar
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.base import Validator
 
-#: Bytes of an encoded split, at most, with what its files' footers say; else that is left out, and read by its task.
+#: Bytes of an encoded split, at most, but for files that have no place of their own, and where ``most_splits`` are too
+#: few. What footers say is left out where it does not fit, and read by the split's task.
 MOST_SPLIT_BYTES: Final = 64 * KIB
 #: Bytes of data that are worth a task of their own.
 LEAST_SPLIT_BYTES: Final = 4 * MIB
 #: Bytes that opening a file is taken to cost, so that a split has a bounded number of them.
 FILE_COST_BYTES: Final = 2 * MIB
+_MOST_RANGES: Final = 3 * KIB  # of a file's rows, in one split
+_PIECE_BYTES: Final = 4 * KIB  # that an encoded piece has beside its files
 
 _VERSION: Final = b"1"
 _REFERENCE: Final = b"R"
@@ -147,12 +150,14 @@ class Piece:
         num_bytes: compressed bytes that they take.
         num_files: how many they are.
         place: url, first byte and stop, in the work folder.
+        least_bytes: that ``data`` has at least, whatever is left out.
     """
 
     data: bytes | None
     num_bytes: int
     num_files: int
     place: tuple[str, int, int] | None = None
+    least_bytes: int = 0
 
 
 class Packer:
@@ -166,16 +171,20 @@ class Packer:
         self._split_bytes = split_bytes
         self._files: list[PlannedFile] = []
         self._open_bytes = 0
+        self._least_bytes = _PIECE_BYTES
         self.total_bytes = 0
 
     def add(self, file: PlannedFile) -> Iterator[Piece]:
         """Take one; gives what is full now."""
-        cost = max(file.num_bytes, FILE_COST_BYTES)
-        if self._files and self._open_bytes + cost > self._piece_bytes:
-            yield self._seal()
-        self._files.append(file)
-        self._open_bytes += cost
-        self.total_bytes += file.num_bytes
+        for part in _divided(file):
+            cost, least = max(part.num_bytes, FILE_COST_BYTES), _least_bytes(part)
+            full = self._open_bytes + cost > self._piece_bytes or self._least_bytes + least > MOST_SPLIT_BYTES
+            if self._files and full:
+                yield self._seal()
+            self._files.append(part)
+            self._open_bytes += cost
+            self._least_bytes += least
+            self.total_bytes += part.num_bytes
 
     def finish(self) -> Iterator[Piece]:
         """What is left."""
@@ -189,7 +198,34 @@ class Packer:
 
     def _seal(self) -> Piece:
         files, self._files, self._open_bytes = self._files, [], 0
-        return Piece(encode_files(files), sum(file.num_bytes for file in files), len(files))
+        self._least_bytes = _PIECE_BYTES
+        fitting = _fitting_files(files, MOST_SPLIT_BYTES)
+        data = _VERSION + _batch(fitting).serialize().to_pybytes()
+        least = len(data) + 4 - sum(file.payload_bytes for file in fitting)
+        return Piece(data, sum(file.num_bytes for file in files), len(files), least_bytes=least)
+
+
+def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
+    """The file, or parts of it where its rows are in very many ranges."""
+    if file.rows is None or file.rows.num_ranges <= _MOST_RANGES:
+        yield file
+        return
+    ranges, total = list(file.rows), file.rows.num_rows
+    for at in range(0, len(ranges), _MOST_RANGES):
+        rows = RowRanges(ranges[at : at + _MOST_RANGES])
+        share = rows.num_rows / total
+        yield replace(
+            file, rows=rows, num_rows=round(file.num_rows * share), num_bytes=max(1, round(file.num_bytes * share))
+        )
+
+
+def _least_bytes(file: PlannedFile) -> int:
+    """That it takes in a split, about: not less."""
+    ranges = 0 if file.rows is None else 16 * file.rows.num_ranges
+    validator = file.validator
+    named = 0 if validator is None else sum(len(one or "") for one in (validator.etag, validator.last_modified))
+    partition = len(_dump(file.partition)) if file.partition else 0
+    return 200 + 4 * len(file.url) + ranges + named + partition + len(file.content or b"")
 
 
 def group_pieces(
@@ -207,13 +243,14 @@ def group_pieces(
     total = sum(costs)
     wanted = min(split_bytes, max(LEAST_SPLIT_BYTES, -(-total // parallelism)))
     splits: list[list[Piece]] = []
-    size = 0
+    size = least = 0
     for piece, cost in zip(pieces, costs, strict=True):
-        if not splits or size + cost > wanted:
+        if not splits or size + cost > wanted or least + piece.least_bytes > MOST_SPLIT_BYTES:
             splits.append([])
-            size = 0
+            size = least = 0
         splits[-1].append(piece)
         size += cost
+        least += 0 if piece.data is None else piece.least_bytes
     if len(splits) > most_splits:
         splits = [[] for _ in range(most_splits)]
         for piece, cost, end in zip(pieces, costs, accumulate(costs), strict=True):
@@ -268,16 +305,18 @@ def unpack_split(data: bytes) -> list[bytes | tuple[str, int, int]]:
 
 def encode_files(files: Sequence[PlannedFile], most_bytes: int = MOST_SPLIT_BYTES) -> bytes:
     """Bytes for :func:`decode_files`; payloads that do not fit into ``most_bytes`` are left out, the last first."""
-    left = most_bytes - 2 * KIB
+    data: bytes = _batch(_fitting_files(files, most_bytes)).serialize().to_pybytes()
+    return _VERSION + data
+
+
+def _fitting_files(files: Sequence[PlannedFile], most_bytes: int) -> list[PlannedFile]:
+    left = most_bytes - 2 * KIB - sum(map(_least_bytes, files))
     slim: list[PlannedFile] = []
-    for file in files:
-        left -= len(file.url) + 200 + (0 if file.rows is None else 16 * file.rows.num_ranges)
     for file in files:
         fits = file.payload_bytes <= left
         slim.append(file if fits else file.without_payloads())
         left -= file.payload_bytes if fits else 0
-    data: bytes = _batch(slim).serialize().to_pybytes()
-    return _VERSION + data
+    return slim
 
 
 def decode_files(data: bytes) -> list[PlannedFile]:
