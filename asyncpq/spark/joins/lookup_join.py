@@ -158,6 +158,7 @@ def plan_lookup_join(
 
     right = _right(opened, names, wanted, conf)
     joined = df.join(_empty(spark, right), on=list(names), how=how).schema  # analysed, not run
+    arrow_schema(joined)  # PySpark's own error, when the rows are read, names no column
     left_places = [_place(df.columns, name, conf) for name in names]
     lake_places = [opened.columns([name], conf)[0] for name in names]
     key_names = tuple(opened.names[at] for at in lake_places)

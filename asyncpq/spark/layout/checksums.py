@@ -13,7 +13,17 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    VariantType,
+)
+
+from asyncpq.spark.types.special_types import is_spatial
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +138,10 @@ def _hashable(value: Column, kind: DataType) -> list[Column]:
         return [part for one in kind.fields for part in _inside(value.getField(one.name), one.dataType)]
     if isinstance(kind, VariantType):
         return [F.to_json(value), F.schema_of_variant(value)]
+    if is_spatial(kind):
+        return [F.st_srid(value), F.st_asbinary(value)]
+    if isinstance(kind, NullType):
+        return []
     if isinstance(kind, StringType):
         return [value.cast("binary")]  # collations take different strings for one
     return [value]

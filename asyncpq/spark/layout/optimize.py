@@ -238,7 +238,7 @@ def _measure(
             more[f"distinct{at}"] = F.approx_count_distinct(key.column)
     found, values = checksums(rows.frame, more)
     if partitions is None:
-        size = encoded_bytes(rows.frame, found.rows, layout.compression)
+        size = encoded_bytes(rows.frame, found.rows, layout.compression, conf)
         partitions = max(1, round(size / (_FILL * layout.file_bytes)))
     share = found.rows / partitions
     blooms = []

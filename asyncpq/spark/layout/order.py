@@ -30,6 +30,7 @@ from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.options import MIB
 from asyncpq.spark.layout.checksums import columns_hash, numbered, row_hash
 from asyncpq.spark.layout.zorder import MOST_COLUMNS, place_column, z_order
+from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name
 from asyncpq.spark.writes.write_options import SortedBy
 
@@ -203,6 +204,8 @@ def _is_plain_text(kind: DataType) -> bool:
 class _Encoding:
     """What the executors get."""
 
+    schema: StructType
+    conf: ReadConf
     compression: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -213,15 +216,17 @@ class _Encoding:
                 break
         if not taken:
             return
-        table = pa.Table.from_batches(taken)
+        convert = from_spark(self.schema, self.conf).convert
+        table = pa.Table.from_batches([convert(batch) for batch in taken])
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression=self.compression.upper())
         yield pa.RecordBatch.from_pydict({"rows": [table.num_rows], "bytes": [sink.tell()]})
 
 
-def encoded_bytes(frame: DataFrame, rows: int, compression: str) -> int:
+def encoded_bytes(frame: DataFrame, rows: int, compression: str, conf: ReadConf) -> int:
     """About how large so many rows are in Parquet files, by the first ones."""
     sample = numbered(frame).limit(min(rows, _SAMPLE_ROWS))
-    sample = sample.mapInArrow(_Encoding(compression), "rows bigint, bytes bigint")
+    encoding = _Encoding(sample.schema, conf, compression)
+    sample = sample.mapInArrow(encoding, "rows bigint, bytes bigint")
     measured = sample.agg(F.sum("rows"), F.sum("bytes")).collect()[0]
     return 0 if not measured[0] else rows * measured[1] // measured[0]

@@ -15,6 +15,7 @@ from asyncpq.decoding.conform import children_of, is_list, with_children
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
 from asyncpq.spark.types.shredded_variant import has_variant
+from asyncpq.spark.types.special_types import as_stored
 
 #: The type of what has no children, by that of files and Spark's.
 _Leaf: TypeAlias = Callable[[pa.DataType, DataType], pa.DataType]
@@ -32,6 +33,16 @@ def lake_field(known: pa.Field, asked: StructField, conf: ReadConf) -> pa.Field:
         UnsupportedFeatureError: PySpark takes no Arrow data of one of the types.
     """
     return _field(known, asked, conf, _asked_leaf)
+
+
+def lake_column(asked: StructField) -> pa.Field:
+    """One that no file is known to have.
+
+    Raises:
+        UnsupportedFeatureError: PySpark takes no Arrow data of its type.
+    """
+    stored = StructField(asked.name, as_stored(asked.dataType), asked.nullable, asked.metadata)
+    return arrow_schema(StructType([stored])).field(0)
 
 
 def with_instants(known: pa.Field, asked: StructField) -> pa.Field:
@@ -52,7 +63,7 @@ def _type(known: pa.DataType, asked: DataType, conf: ReadConf, leaf: _Leaf) -> p
         found = [find_name(names, one.name, conf) for one in asked.fields]
         return pa.struct(
             [
-                arrow_schema(StructType([one])).field(0) if at is None else _field(known.field(at), one, conf, leaf)
+                lake_column(one) if at is None else _field(known.field(at), one, conf, leaf)
                 for one, at in zip(asked.fields, found, strict=True)
             ]
         )
@@ -68,7 +79,8 @@ def _type(known: pa.DataType, asked: DataType, conf: ReadConf, leaf: _Leaf) -> p
 
 
 def _asked_leaf(known: pa.DataType, asked: DataType) -> pa.DataType:
-    return known if _spark_type(known) == asked else arrow_schema(StructType([StructField("", asked)])).field(0).type
+    stored = as_stored(asked)
+    return known if _spark_type(known) == stored else lake_column(StructField("", stored)).type
 
 
 def _instants(known: pa.DataType, asked: DataType) -> pa.DataType:
@@ -92,21 +104,26 @@ def _spark_type(kind: pa.DataType) -> DataType | None:
         return None
 
 
-def with_variants(known: DataType, inferred: DataType, conf: ReadConf) -> DataType:
-    """``known``, of which Arrow does not say what is a VARIANT, with those that a file has."""
-    if isinstance(inferred, VariantType):
+def tells_more(kind: DataType) -> bool:
+    """Whether Arrow's types do not tell all of it: see :func:`with_untold`."""
+    return has_variant(kind) or as_stored(kind) != kind
+
+
+def with_untold(known: DataType, inferred: DataType, conf: ReadConf) -> DataType:
+    """``known``, from which Arrow's types leave out what is VARIANT, GEOMETRY and the like, with those of a file."""
+    if isinstance(inferred, VariantType) or (as_stored(inferred) == known != inferred):
         return inferred
     if isinstance(known, StructType) and isinstance(inferred, StructType):
         fields = []
         for field in known.fields:
             at = find_name(inferred.names, field.name, conf)
-            kind = field.dataType if at is None else with_variants(field.dataType, inferred.fields[at].dataType, conf)
+            kind = field.dataType if at is None else with_untold(field.dataType, inferred.fields[at].dataType, conf)
             fields.append(StructField(field.name, kind, field.nullable))
         return StructType(fields)
     if isinstance(known, ArrayType) and isinstance(inferred, ArrayType):
-        return ArrayType(with_variants(known.elementType, inferred.elementType, conf), known.containsNull)
+        return ArrayType(with_untold(known.elementType, inferred.elementType, conf), known.containsNull)
     if isinstance(known, MapType) and isinstance(inferred, MapType):
-        values = with_variants(known.valueType, inferred.valueType, conf)
+        values = with_untold(known.valueType, inferred.valueType, conf)
         return MapType(known.keyType, values, known.valueContainsNull)
     return known
 

@@ -27,9 +27,16 @@ from asyncpq.indexing.snapshot_files import SnapshotFiles
 from asyncpq.options import immutable
 from asyncpq.session import Session
 from asyncpq.spark.reads.file_reads import NarrowedAsks
-from asyncpq.spark.reads.lake_types import lake_field, same_to_spark, struct_of, with_instants, with_variants
+from asyncpq.spark.reads.lake_types import (
+    lake_column,
+    lake_field,
+    same_to_spark,
+    struct_of,
+    tells_more,
+    with_instants,
+    with_untold,
+)
 from asyncpq.spark.reads.partitioned import TypedFiles, with_spark_partitions
-from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, merged_schema, nullable_struct
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
@@ -181,6 +188,8 @@ async def _inferred(
     if merges:
         merged = await _merged(state, files, conf, operation)
         struct = _with_partition_types(merged, state.columns.schema, partitions, kinds, conf)
+    elif target.schema is not None:  # what files have besides need not be such as Spark reads
+        struct = StructType([_partition_field(state.columns.schema, name, kinds) for name in partitions])
     elif target.schema_policy == "strict" and state.source.view is not View.SNAPSHOT:
         inferred = spark_schema(first.metadata, conf)
         struct = _with_partition_types(inferred, state.columns.schema, partitions, kinds, conf)
@@ -235,7 +244,7 @@ def _lake_schema(
             continue
         at = find_name(known.names, one.name, conf)
         if at is None:
-            columns.append(arrow_schema(StructType([one])).field(0))
+            columns.append(lake_column(one))
             continue
         field = known.field(at)
         if state.columns.fields is not None:
@@ -301,8 +310,8 @@ def _struct(
             found.append(inferred.fields[at])
             continue
         known = struct_of(pa.schema([one])).fields[0]
-        if at is not None and has_variant(inferred.fields[at].dataType):
-            known = StructField(known.name, with_variants(known.dataType, inferred.fields[at].dataType, conf))
+        if at is not None and tells_more(inferred.fields[at].dataType):
+            known = StructField(known.name, with_untold(known.dataType, inferred.fields[at].dataType, conf))
         found.append(known)
     return StructType(found)
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import StructType
 
 from asyncpq.errors import InvalidOptionError
@@ -25,6 +26,7 @@ from asyncpq.spark.secrets import refuse_secrets
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
+from asyncpq.spark.types.special_types import from_months, without_months
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -156,7 +158,7 @@ class ScanPlan:
         """The rows."""
         lake = self.read.lake
         struct = spark_struct(lake.spark_schema)
-        frame = _rows(spark, lake, self.read.tasks(), struct, self.num_bytes)
+        frame = _typed(spark, lake, self.read.tasks(), struct, self.num_bytes)
         if self.condition is not None:
             frame = frame.filter(self.condition.column(struct, lake.conf))
         if self.columns is None or list(self.columns) == struct.names:
@@ -240,6 +242,22 @@ def _parallelism(spark: SparkSession) -> int:
 
 
 # -- rows -----------------------------------------------------------------------------------------
+
+
+def _typed(spark: SparkSession, lake: Lake, tasks: Sequence[bytes], struct: StructType, num_bytes: int) -> DataFrame:
+    """The rows of all tasks; intervals of months travel as numbers."""
+    sent = without_months(struct)
+    assert isinstance(sent, StructType)
+    if sent == struct:
+        return _rows(spark, lake, tasks, struct, num_bytes)
+    frame = _rows(spark, replace(lake, spark_schema=sent.json()), tasks, sent, num_bytes)
+    columns = []
+    for one, other in zip(struct.fields, sent.fields, strict=True):
+        column = F.col(quoted(one.name))
+        if other.dataType != one.dataType:
+            column = from_months(column, one.dataType).alias(one.name, metadata=one.metadata or {})
+        columns.append(column)
+    return frame.select(*columns)
 
 
 def _rows(spark: SparkSession, lake: Lake, tasks: Sequence[bytes], struct: StructType, num_bytes: int) -> DataFrame:

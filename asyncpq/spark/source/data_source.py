@@ -38,6 +38,7 @@ from asyncpq.spark.source.columns_asked import (
 )
 from asyncpq.spark.source.options import SourceOptions
 from asyncpq.spark.source.pushdown import pushed_expression, require_safe_pushdown
+from asyncpq.spark.types.conversion import arrow_schema
 
 
 class AsyncpqDataSource(DataSource):
@@ -51,10 +52,12 @@ class AsyncpqDataSource(DataSource):
         """As ``spark.read.parquet`` infers it: of the first file, and of the folders' names.
 
         Raises:
-            AsyncpqError: there are no files, or an option cannot be.
+            AsyncpqError: there are no files, or an option cannot be; or PySpark takes no data of a type.
         """
         options = SourceOptions.parse(self.options, streaming=True)  # Spark does not say whether it is a stream
-        return sessions.run(options.settings, lambda session: inferred_schema(session, options))
+        found = sessions.run(options.settings, lambda session: inferred_schema(session, options))
+        arrow_schema(found)  # PySpark's own error names no column
+        return found
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """

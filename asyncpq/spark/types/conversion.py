@@ -18,6 +18,7 @@ from asyncpq.spark.types.nested_conversion import NestedConversion, inside
 from asyncpq.spark.types.read_conf import ReadConf, check_names, find_name
 from asyncpq.spark.types.rebase import FileDates
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY
+from asyncpq.spark.types.special_types import is_spatial, well_known_binary
 
 FIELD_ID_KEY: Final = "parquet.field.id"
 _PLAIN_DATES: Final = FileDates()
@@ -142,10 +143,11 @@ def from_spark(schema: StructType, conf: ReadConf) -> ToParquet:
     """How to write ``schema`` so that everybody reads the values, and Spark the same types.
 
     Timestamps are microseconds of UTC, TIMESTAMP_NTZ without zone; TIME in microseconds, beyond 6 digits in
-    nanoseconds; intervals of days to seconds are microseconds; VARIANT is a struct of value and metadata.
+    nanoseconds; intervals of days to seconds are microseconds; VARIANT is a struct of value and metadata; GEOMETRY and
+    GEOGRAPHY are well-known binary, for :func:`asyncpq.spark.types.special_types.with_wkb_types`.
 
     Raises:
-        UnsupportedFeatureError: a type that Spark does not write to Parquet, or that asyncpq does not.
+        UnsupportedFeatureError: a type that Spark does not write to Parquet, or of which PySpark gives no values.
         AmbiguousColumnError: two fields of one name.
     """
     check_names(schema, conf)
@@ -181,6 +183,8 @@ def _file_leaf(source: pa.DataType, target: DataType, arrow: pa.DataType) -> Con
     """Spark's Arrow types are the file's but for zones, digits of times, and large offsets."""
     if source.equals(arrow):
         return None
+    if is_spatial(target):
+        return well_known_binary
     if pa.types.is_timestamp(source):
         if not pa.types.is_timestamp(arrow) or source.unit != arrow.unit:
             raise mismatch(source, target)

@@ -18,6 +18,8 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    GeographyType,
+    GeometryType,
     IntegerType,
     LongType,
     NullType,
@@ -30,6 +32,7 @@ from pyspark.sql.types import (
 
 from asyncpq.errors import SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.spark.types.rebase import Calendar, FileDates, rebase_days, rebase_micros
+from asyncpq.spark.types.special_types import spatial_values
 
 Convert = Callable[[pa.Array], pa.Array]
 
@@ -220,6 +223,10 @@ def _binary(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert 
     return None
 
 
+def _spatial(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | None:
+    return spatial_values(target, to_arrow_type(target)) if source in _BYTES else None
+
+
 def _cast(arrow: pa.DataType) -> Convert:
     return lambda array: array.cast(arrow, safe=False)
 
@@ -350,5 +357,7 @@ _RULES: Final[dict[type[DataType], _Rule]] = {
     TimestampType: _timestamp,
     TimestampNTZType: _timestamp_ntz,
     DayTimeIntervalType: _day_time_interval,
+    GeographyType: _spatial,
+    GeometryType: _spatial,
     TimeType: _time,
 }

@@ -44,9 +44,11 @@ from asyncpq.format.schema import (
 from asyncpq.format.thrift import CompactReader
 from asyncpq.spark.types.read_conf import ReadConf, check_names, nullable_struct
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
+from asyncpq.spark.types.special_types import check_spatial, spatial_type
 
 _MOST_DIGITS: Final = 38
 _NANOS_HINT: Final = "Set spark.sql.legacy.parquet.nanosAsLong=true to read nanoseconds as BIGINT."
+_SPATIAL: Final = frozenset({LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY})
 _TEXT: Final = frozenset({LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.JSON})
 
 
@@ -94,6 +96,7 @@ def _check_type(kind: DataType, conf: ReadConf) -> None:
             "The data type TIME is not supported (Spark: UNSUPPORTED_TIME_TYPE)",
             hint="Set spark.sql.timeType.enabled=true.",
         )
+    check_spatial(kind)
     if isinstance(kind, CalendarIntervalType):
         raise UnsupportedFeatureError("Spark reads no intervals of months, days and microseconds from Parquet")
     if isinstance(kind, StructType):
@@ -208,6 +211,8 @@ class _Types:
         if physical is PhysicalType.BYTE_ARRAY:
             if logical is None:
                 return StringType() if self._conf.binary_as_string else BinaryType()
+            if logical.kind in _SPATIAL:
+                return spatial_type(self._metadata, element, logical.kind)
             if logical.kind in _TEXT:
                 return StringType()
             return BinaryType() if logical.kind is LogicalKind.BSON else None
@@ -255,7 +260,7 @@ def annotation(element: SchemaElement) -> LogicalType | None:
     logical, converted = element.logical_type, element.converted_type
     if logical is None:
         return None
-    if logical.kind is LogicalKind.UNRECOGNISED or logical.kind in (LogicalKind.GEOMETRY, LogicalKind.GEOGRAPHY):
+    if logical.kind is LogicalKind.UNRECOGNISED:
         raise UnsupportedFeatureError(f"the Parquet type {logical.kind.value} is not supported")
     if converted is not None and converted is not _converted(logical):
         return from_converted(converted, element.precision, element.scale)

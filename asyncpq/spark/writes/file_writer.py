@@ -20,6 +20,7 @@ from asyncpq.resources import Resources
 from asyncpq.session import Session
 from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.special_types import with_wkb_types
 from asyncpq.spark.writes.row_order import RowOrder
 from asyncpq.spark.writes.write_options import WriteOptions, check_options, sorting
 from asyncpq.storage.base import RequestContext, Validator, WritableStore, writable
@@ -201,6 +202,7 @@ class _NewFile:
         self._resources = resources
         self._url = url
         self._schema = schema
+        self._stored = with_wkb_types(schema)
         self._options = options
         self._order = RowOrder(url, schema, options.sorted_by)
         self._sink = _Sink()
@@ -258,7 +260,7 @@ class _NewFile:
                 self._writer = self._opened(rows)
             table = pa.Table.from_batches([batch.cast(self._schema) for batch in group], self._schema)
             self._order.check(table)
-            self._writer.write_table(table, row_group_size=rows)
+            self._writer.write_table(table.cast(self._stored), row_group_size=rows)
         self._rows += rows
         return self._sink.take()
 
@@ -288,7 +290,7 @@ class _NewFile:
         names = options.dictionary_columns
         writer = pq.ParquetWriter(
             self._sink,
-            self._schema,
+            self._stored,
             compression=options.compression.upper(),
             compression_level=options.compression_level,
             use_dictionary=True if names is None else list(names),

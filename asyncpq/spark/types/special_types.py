@@ -1,0 +1,202 @@
+"""Types whose values Spark has in Arrow otherwise than in files, or not at all: GEOMETRY and GEOGRAPHY, in files
+well-known binary under a coordinate reference system; intervals of months, of which PySpark takes no Arrow data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    GeographyType,
+    GeometryType,
+    IntegerType,
+    MapType,
+    StructField,
+    StructType,
+    YearMonthIntervalType,
+)
+
+from asyncpq.errors import UnsupportedFeatureError
+from asyncpq.format.metadata import FileMetadata
+from asyncpq.format.schema import LogicalKind, SchemaElement
+from asyncpq.format.thrift import CompactReader
+from asyncpq.spark.types.arrays import validity
+
+#: Key of a field's metadata, in schemas that are to be written: of what GeoArrow calls "geoarrow.wkb", as JSON.
+WKB_KEY: Final = b"asyncpq.geoarrow.wkb"
+_LOGICAL_TYPE: Final = 10  # SchemaElement.logicalType of parquet.thrift
+_GEOMETRY: Final = 17
+_GEOGRAPHY: Final = 18
+_DEFAULT_CRS: Final = "OGC:CRS84"
+_ALGORITHMS: Final = ("SPHERICAL", "VINCENTY", "THOMAS", "ANDOYER", "KARNEY")
+_TYPE_TEXT: Final = re.compile(r"geo(?:metry|graphy)\((.*?)(?:, \w+)?\)")
+
+
+# -- GEOMETRY and GEOGRAPHY -----------------------------------------------------------------------
+
+
+def is_spatial(kind: DataType) -> bool:
+    """Whether it is GEOMETRY or GEOGRAPHY."""
+    return isinstance(kind, (GeometryType, GeographyType))
+
+
+def spatial_type(metadata: FileMetadata, element: SchemaElement, kind: LogicalKind) -> DataType:
+    """Spark's type for a column that is annotated so.
+
+    Raises:
+        UnsupportedFeatureError: a coordinate reference system, or an algorithm, that Spark does not know.
+    """
+    union = CompactReader(metadata.data, element.raw_start).struct().get(_LOGICAL_TYPE)
+    found = union.get(_GEOMETRY if kind is LogicalKind.GEOMETRY else _GEOGRAPHY) if isinstance(union, dict) else None
+    fields: dict[int, Any] = found if isinstance(found, dict) else {}
+    crs = fields.get(1, _DEFAULT_CRS)
+    crs = crs.decode("utf-8", "replace") if isinstance(crs, bytes) else str(crs)
+    if kind is LogicalKind.GEOMETRY:
+        return _of_json(f"geometry({crs})")
+    algorithm = fields.get(2, 0)
+    known = isinstance(algorithm, int) and 0 <= algorithm < len(_ALGORITHMS)
+    return _of_json(f"geography({crs}, {_ALGORITHMS[algorithm] if known else algorithm})")
+
+
+def _of_json(text: str) -> DataType:
+    try:
+        kind = StructType.fromJson(
+            {"type": "struct", "fields": [{"name": "x", "type": text, "nullable": True, "metadata": {}}]}
+        )[0].dataType
+    except (PySparkException, ValueError, KeyError) as error:
+        raise UnsupportedFeatureError(
+            f"Spark does not know the type {text}", hint="Name it in the schema: as BINARY, or with another system."
+        ) from error
+    check_spatial(kind)
+    return kind
+
+
+def check_spatial(kind: DataType) -> None:
+    """
+    Raises:
+        UnsupportedFeatureError: a type of values of any coordinate reference system, for which Parquet has none.
+    """
+    if isinstance(kind, (GeometryType, GeographyType)) and _srid(kind) < 0:
+        raise UnsupportedFeatureError(
+            f"The Parquet datasource doesn't support the type {kind.simpleString()}"
+            " (Spark: UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE)"
+        )
+
+
+def _srid(kind: GeometryType | GeographyType) -> int:
+    return int(kind.srid)
+
+
+def spatial_values(kind: DataType, arrow: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    """From well-known binary to what PySpark takes for values of ``kind``."""
+    assert isinstance(kind, (GeometryType, GeographyType))
+    srid = pa.scalar(_srid(kind), pa.int32())
+
+    def convert(array: pa.Array) -> pa.Array:
+        values = array.cast(pa.binary(), safe=False)
+        children = [pa.repeat(srid, len(array)), pc.fill_null(values, b"") if values.null_count else values]
+        return pa.Array.from_buffers(arrow, len(array), [validity(values)], values.null_count, 0, children)
+
+    return convert
+
+
+def well_known_binary(array: pa.Array) -> pa.Array:
+    """The other way."""
+    values = array.field(array.type.get_field_index("wkb"))
+    return pc.if_else(array.is_valid(), values, pa.scalar(None, pa.binary())) if array.null_count else values
+
+
+def wkb_field(field: StructField) -> pa.Field:
+    """A field of a file, of which :func:`with_wkb_types` makes one that Parquet has as ``field``."""
+    kind = field.dataType
+    check_spatial(kind)
+    text = kind.jsonValue()
+    found = _TYPE_TEXT.fullmatch(text if isinstance(text, str) else "")
+    about = {"crs": found[1] if found else _DEFAULT_CRS}
+    if isinstance(kind, GeographyType):
+        about["edges"] = "spherical"
+    return pa.field(field.name, pa.binary(), field.nullable, metadata={WKB_KEY: json.dumps(about).encode()})
+
+
+class _Wkb(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
+    """What GeoArrow calls "geoarrow.wkb", and pyarrow writes as GEOMETRY or GEOGRAPHY. It is not registered: readers
+    get binary values."""
+
+    def __init__(self, about: bytes) -> None:
+        self._about = about
+        super().__init__(pa.binary(), "geoarrow.wkb")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return self._about
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> _Wkb:
+        return cls(serialized)
+
+
+def with_wkb_types(schema: pa.Schema) -> pa.Schema:
+    """The schema for pyarrow's writer, which arrays are cast to."""
+    return pa.schema([_with_wkb(field) for field in schema], metadata=schema.metadata)
+
+
+def _with_wkb(field: pa.Field) -> pa.Field:
+    about = (field.metadata or {}).get(WKB_KEY)
+    if about is not None:
+        return pa.field(field.name, _Wkb(about), field.nullable)
+    kind = field.type
+    if isinstance(kind, pa.StructType):
+        return field.with_type(pa.struct([_with_wkb(child) for child in kind]))
+    if isinstance(kind, pa.MapType):
+        return field.with_type(pa.map_(_with_wkb(kind.key_field), _with_wkb(kind.item_field)))
+    if isinstance(kind, pa.ListType):
+        return field.with_type(pa.list_(_with_wkb(kind.value_field)))
+    return field
+
+
+# -- what files have ------------------------------------------------------------------------------
+
+
+def as_stored(kind: DataType) -> DataType:
+    """The type without what Arrow's types in files do not tell: BINARY for GEOMETRY and GEOGRAPHY, INT for intervals of
+    months."""
+    return _replaced(
+        kind,
+        lambda one: (
+            BinaryType() if is_spatial(one) else IntegerType() if isinstance(one, YearMonthIntervalType) else one
+        ),
+    )
+
+
+def without_months(kind: DataType) -> DataType:
+    """The type with whole numbers for intervals of months, which PySpark takes no Arrow data of."""
+    return _replaced(kind, lambda one: IntegerType() if isinstance(one, YearMonthIntervalType) else one)
+
+
+def from_months(column: Column, kind: DataType) -> Column:
+    """Whole numbers as intervals of months, wherever ``kind`` has such."""
+    months = YearMonthIntervalType(YearMonthIntervalType.MONTH, YearMonthIntervalType.MONTH)
+    return column.cast(_replaced(kind, lambda one: months if isinstance(one, YearMonthIntervalType) else one)).cast(
+        kind
+    )
+
+
+def _replaced(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
+    if isinstance(kind, StructType):
+        return StructType(
+            [StructField(one.name, _replaced(one.dataType, leaf), one.nullable, one.metadata) for one in kind.fields]
+        )
+    if isinstance(kind, ArrayType):
+        return ArrayType(_replaced(kind.elementType, leaf), kind.containsNull)
+    if isinstance(kind, MapType):
+        return MapType(_replaced(kind.keyType, leaf), _replaced(kind.valueType, leaf), kind.valueContainsNull)
+    return leaf(kind)
