@@ -237,7 +237,7 @@ def test_files_for_everybody() -> None:
     written = (back.schema.metadata or {})[b"org.apache.spark.sql.parquet.row.metadata"]
     assert StructType.fromJson(json.loads(written)) == schema
     with pytest.raises(UnsupportedFeatureError, match="void") as raised:
-        from_spark(struct(a=struct(b=NullType())), CONF)
+        from_spark(struct(a=struct(b=ArrayType(NullType()))), CONF)
     assert raised.value.column == "a.b"
     with pytest.raises(UnsupportedFeatureError, match="without fields"):
         from_spark(struct(a=StructType([])), CONF)
