@@ -96,7 +96,6 @@ def test_void_in_lists_is_read(spark: SparkSession, tmp_path: Path) -> None:
     source = str(tmp_path / "source")
     lists = (
         "array(null, null) AS l",
-        "map('a', null, 'b', null) AS m",
         "array(struct(null AS v), struct(null AS v)) AS s",
     )
     spark.range(3).selectExpr("id", *lists).coalesce(1).write.parquet(source)
