@@ -306,7 +306,9 @@ def _nothing(target: Target, hidden: bool) -> ObjectNotFoundError:
             hint="A pattern names files; one that ends in a slash means all files in the folders that it matches.",
         )
     what = "no files but hidden ones, whose names begin with `_` or `.`, are" if hidden else "nothing is"
-    return ObjectNotFoundError(f"{what} at the dataset's url", url=safe_url(target.url))
+    return ObjectNotFoundError(
+        f"{what} at the dataset's url", url=safe_url(target.url), hint="Look for a mistyped bucket, folder or file."
+    )
 
 
 def _uncommitted(target: Target) -> ObjectNotFoundError:

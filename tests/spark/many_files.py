@@ -29,7 +29,7 @@ from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.base import Validator
 
 
-async def plan(number: int, work_folder: str) -> dict[str, float]:
+async def plan(number: int, work_folder: str, cache_mib: int) -> dict[str, float]:
     """Of files that are nowhere: an index knows all of them, and nothing is asked."""
     sink = io.BytesIO()
     rows = pa.table({f"c{at:02}": range(200) for at in range(20)})
@@ -55,7 +55,7 @@ async def plan(number: int, work_folder: str) -> dict[str, float]:
         for at in range(number)
     ]
     s3 = {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:9", "client_kwargs": {"region_name": "x"}}
-    async with asyncpq.Session({"s3": s3}, memory_cache_bytes=64 << 20) as session:
+    async with asyncpq.Session({"s3": s3}, memory_cache_bytes=cache_mib << 20) as session:
         columns = Columns(rows.schema, None, object())
         state = DatasetState(session._resources, "s3://lake/table/", GivenFiles(files), columns, False)
         opened = OpenLake(state, rows.schema, struct_of(rows.schema), tuple(rows.schema.names))
@@ -86,4 +86,4 @@ def peak_mib() -> float:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(plan(int(sys.argv[1]), sys.argv[2]))))
+    sys.stdout.write(json.dumps(asyncio.run(plan(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -130,6 +131,36 @@ def test_there_are_never_more_splits_than_allowed(sizes: list[int], most: int) -
     if len(pieces) > most and max(sizes) < 10 * MIB:  # balanced by bytes
         sums = [sum(max(p.num_bytes, p.num_files * FILE_COST_BYTES) for p in split) for split in splits]
         assert max(sums) <= sum(sums) / most + 64 * MIB
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9000), st.integers(1, 300), st.integers(0, 40_000)), min_size=1, max_size=12),
+    st.integers(1, 60),
+)
+def test_splits_have_at_most_64_kib(shapes: list[tuple[int, int, int]], times: int) -> None:
+    """Whatever ranges, urls and payloads files have."""
+    packer, files = Packer(1 << 40), []
+    for number, (ranges, name, payload) in enumerate(shapes * times if max(shapes)[0] < 100 else shapes):
+        rows = RowRanges([(at * 5, at * 5 + 2) for at in range(ranges)]) if ranges else None
+        url = f"s3://{'é' * name}{number}"
+        num_rows = 0 if rows is None else rows.num_rows
+        files.append(replace(file(1000, url, payload), rows=rows, num_rows=num_rows))
+    pieces = [piece for one in files for piece in packer.add(one)] + list(packer.finish())
+    splits = group_pieces(pieces, split_bytes=1 << 40, most_splits=100_000)
+    assert max(len(pack_split(split)) for split in splits) <= MOST_SPLIT_BYTES
+    found: dict[str, list[PlannedFile]] = {}
+    for split in splits:
+        for data in unpack_split(pack_split(split)):
+            assert isinstance(data, bytes)
+            for one in decode_files(data):
+                found.setdefault(one.url, []).append(one)
+    assert [*found] == [one.url for one in files]
+    for one in files:
+        parts = found[one.url]
+        assert [part.rows is None for part in parts] == [one.rows is None] * len(parts)
+        assert sum(part.num_rows for part in parts) == one.num_rows
+        if one.rows is not None:
+            assert [pair for part in parts for pair in part.rows or ()] == [*one.rows]
 
 
 def packed(sizes: list[int], split_bytes: int) -> list[Piece]:

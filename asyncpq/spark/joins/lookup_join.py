@@ -6,13 +6,13 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from asyncpq.arguments import one_of, whole_number
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, ObjectChangedError, QueryError
 from asyncpq.spark import sessions
 from asyncpq.spark.joins.key_predicates import KeyColumn
 from asyncpq.spark.joins.keys import KeyRefused, KeyRule, can_be_asked, key_rules
@@ -21,6 +21,7 @@ from asyncpq.spark.joins.pinning import pin_lake
 from asyncpq.spark.joins.sample import KeyCost, key_cost
 from asyncpq.spark.joins.task import How, JoinKey, LookupTask
 from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.reads.reading import AGAIN, AGAIN_BY_INDEX
 from asyncpq.spark.secrets import refuse_secrets
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import arrow_schema
@@ -89,6 +90,17 @@ def lookup_join(
     return df.join(right, on=list(plan.on), how=how)
 
 
+#: Spark's other names.
+_SPELLINGS: Final = {
+    "left_semi": "semi",
+    "leftsemi": "semi",
+    "left_anti": "anti",
+    "leftanti": "anti",
+    "left_outer": "left",
+    "leftouter": "left",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class JoinPlan:
     """
@@ -147,6 +159,9 @@ def plan_lookup_join(
     Args:
         with_cost: find out what a key takes also where an index has its rows.
     """
+    if not hasattr(df, "sparkSession"):
+        raise InvalidOptionError(f"df: must be a DataFrame of Spark's, not a {type(df).__name__}")
+    how = cast(How, _SPELLINGS.get(str(how), how))
     one_of("how", how, get_args(How))
     names = _names("on", [on] if isinstance(on, str) else on)
     wanted = None if columns is None else _names("columns", columns, empty=True)
@@ -171,7 +186,11 @@ def plan_lookup_join(
     read = list(dict.fromkeys([*lake_places, *(rest if how in ("inner", "left") else ())]))
     pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, target, read, conf, frozen))
     if with_cost or keys_part(opened, key_names) is None:
-        cost = sessions.run(frozen, lambda session: key_cost(session, pinned, key_names))
+        try:
+            cost = sessions.run(frozen, lambda session: key_cost(session, pinned, key_names))
+        except ObjectChangedError as error:
+            error.hint = AGAIN if pinned.index is None else AGAIN_BY_INDEX
+            raise
         plan = replace(plan, cost=cost)
         if keys_part(opened, key_names) is None and not cost.is_little:
             return replace(plan, refused=f"no index has the rows of a key, and {cost}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -103,7 +104,12 @@ def _key(option: str, name: Any, schema: StructType, conf: ReadConf) -> Key:
         raise InvalidOptionError(f"{option}: must be names of columns, not {name!r}")
     key = find_leaf(name, schema, conf)
     if key is None:
-        raise ColumnNotFoundError(f"{option}: there is no such column", column=name)
+        near = difflib.get_close_matches(name, schema.names, 1)
+        raise ColumnNotFoundError(
+            f"{option}: there is no such column among those that are written",
+            column=name,
+            hint=f"Did you mean {near[0]!r}?" if near else f"These are {', '.join(schema.names[:10])}.",
+        )
     return key
 
 

@@ -118,13 +118,13 @@ async def plan_lake(
         if where is None and not state.skips:
             share = len(places) / max(1, len(names))
             whole, state = await _without_unopened(state, ask, operation, settings.split_bytes, share)
-            operation.metrics.files_total += len(whole)
         read = SparkRead(state, ask, operation, conf)
         async with aclosing(_planned_files(whole, read, settings.split_bytes)) as planned:
             async for file in planned:
                 urls.add(file.url)
                 for piece in packer.add(file):
                     await kept.add(piece)
+        operation.metrics.files_total += len(whole)
         for piece in packer.finish():
             await kept.add(piece)
         pieces = await kept.finish()

@@ -258,4 +258,7 @@ def _json(name: str, text: str, hook: Callable[[dict[str, Any]], object] | None 
     except ValueError as error:
         if isinstance(error, InvalidOptionError):
             raise
-        raise InvalidOptionError(f"{name}: must be JSON: {error}") from error
+        hint = (
+            "predicate_option() makes it. A condition in Spark's SQL goes into where." if name == "predicate" else None
+        )
+        raise InvalidOptionError(f"{name}: must be JSON: {error}", hint=hint) from error

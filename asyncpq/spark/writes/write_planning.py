@@ -100,7 +100,13 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     columns = file_columns(struct, conf).schema
     with told_as_options([one.name for one in fields(WriteOptions)]):
         check_options(columns, written)
-    lake_parts(columns, kinds)
+    parts = lake_parts(columns, kinds)
+    if base is not None and not overwrite and kinds is not None and {*parts} != {*base.parts[1:]}:
+        raise InvalidOptionError(
+            f"indexKinds: the lake's index knows {', '.join(map(str, base.parts[1:])) or 'files alone'}",
+            url=safe_url(folder),
+            hint="Leave indexKinds out to append, or overwrite.",
+        )
     return LakeWrite(
         folder=folder,
         job=uuid.uuid4().hex,
