@@ -5,15 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import sys
 from typing import Any
 
 import asyncpq
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+from tests.memory import peak_bytes
 
 
 async def main(options: dict[str, Any], memory: dict[str, int]) -> None:
@@ -23,14 +19,14 @@ async def main(options: dict[str, Any], memory: dict[str, int]) -> None:
     async with asyncpq.Session(options, limits=limits, **more) as session:
         first = await session.open_file("s3://bucket/lake/0000/00.parquet")
         await first.read()  # clients and decoders are loaded now
-        before = _peak_bytes()
+        before = peak_bytes()
         dataset = await session.open_dataset("s3://bucket/lake/")
         rows = total = 0
         async with dataset.scan() as scan:
             async for batch in scan:
                 rows += batch.num_rows
                 total += batch.column(0)[0].as_py()
-        found = {"rows": rows, "firsts": total > 0, "grown": _peak_bytes() - before, "before": before}
+        found = {"rows": rows, "firsts": total > 0, "grown": peak_bytes() - before, "before": before}
         sys.stdout.write(json.dumps(found))
 
 

@@ -7,7 +7,6 @@ import io
 import json
 import sys
 import time
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +26,7 @@ from asyncpq.spark.reads.planning import plan_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.base import Validator
+from tests.memory import peak_bytes
 
 
 async def plan(number: int, work_folder: str, cache_mib: int) -> dict[str, float]:
@@ -71,18 +71,12 @@ async def plan(number: int, work_folder: str, cache_mib: int) -> dict[str, float
     tasks = found.tasks()
     return {
         "seconds": seconds,
-        "peak_mib": peak_mib(),
+        "peak_mib": peak_bytes() / 2**20,
         "files": found.num_files,
         "splits": len(found.splits),
         "task_bytes": max(map(len, tasks)),
         "requests": found.metrics.requests,
     }
-
-
-def peak_mib() -> float:
-    """The most memory that this process has had; ``ru_maxrss`` is that of its parent where that had more."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 if __name__ == "__main__":

@@ -287,8 +287,8 @@ def test_a_file_that_changes_during_a_build(
 
 
 @pytest.mark.slow
-def test_a_corrupt_file_among_hundreds(spark: SparkSession, lake_store: LakeStore) -> None:
-    files = 200
+def test_a_corrupt_file_among_thousands(spark: SparkSession, lake_store: LakeStore) -> None:
+    files = 2000
     lake, settings = _lake_in(lake_store, files), lake_store.settings
     good, bad = _file(123), f"{lake}123.parquet"
     lake_store.put("t/123.parquet", good[: len(good) // 2])

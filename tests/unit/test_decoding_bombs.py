@@ -45,16 +45,17 @@ BOMBS: dict[str, tuple[pa.Array, dict[str, Any]]] = {
 }
 
 DECODE = """
-import resource, sys
+import sys
 import pyarrow as pa
 from tests.column_chunks import LIMITS, OpenFile, limited
 from asyncpq.errors import ResourceLimitError
 from asyncpq.pruning.row_ranges import RowRanges
+from tests.memory import peak_bytes
 
 file = OpenFile(open(sys.argv[1], "rb").read())
 limits = limited(16 << 20)
 flat = file.metadata.schema.leaves[0].is_flat
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_bytes()
 try:
     source = file.streamed(limits=limits) if flat else file.whole()
     if flat:
@@ -62,7 +63,7 @@ try:
     source.select(RowRanges.all(file.num_rows()), limits)
 except ResourceLimitError as error:
     print(error.column, "max_decoded_bytes" in str(error))
-print(pa.default_memory_pool().max_memory() >> 20, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before >> 10)
+print(pa.default_memory_pool().max_memory() >> 20, peak_bytes() - before >> 20)
 """
 
 
