@@ -20,6 +20,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing.file_rows import FileRows, FileWork, Wanted
 from asyncpq.indexing.manifest import FILES, Manifest
 from asyncpq.indexing.model import PART_SCHEMAS, KeyRange, Part, Segment, file_key
+from asyncpq.indexing.name_cases import NameCases
 from asyncpq.indexing.places import MemoryPlace
 from asyncpq.resources import Resources
 from asyncpq.storage.base import Validator
@@ -194,6 +195,7 @@ def collector(turns: Turns, who: str) -> Callable[..., Any]:
         work: FileWork,
         wanted: Wanted,
         columns: Columns,
+        names: NameCases,
         operation: Operation,
         room: Callable[[int], AbstractAsyncContextManager[None]],
     ) -> FileRows:
