@@ -32,8 +32,8 @@ from asyncpq.spark.reads.splits import Lake, PlannedFile, decode_files, unpack_s
 #: What helps where a file is not the planned one any more, by the view.
 AGAIN = "It was replaced or deleted after the read was planned. Plan again: make the DataFrame anew."
 AGAIN_BY_INDEX = (
-    "It was replaced or deleted after the read was planned: make the DataFrame anew. If that does not help, it was"
-    " after the index was built or refreshed: refresh it, or read by a listing: view='listed'."
+    f"{AGAIN} If that does not help, it was after the index was built or refreshed: refresh it, or read by a listing:"
+    " view='listed'."
 )
 
 
