@@ -137,6 +137,8 @@ def _is_empty(spark: SparkSession, lake: Path) -> None:
         assert (found.schema.simpleString(), found.count()) == ("struct<id:bigint>", 0)
     joined = asyncpq.spark.lookup_join(spark.range(3), str(lake), on="id", how="left", allow_scan=True)
     assert sorted(row.id for row in joined.collect()) == [0, 1, 2]
+    estimate = asyncpq.spark.explain_lookup_join(spark.range(3), str(lake), on="id")
+    assert (estimate.refused, estimate.num_keys, estimate.num_bytes, estimate.scan_s) == (None, 3, 0, 0.0)
 
 
 def test_files_are_laid_out_as_asked(spark: SparkSession, tmp_path: Path) -> None:

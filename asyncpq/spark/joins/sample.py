@@ -111,6 +111,8 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
 
 def _spread(urls: Sequence[str]) -> list[str]:
     """First, middle and last, then others between them: some may have no keys."""
+    if not urls:
+        return []
     last = len(urls) - 1
     places = [0, last // 2, last, *[at * last // _MOST_LOOKED_AT for at in range(_MOST_LOOKED_AT)]]
-    return [urls[at] for at in dict.fromkeys(places) if at >= 0]
+    return [urls[at] for at in dict.fromkeys(places)]
