@@ -20,9 +20,14 @@ _NUMBER_BYTES: Final = 8
 
 
 def numbers_for(spark: SparkSession, num_bytes: int) -> int:
-    """How many numbers Spark takes for ``num_bytes``, or for more than it broadcasts by itself; at least one."""
+    """How many numbers Spark takes for ``num_bytes``, or for more than it broadcasts by itself; at least one.
+
+    By at most an eighth more than that: Spark compiles code for each number of numbers anew.
+    """
     most = max(_size(spark, name) for name in _THRESHOLDS)
-    return max(1, -(-min(num_bytes, most + 1) // _NUMBER_BYTES))
+    numbers = max(1, -(-min(num_bytes, most + 1) // _NUMBER_BYTES))
+    digits = max(0, numbers.bit_length() - 4)
+    return -(-numbers >> digits) << digits
 
 
 def _size(spark: SparkSession, name: str) -> int:
