@@ -62,15 +62,51 @@ def test_a_lake_is_not_broadcast(
     for threshold, is_broadcast in (("20000", False), ("10MB", True), ("-1", False)):
         restored_conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
         found = asyncpq.spark.scan(spark, lake)
-        joined = small.join(found, "id", "left")
-        assert ("BroadcastHashJoin" in plan_of(joined)) is is_broadcast, threshold
-        assert joined.count() == 2
+        for small in (spark.range(2), spark.range(30_000)):
+            for one in (found, found.select("id"), found.groupBy("id").count()):
+                plan = plan_of(small.join(one, "id", "left"))
+                assert ("BroadcastHashJoin" in plan) is is_broadcast, (threshold, one)
+        assert spark.range(2).join(found, "id", "left").count() == 2
         assert found.count() == 3000
     restored_conf.set("spark.sql.autoBroadcastJoinThreshold", "20000")
     few = asyncpq.spark.scan(spark, lake, where="id < 5", columns=["id"])  # of which little is read
-    if sent == "numbers":
-        assert "BroadcastHashJoin" in plan_of(small.join(few, "id", "left"))
+    assert "BroadcastHashJoin" in plan_of(spark.range(2).join(few, "id", "left"))
     assert few.count() == 5
+
+
+def size_of(frame: DataFrame) -> int:
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+
+
+@pytest.mark.parametrize("sent", ["numbers", "rows"])
+@pytest.mark.parametrize("cost_based", ["false", "true"])
+def test_a_scan_is_as_large_as_it_is_to_spark(
+    spark: SparkSession,
+    restored_conf: RuntimeConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sent: str,
+    cost_based: str,
+) -> None:
+    """As files that Spark reads itself, also where a part of the columns is selected later."""
+    if sent == "rows":
+        monkeypatch.setattr(scans, "MOST_CLOSURE_BYTES", 0)
+    restored_conf.set("spark.sql.cbo.enabled", cost_based)
+    chance = random.Random(3)
+    for number in range(2):
+        put(tmp_path / f"{number}.parquet", **{name: [chance.random() for _ in range(40_000)] for name in "abcde"})
+    native, found = spark.read.parquet(str(tmp_path)), asyncpq.spark.scan(spark, str(tmp_path))
+    selections: list[Callable[[DataFrame], DataFrame]] = [
+        lambda frame: frame,
+        lambda frame: frame.select("a"),
+        lambda frame: frame.groupBy("b").count(),
+    ]
+    for selected in selections:
+        share = size_of(selected(found)) / size_of(selected(native))
+        assert share >= 0.9
+        if cost_based == "false":
+            assert share <= 1.2
+    assert found.count() == 80_000
 
 
 # -- files that spell columns in other cases -------------------------------------------------------

@@ -78,14 +78,14 @@ async def key_cost(session: Session, pinned: PinnedLake, names: Sequence[str]) -
 
 async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
     dataset = Dataset(await opened(session, pinned))
-    urls = await dataset.files()
+    urls = list(dict.fromkeys(await dataset.files()))  # a large file is there once for each of its splits
     state = dataset._state
     operation = state.resources.operation("files", state.url)
     with operation:
         files = (await state.source.files(dataset._ask((), None), operation)).files
-    lake_bytes = sum(file.size or 0 for file in files)
     requests = num_bytes = sampled = scan_bytes = sampled_bytes = 0
     sizes = {file.url: file.size or 0 for file in files}
+    lake_bytes = sum(sizes.values())
     present = [Not(IsNull(name)) for name in names]
     for url in _spread(urls):
         if sampled == _ENOUGH:
@@ -106,7 +106,7 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
         sampled_bytes += sizes.get(url, 0)
     some = max(sampled, 1)
     share = min(1.0, scan_bytes / sampled_bytes) if sampled_bytes else 1.0
-    return KeyCost(requests / some, num_bytes / some, lake_bytes, len(files), sampled, round(lake_bytes * share))
+    return KeyCost(requests / some, num_bytes / some, lake_bytes, len(sizes), sampled, round(lake_bytes * share))
 
 
 def _spread(urls: Sequence[str]) -> list[str]:

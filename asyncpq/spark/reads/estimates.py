@@ -1,40 +1,55 @@
 """How large Spark takes a scan to be, which decides how it is joined.
 
 Spark knows nothing of what ``mapInArrow`` gives, and takes it for as large as what goes in: a number a task, so that it
-would broadcast any lake. So there go in more than are needed, up to where Spark would not broadcast any more.
+would broadcast any lake. So there goes in as much as is read: more numbers than tasks, the others of which are dropped
+at once, beside a column without values whose type Spark takes for wide. Of columns that are selected later, it takes
+their part of that, as with files of its own.
+
+With ``spark.sql.cbo.enabled`` Spark counts the numbers, and multiplies them by the width of what is selected: there,
+there are more of them, and nothing beside them.
 """
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import PySparkException
+from asyncpq.options import MIB
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_THRESHOLDS: Final = ("spark.sql.autoBroadcastJoinThreshold", "spark.sql.adaptive.autoBroadcastJoinThreshold")
-_SIZE: Final = re.compile(r"(-?\d+)\s*([kmgtp]?)b?", re.IGNORECASE)
+_FIELDS: Final = 20
+_WIDTH: Final = _FIELDS * 100  # bytes: what Spark takes a BINARY for
+_WIDE: Final = f"CAST(NULL AS STRUCT<{', '.join(f'c{at}: BINARY' for at in range(_FIELDS))}>) AS wide"
+#: Spark takes a row for 8 bytes more than its columns have, and a number of a range for 8.
+_WIDE_ROW_BYTES: Final = (8 + 8 + _WIDTH) // 2
 _NUMBER_BYTES: Final = 8
+# What is larger is large anyway, and numbers take time to be counted through: 0.1 s at most, all tasks together.
+_MOST_BYTES: Final = 65_536 * MIB
+_MOST_NUMBERS_BYTES: Final = 512 * MIB
 
 
-def numbers_for(spark: SparkSession, num_bytes: int) -> int:
-    """How many numbers Spark takes for ``num_bytes``, or for more than it broadcasts by itself; at least one.
-
-    By at most an eighth more than that: Spark compiles code for each number of numbers anew.
+@dataclass(frozen=True, slots=True)
+class Padding:
     """
-    most = max(_size(spark, name) for name in _THRESHOLDS)
-    numbers = max(1, -(-min(num_bytes, most + 1) // _NUMBER_BYTES))
-    digits = max(0, numbers.bit_length() - 4)
-    return -(-numbers >> digits) << digits
+    Attributes:
+        numbers: how many; at least one.
+        columns: beside them, in Spark's SQL.
+    """
+
+    numbers: int
+    columns: tuple[str, ...]
 
 
-def _size(spark: SparkSession, name: str) -> int:
-    """Of a setting; 0 where there is none, or it is turned off."""
-    try:
-        text = spark.conf.get(name)
-    except PySparkException:  # another version of Spark may not have it
-        return 0
-    found = _SIZE.fullmatch(str(text).strip())
-    return 0 if found is None else max(0, int(found[1])) << (10 * " kmgtp".index(found[2].lower() or " "))
+def padding_for(spark: SparkSession, num_bytes: int) -> Padding:
+    """What Spark takes for ``num_bytes``, or for up to an eighth more: it compiles code for each number of numbers."""
+    if spark.conf.get("spark.sql.cbo.enabled", "false") == "true":
+        return Padding(_rounded(min(num_bytes, _MOST_NUMBERS_BYTES) // _NUMBER_BYTES), ())
+    return Padding(_rounded(min(num_bytes, _MOST_BYTES) // _WIDE_ROW_BYTES), (_WIDE,))
+
+
+def _rounded(number: int) -> int:
+    """At least one, and up to an eighth more."""
+    digits = max(0, number.bit_length() - 4)
+    return max(1, -(-number >> digits) << digits)

@@ -15,7 +15,7 @@ from asyncpq.errors import InvalidOptionError
 from asyncpq.options import MIB
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.reads.estimates import numbers_for
+from asyncpq.spark.reads.estimates import padding_for
 from asyncpq.spark.reads.lakes import LakeTarget, open_lake
 from asyncpq.spark.reads.planning import ReadPlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
@@ -264,20 +264,18 @@ def _rows(spark: SparkSession, lake: Lake, tasks: Sequence[bytes], struct: Struc
     """One task a split, however they travel; to Spark it has about ``num_bytes``."""
     if not tasks:
         return spark.createDataFrame(arrow_schema(struct).empty_table(), struct)  # without a task
+    padding = padding_for(spark, num_bytes)
     if sum(map(len, tasks)) <= MOST_CLOSURE_BYTES:
-        step = -(-numbers_for(spark, num_bytes) // len(tasks))
+        step = -(-padding.numbers // len(tasks))
         numbers = spark.range(0, len(tasks) * step, 1, len(tasks))
         if step > 1:
-            numbers = numbers.filter(f"id % {step} = 0")
+            numbers = numbers.filter(f"id % {step} = 0").selectExpr("id", *padding.columns)
         return numbers.mapInArrow(partial(read_numbers, lake, tuple(tasks), step), struct)
     table = pa.table({"number": pa.array(range(len(tasks)), pa.int32()), "split": pa.array(tasks, pa.binary())})
-    rows = spark.createDataFrame(table)
-    none = (
-        spark.range(0, numbers_for(spark, num_bytes), 1, 1)
-        .filter("id < 0")
-        .selectExpr("int(id) AS number", "binary('') AS split")
-    )
-    return rows.union(none).repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, lake), struct)
+    rows = spark.createDataFrame(table).selectExpr("*", *padding.columns)
+    none = spark.range(0, padding.numbers, 1, 1).filter("id % 2 < 0")  # which Spark does not see through
+    rows = rows.union(none.selectExpr("int(id) AS number", "binary('') AS split", *padding.columns))
+    return rows.repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, lake), struct)
 
 
 def read_numbers(
