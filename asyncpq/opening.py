@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from asyncpq.arguments import one_of
 from asyncpq.datasets.dataset import Dataset
-from asyncpq.datasets.listing import INDEX_FOLDER, Target, is_file_of, parse_target
+from asyncpq.datasets.listing import INDEX_FOLDER, Commits, Target, is_file_of, parse_target
 from asyncpq.datasets.model import Catalog, View
 from asyncpq.datasets.opening import open_files, open_table
 from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
@@ -31,6 +31,7 @@ from asyncpq.indexing.lakes import (
     check_partitioning,
     check_schema,
     committed,
+    committing,
     dataset_lake,
     described_files,
     folder_around,
@@ -134,20 +135,32 @@ async def open_target(
             assert files is not None
             beside = f"{files.folder}{INDEX_FOLDER}" if files.folder and files.pattern is None else None
             beside = None if index is not None or view is View.LISTED else beside
+            seen: OpenIndex | None = None
+
+            async def commits(folder: str) -> bool:
+                nonlocal seen
+                if beside != f"{folder}{INDEX_FOLDER}":
+                    return await own_lake(resources, folder, True) is not None
+                try:
+                    seen = await _open_index(resources, files, beside, options, operation)
+                except ObjectNotFoundError:  # since the listing
+                    return False
+                return is_committed(seen.manifest)
+
             try:
-                dataset = await _open_files(resources, files, options, operation)
+                dataset = await _open_files(resources, files, options, operation, commits)
             except ObjectNotFoundError as error:
                 if beside is None:
                     raise
                 try:  # there may be an index that lists no files
-                    found = await _open_index(resources, files, beside, options, operation)
+                    found = seen or await _open_index(resources, files, beside, options, operation)
                 except ObjectNotFoundError:
                     raise error from None
                 if view is None and not _counts(found.manifest):
                     raise
                 return _snapshot(resources, found, own, options, operation)
             if beside is not None and dataset._state.has_index:
-                found = await _open_index(resources, files, beside, options, operation)
+                found = seen or await _open_index(resources, files, beside, options, operation)
                 if view is View.SNAPSHOT or _counts(found.manifest):
                     return _snapshot(resources, found, own, options, operation)
             elif await own_lake(resources, files.folder, dataset._state.has_index and dataset._state.is_written):
@@ -156,7 +169,7 @@ async def open_target(
                     found = await _open_index(resources, files, at, options, operation)
                     return _snapshot(resources, found, own, options, operation)
                 raise InvalidOptionError(
-                    "which files of this folder count, its index says: others were replaced, or never committed",
+                    "which files of this folder count, its index says: others may be replaced, or never committed",
                     url=operation.url,
                     hint='Leave out view= and index=; or pass format="parquet", too, to read every file that is there.',
                 )
@@ -182,11 +195,14 @@ def _shown(target: object, files: Target | None) -> str:
     return safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else type(target).__name__
 
 
-async def _open_files(resources: Resources, files: Target, options: DatasetOptions, operation: Operation) -> Dataset:
+async def _open_files(
+    resources: Resources, files: Target, options: DatasetOptions, operation: Operation, commits: Commits
+) -> Dataset:
     return await open_files(
         resources,
         files,
         operation,
+        commits,
         schema=options.schema,
         policy=options.schema_policy,
         partitioning=options.described(),
@@ -418,7 +434,7 @@ def _look_of(
             lake = await listed_lake(resources, manifest, operation, urls, given=target, at=at)
             return await committed(resources, place, manifest, lake) if is_committed(manifest) else lake
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
-        dataset = await _open_files(resources, target, first, operation)
+        dataset = await _open_files(resources, target, first, operation, committing(resources))
         described = described_files(
             target, options.described(), inside=folder_around(at) == target.folder, plain=options.format == "parquet"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -26,6 +26,9 @@ INDEX_FOLDER = "_asyncpq/"
 WRITTEN = re.compile(r"data/[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}/\d{5,}-\d+(?:-\d+)?\.parquet")
 _WRITTEN_SOMEWHERE = re.compile(rf"(.*/)?{WRITTEN.pattern}", re.DOTALL)
 SUCCESS = "_SUCCESS"
+
+#: Whether the index in its place below a folder says which of the files count that asyncpq wrote there.
+Commits = Callable[[str], Awaitable[bool]]
 
 _MAGIC = re.compile(r"[*?\[]")
 _FORMATS = (
@@ -186,6 +189,7 @@ async def list_files(
     store: Store,
     target: Target,
     context: RequestContext,
+    commits: Commits,
     *,
     partitioning: Partitioning | None = None,
     hidden: Sequence[str] = HIDDEN,
@@ -197,6 +201,7 @@ async def list_files(
 
     Args:
         store: of the target.
+        commits: asked of folders that have an index.
         hidden: names below a folder that begin with one of these are left out.
         plain: of files that asyncpq wrote, also those that were never committed.
 
@@ -221,10 +226,11 @@ async def list_files(
             written = {listed.url for listed in taken if WRITTEN.fullmatch(listed.url, behind)}
         if found:  # who names one file means it
             shown = taken
-            taken = await _without_others(store, target, context, found, shown)
+            taken = await _without_others(store, target, context, commits, found, shown)
             uncommitted = len(taken) < len(shown)
-    if written and not has_index and all(listed.url != target.folder + SUCCESS for listed in found):
-        taken = [listed for listed in taken if listed.url not in written]
+    if written and all(listed.url != target.folder + SUCCESS for listed in found):
+        if not (has_index and await commits(target.folder)):
+            taken = [listed for listed in taken if listed.url not in written]
     if not taken and not allow_empty:
         raise _uncommitted(target) if written or uncommitted else _nothing(target, bool(found))
     root = "" if target.pattern is not None else target.folder
@@ -234,7 +240,12 @@ async def list_files(
 
 
 async def _without_others(
-    store: Store, target: Target, context: RequestContext, found: Sequence[ListedObject], taken: list[ListedObject]
+    store: Store,
+    target: Target,
+    context: RequestContext,
+    commits: Commits,
+    found: Sequence[ListedObject],
+    taken: list[ListedObject],
 ) -> list[ListedObject]:
     """``taken`` without files that asyncpq wrote below other folders than the target's, and that nobody committed.
 
@@ -252,25 +263,32 @@ async def _without_others(
             kept.append(listed)
             continue
         if folder not in folders:
-            folders[folder] = await _counts_whole(store, target, context, urls, folder)
+            folders[folder] = await _counts_whole(store, target, context, commits, urls, folder)
         if folders[folder]:
             kept.append(listed)
     return kept
 
 
-async def _counts_whole(store: Store, target: Target, context: RequestContext, urls: Set[str], folder: str) -> bool:
+async def _counts_whole(
+    store: Store, target: Target, context: RequestContext, commits: Commits, urls: Set[str], folder: str
+) -> bool:
     async def there(url: str) -> bool:
         if url.startswith(target.prefix):
             return url in urls
         return any(one.url == url for one in await store.list_objects(url, context=context))
 
-    if await there(f"{folder}{INDEX_FOLDER}latest"):
+    if await there(f"{folder}{INDEX_FOLDER}latest") and await commits(folder):
         raise InvalidOptionError(
-            "which of the files count, the index of their folder says: others were replaced, or never committed",
+            "which of the files count, the index of their folder says: others may be replaced, or never committed",
             url=safe_url(folder),
             hint='Open that folder by itself; or pass format="parquet", to read every file that is there.',
         )
     return await there(folder + SUCCESS)
+
+
+def may_be_uncommitted(url: str) -> bool:
+    """Whether its name is one of a file that asyncpq wrote: what else is there says whether it counts."""
+    return _WRITTEN_SOMEWHERE.fullmatch(url) is not None
 
 
 def is_file_of(target: Target, url: str, hidden: Sequence[str] = HIDDEN) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from asyncpq.datasets.dataset import Dataset
 from asyncpq.datasets.file_sets import FileSet, FileSource, GivenFiles, ListedFiles, SkippedFile, TableFiles
 from asyncpq.datasets.files_read import DatasetState
-from asyncpq.datasets.listing import Listing, Target, list_files
+from asyncpq.datasets.listing import Commits, Listing, Target, list_files
 from asyncpq.datasets.model import Catalog, DataFile
 from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
 from asyncpq.datasets.opener import Opener
@@ -55,6 +55,7 @@ async def open_files(
     resources: Resources,
     target: Target,
     operation: Operation,
+    commits: Commits,
     *,
     schema: pa.Schema | None,
     policy: SchemaPolicy,
@@ -66,6 +67,7 @@ async def open_files(
     """The files of a prefix, of a pattern, or of a list.
 
     Args:
+        commits: see :func:`asyncpq.datasets.listing.list_files`.
         schema: the dataset's columns; None to take them from the files.
         policy: how the columns of different files may differ.
         skips: bad files are left out.
@@ -80,7 +82,8 @@ async def open_files(
     store, _ = await resources.store(target.url)
     shown, asked = safe_url(target.url), time.monotonic()
     async with resources.deadline(shown):
-        listing = await list_files(store, target, _listing_context(operation), partitioning=partitioning, plain=plain)
+        context = _listing_context(operation)
+        listing = await list_files(store, target, context, commits, partitioning=partitioning, plain=plain)
     if listing.table_format is not None and not plain:
         raise InvalidOptionError(
             f"these are a table's files ({listing.table_format}): some may hold rows that are deleted or replaced",
@@ -95,7 +98,7 @@ async def open_files(
         nonlocal listing
         began = time.monotonic()
         listing = await list_files(
-            store, target, context, partitioning=partitioning, allow_empty=True, earlier=listing, plain=plain
+            store, target, context, commits, partitioning=partitioning, allow_empty=True, earlier=listing, plain=plain
         )
         return _file_set(listing, began, skips=skips)
 

@@ -25,6 +25,7 @@ from asyncpq.indexing.differences import Lake, Todo, differences
 from asyncpq.indexing.file_rows import FileRows, FileWork, Wanted, version_of
 from asyncpq.indexing.gathering import LocalGathering, MakeGathering
 from asyncpq.indexing.heartbeats import Heartbeat
+from asyncpq.indexing.lakes import another_place
 from asyncpq.indexing.listed_files import IndexedFile, files_of
 from asyncpq.indexing.manifest import FILES, Build, Manifest
 from asyncpq.indexing.model import Part, Place, Segment
@@ -194,7 +195,7 @@ class _Build:
             raise InvalidOptionError(
                 f"the index there knows {', '.join(map(str, base.parts[1:])) or 'files alone'}",
                 url=self._place.description,
-                hint="Refresh that one, drop it first, or build this one in another place.",
+                hint=another_place(base),
             )
         known = dict(base.field_ids)
         for name, number in self._lake.field_ids(base.parts):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -34,7 +34,8 @@ class Lake:
         schema, fields: its columns, and how a table's files have them.
         partitions: names of those columns that are no files'.
         files: by their urls, each once.
-        complete: these are all; else those that are not among them stay as they are.
+        complete: these are all; else those that are not among them stay as they are,
+        asked: but for these paths.
         required: they were written for the index: each must be there, with columns that are the index's.
         alone: once they are committed nothing else is there, whatever others have committed meanwhile, and the index
             has their columns.
@@ -49,6 +50,7 @@ class Lake:
     partitions: tuple[str, ...]
     files: Sequence[DataFile]
     complete: bool = True
+    asked: Set[str] = frozenset()
     required: bool = False
     alone: bool = False
     as_of: datetime
@@ -169,5 +171,6 @@ def _compared(base: Manifest, lake: Lake, found: Sequence[IndexedFile], before: 
             taken.append(left)
             continue
         works.append(FileWork(id=0, path=path, file=file))
-    removed = [one for path, one in listed.items() if path not in files and one.id in before] if lake.complete else []
+    looked = listed if lake.complete else lake.asked
+    removed = [one for path, one in listed.items() if path in looked and path not in files and one.id in before]
     return Todo(base, tuple(works), tuple(taken), tuple(removed), replaced)

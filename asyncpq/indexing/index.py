@@ -20,6 +20,7 @@ from asyncpq.indexing.differences import Lake, differences
 from asyncpq.indexing.file_rows import Wanted
 from asyncpq.indexing.gathering import LocalGathering, MakeGathering
 from asyncpq.indexing.kinds import Kind
+from asyncpq.indexing.lakes import is_committed
 from asyncpq.indexing.listed_files import files_of
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Part, Place
@@ -214,8 +215,19 @@ class Index(Unpicklable):
         )
 
     async def drop(self) -> None:
-        """Remove all of it. Whoever still reads it is told so."""
+        """Remove all of it. Whoever still reads it is told so.
+
+        Raises:
+            UsageError: it is what says which files of a lake there are.
+        """
         with self._operation("drop"):
+            if is_committed(self.manifest):
+                raise UsageError(
+                    "the index says which files of the lake there are: without it none would be, or also those that"
+                    " were replaced",
+                    url=self.url,
+                    hint="Keep it. To be rid of the lake, delete its folder.",
+                )
             await self._place.drop()
 
     # -- inside -----------------------------------------------------------------------------------

@@ -12,7 +12,16 @@ import pyarrow as pa
 
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.known_files import type_of
-from asyncpq.datasets.listing import INDEX_FOLDER, Target, folders_of, is_file_of, list_files, parse_target
+from asyncpq.datasets.listing import (
+    INDEX_FOLDER,
+    Commits,
+    Target,
+    folders_of,
+    is_file_of,
+    list_files,
+    may_be_uncommitted,
+    parse_target,
+)
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
@@ -140,7 +149,11 @@ async def listed_lake(
     if urls is None:
         files, is_lake = await _list(resources, manifest, target, partitioning, operation)
     else:
-        files, is_lake = _named(list(dict.fromkeys(urls)), target, partitioning), False
+        urls = list(dict.fromkeys(urls))
+        files, is_lake = _named(urls, target, partitioning), False
+        if any(may_be_uncommitted(file.url) for file in files) and not counts_all(manifest):
+            found, is_lake = await _list(resources, manifest, target, partitioning, operation)
+            files = [file for file in found if file.url in urls]
     lake = Lake(
         url=safe_url(target.url),
         root=root_of(target),
@@ -152,6 +165,7 @@ async def listed_lake(
         complete=urls is None,
         as_of=began,
     )
+    lake = replace(lake, asked={lake.path(url) for url in urls or ()})
     return await as_committed(resources, target.folder, lake, is_lake)
 
 
@@ -161,13 +175,14 @@ async def _list(
     """The files that are there, and whether another index may say which of them count."""
     store, _ = await resources.store(target.url)
     context = RequestContext(operation.metrics, purpose="list")
-    plain = is_committed(manifest) or manifest.dataset.get("plain") is True
+    plain = counts_all(manifest)
     try:
         async with resources.deadline(safe_url(target.url)):
             found = await list_files(
                 store,
                 target,
                 context,
+                committing(resources),
                 partitioning=partitioning,
                 allow_empty=not manifest.num_files,
                 plain=plain,
@@ -180,7 +195,14 @@ async def _list(
         if own is None or own[1].num_files:
             raise
         return (), False
+    for error in found.errors:
+        raise error
     return found.files, found.has_index and found.is_written
+
+
+def counts_all(manifest: Manifest) -> bool:
+    """Whether files that asyncpq wrote count whatever other indexes say."""
+    return is_committed(manifest) or manifest.dataset.get("plain") is True
 
 
 def is_committed(manifest: Manifest) -> bool:
@@ -208,10 +230,29 @@ async def own_lake(resources: Resources, folder: str, may_be: bool) -> tuple[Pla
     return None if manifest is None or not is_committed(manifest) else (place, manifest)
 
 
+def committing(resources: Resources) -> Commits:
+    """For :func:`asyncpq.datasets.listing.list_files`: see :func:`own_lake`."""
+
+    async def commits(folder: str) -> bool:
+        return await own_lake(resources, folder, True) is not None
+
+    return commits
+
+
 async def as_committed(resources: Resources, folder: str, lake: Lake, may_be: bool) -> Lake:
     """Of the files of a folder those that count, for an index that is kept elsewhere: see :func:`own_lake`."""
     found = await own_lake(resources, folder, may_be)
     return lake if found is None else await committed(resources, *found, lake)
+
+
+def another_place(manifest: Manifest) -> str:
+    """What to do where an index is that is to be another one."""
+    if is_committed(manifest):
+        return (
+            "It says which files of the lake there are: keep it, and build this one outside of the folder (at=...);"
+            " reads then name both (index=...)."
+        )
+    return "Refresh that one, drop it first, or build this one in another place."
 
 
 def check_columns(manifest: Manifest, state: DatasetState) -> None:
@@ -260,7 +301,7 @@ def check_schema(manifest: Manifest, schema: pa.Schema | None) -> None:
         if type_of(manifest.schema, field.name) != field.type:
             raise InvalidOptionError(
                 f"schema: the index there was built with another column {field.name!r}",
-                hint="Refresh that one, drop it first, or build this one in another place.",
+                hint=another_place(manifest),
             )
 
 
@@ -298,4 +339,5 @@ def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | Non
 def only(lake: Lake, urls: Sequence[str]) -> Lake:
     """Of ``lake`` these files alone; those that it does not have are gone."""
     wanted = dict.fromkeys(urls)
-    return replace(lake, files=[file for file in lake.files if file.url in wanted], complete=False)
+    asked = {lake.path(url) for url in wanted}
+    return replace(lake, files=[file for file in lake.files if file.url in wanted], complete=False, asked=asked)

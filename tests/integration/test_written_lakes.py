@@ -14,7 +14,14 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, StaleSnapshotError
+from asyncpq.errors import (
+    InvalidOptionError,
+    ObjectNotFoundError,
+    PartitionError,
+    SchemaMismatchError,
+    StaleSnapshotError,
+    UsageError,
+)
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, FileSlice, FileSlices, Keys, building
 from asyncpq.indexing.adding import add_files
@@ -45,7 +52,12 @@ async def test_files_that_nobody_committed_are_not_there(tmp_path: Path) -> None
         assert await ids(session, tmp_path) == numbers(10)
         assert await _read(session, tmp_path, index=False, **_EVERY_FILE) == numbers(0, 10)
         folder = await session.open_index(str(tmp_path / "_asyncpq"))
-        await folder.drop()
+        with pytest.raises(UsageError, match="which files of the lake there are"):
+            await folder.drop()
+        with pytest.raises(InvalidOptionError, match="outside of the folder"):
+            await session.build_index(str(tmp_path), [Keys("id")])
+        assert await ids(session, tmp_path) == numbers(10)
+        shutil.rmtree(tmp_path / "_asyncpq")
         (tmp_path / "_SUCCESS").touch()
         assert await _read(session, tmp_path) == numbers(0, 10)
 
@@ -153,6 +165,59 @@ class _OneRow:
 
     async def prune(self, where: Expression) -> FileSlices:
         return FileSlices(files=dict.fromkeys(self.paths, FileSlice(AccessPlan.rows([3]))), others="none")
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_refresh_does_not_bring_back_what_was_replaced(tmp_path: Path, named: bool) -> None:
+    """Also where events of the store name the files that were written, committed or not."""
+    lake, place = tmp_path / "lake", str(tmp_path / "index")
+    first = write(lake, 0)
+    async with asyncpq.Session() as session:
+        await add(session, lake, [first])
+        index = await session.build_index(str(lake), [Bounds("id")], at=place)
+        new, lost = write(lake, 10), write(lake, 20)
+        await add(session, lake, [new], overwrite=True)
+        urls = [str(lake / file.path) for file in (first, new, lost)]
+        await index.refresh(**({"files": urls} if named else {}))
+        assert await _read(session, lake, index=place) == numbers(10)
+        assert (await index.refresh(files=urls[::-1])).added == 0
+        assert await _read(session, lake, index=place) == numbers(10)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_files_are_not_committed_by_an_index_that_others_built(tmp_path: Path, inside: bool) -> None:
+    """Beside files of others, in the folder itself or in one below it; a pattern finds what the folder has."""
+    lost = write(tmp_path / "in" if inside else tmp_path, 0)
+    pq.write_table(table(90), tmp_path / "other.parquet")
+    url = str(tmp_path / ("in" if inside else "") / lost.path)
+    async with asyncpq.Session() as session:
+        for _ in range(2):
+            index = await session.build_index(str(tmp_path), [Bounds("id")])
+            await index.refresh()
+            await index.refresh(files=[url])
+            for options in ({}, {"view": "listed"}, {"index": False}):
+                assert await _read(session, tmp_path, **options) == numbers(90)
+            assert await _read(session, tmp_path / "**") == numbers(90)
+        assert await _read(session, url) == numbers(0)
+        (tmp_path / "in" if inside else tmp_path).joinpath("_SUCCESS").touch()
+        await index.refresh()
+        assert await _read(session, tmp_path) == await _read(session, tmp_path / "**") == numbers(0, 90)
+
+
+async def test_a_value_of_another_type_in_a_new_path(tmp_path: Path) -> None:
+    """No file is left out without a word."""
+    (tmp_path / "p=1").mkdir()
+    pq.write_table(table(0), tmp_path / "p=1" / "a.parquet")
+    async with asyncpq.Session() as session:
+        index = await session.build_index(str(tmp_path), [Bounds("id")])
+        (tmp_path / "p=x").mkdir()
+        pq.write_table(table(10), tmp_path / "p=x" / "b.parquet")
+        for _ in range(2):
+            with pytest.raises(PartitionError, match="b.parquet"):
+                await index.refresh()
+        (tmp_path / "p=x" / "b.parquet").unlink()
+        assert (await index.refresh()).added == 0
+        assert await _read(session, tmp_path) == numbers(0)
 
 
 async def test_an_index_of_ones_own_is_asked_about_the_files_that_count(tmp_path: Path) -> None:

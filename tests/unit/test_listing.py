@@ -40,6 +40,11 @@ class Names:
         raise ObjectNotFoundError("no such object", url=url)
 
 
+async def committing(folder: str) -> bool:
+    """Indexes say which files count."""
+    return True
+
+
 def files_of(target: Any, names: Sequence[str], **options: Any) -> list[str]:
     return [file.url for file in listing_of(target, names, **options).files]
 
@@ -47,7 +52,7 @@ def files_of(target: Any, names: Sequence[str], **options: Any) -> list[str]:
 def listing_of(target: Any, names: Sequence[str], **options: Any) -> Listing:
     context = RequestContext(ReadMetrics(), purpose="list")
     store: Any = Names(names)
-    return asyncio.run(list_files(store, parse_target(target), context, **options))
+    return asyncio.run(list_files(store, parse_target(target), context, committing, **options))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +84,7 @@ def test_given_urls_are_not_listed() -> None:
     store: Any = Names([])
     for given_urls in (["s3://b/x[1]", "s3://b/_y", "s3://b/x[1]"], "https://h/x?a=b*", ("s3://b/x",)):
         target = parse_target(given_urls)
-        found = asyncio.run(list_files(store, target, RequestContext(ReadMetrics())))
+        found = asyncio.run(list_files(store, target, RequestContext(ReadMetrics()), committing))
         urls = [given_urls] if isinstance(given_urls, str) else list(given_urls)
         assert [file.url for file in found.files] == urls
         assert {(file.validator, file.size) for file in found.files} == {(None, None)}
@@ -111,7 +116,7 @@ def test_the_same_files_as_pyarrow(tmp_path: Path) -> None:
     async def listed() -> list[str]:
         store = open_test_store("file", {})
         try:
-            return [file.url for file in (await list_files(store, parse_target(tmp_path), new_context())).files]
+            return [file.url for file in (await list_files(store, parse_target(tmp_path), new_context(), committing)).files]
         finally:
             await store.close()
 
@@ -161,7 +166,7 @@ def test_one_file_named_as_a_prefix(tmp_path: Path) -> None:
     async def listed(url: str) -> Listing:
         store = open_test_store("file", {})
         try:
-            return await list_files(store, parse_target(url), new_context())
+            return await list_files(store, parse_target(url), new_context(), committing)
         finally:
             await store.close()
 
@@ -184,7 +189,7 @@ def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         store = open_test_store("file", {})
         try:
             hive = parse_partitioning("hive")
-            found = await list_files(store, parse_target(url), new_context(), partitioning=hive)
+            found = await list_files(store, parse_target(url), new_context(), committing, partitioning=hive)
             return [(file.url, dict(file.partition)) for file in found.files]
         finally:
             await store.close()

@@ -14,7 +14,7 @@ from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError
 from asyncpq.indexing.entries import url_in
-from asyncpq.indexing.lakes import own_lake
+from asyncpq.indexing.lakes import committing, own_lake
 from asyncpq.indexing.listed_files import IndexedFile, files_of
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Place
@@ -265,7 +265,9 @@ async def _listing(session: Session, target: Target, options: SourceOptions) -> 
         store, _ = await resources.store(target.url)
         context = RequestContext(operation.metrics, purpose="list")
         plain = options.format == "parquet"
-        return await list_files(store, target, context, partitioning=None, allow_empty=True, plain=plain)
+        return await list_files(
+            store, target, context, committing(resources), partitioning=None, allow_empty=True, plain=plain
+        )
 
 
 async def _data_files(opened: OpenLake, ask: Ask) -> dict[str, DataFile]:
