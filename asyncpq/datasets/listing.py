@@ -228,9 +228,9 @@ async def list_files(
             shown = taken
             taken = await _without_others(store, target, context, commits, found, shown)
             uncommitted = len(taken) < len(shown)
-    if written and all(listed.url != target.folder + SUCCESS for listed in found):
-        if not (has_index and await commits(target.folder)):
-            taken = [listed for listed in taken if listed.url not in written]
+    counts = not written or any(listed.url == target.folder + SUCCESS for listed in found)
+    if not counts and not (has_index and await commits(target.folder)):
+        taken = [listed for listed in taken if listed.url not in written]
     if not taken and not allow_empty:
         raise _uncommitted(target) if written or uncommitted else _nothing(target, bool(found))
     root = "" if target.pattern is not None else target.folder

@@ -116,7 +116,9 @@ def test_the_same_files_as_pyarrow(tmp_path: Path) -> None:
     async def listed() -> list[str]:
         store = open_test_store("file", {})
         try:
-            return [file.url for file in (await list_files(store, parse_target(tmp_path), new_context(), committing)).files]
+            return [
+                file.url for file in (await list_files(store, parse_target(tmp_path), new_context(), committing)).files
+            ]
         finally:
             await store.close()
 

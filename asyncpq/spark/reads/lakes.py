@@ -300,9 +300,11 @@ def _struct(
     """As Spark infers it from one file and the partitions' types; wider where the dataset's types are."""
     inferred = spark_schema(first.metadata, conf)
     found = []
+    data = {conf.key(name) for name in schema.names if name not in partitions}
     for one in schema:
         if one.name in partitions:
-            found.append(_partition_field(schema, one.name, kinds))
+            if conf.key(one.name) not in data:
+                found.append(_partition_field(schema, one.name, kinds))
             continue
         at, own = find_name(inferred.names, one.name, conf), first.schema.get_field_index(one.name)
         is_own = own >= 0 and same_to_spark(first.schema.field(own).type, one.type)
@@ -313,7 +315,7 @@ def _struct(
         if at is not None and tells_more(inferred.fields[at].dataType):
             known = StructField(known.name, with_untold(known.dataType, inferred.fields[at].dataType, conf))
         found.append(known)
-    return StructType(found)
+    return _with_partition_types(StructType(found), schema, partitions, kinds, conf)
 
 
 def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:
