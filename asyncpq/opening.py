@@ -49,7 +49,7 @@ from asyncpq.indexing.places import open_place
 from asyncpq.indexing.places.json import is_json
 from asyncpq.options import BuildOptions
 from asyncpq.resources import Resources
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.urls import canonical_url, safe_url
 from asyncpq.tables.opening import Format, Version, catalog_of
 
 _LISTING_AGE_S: Final = 60.0  # of one that a build made itself when it looked at the columns
@@ -337,21 +337,17 @@ def _refuse_among_files(files: Target | None, at: object) -> None:
     """
     if files is None or files.urls is not None or not isinstance(at, (str, os.PathLike)):
         return
-    url = _absolute(os.fspath(at))
+    url = canonical_url(at)
     made = url if is_json(url) else f"{url.rstrip('/')}/segments/0.parquet"
-    folder = _absolute(files.folder)
-    if made.startswith(f"{folder.rstrip('/')}/"):
-        path = files.folder + made[len(folder.rstrip("/")) + 1 :]
+    folder = f"{canonical_url(files.folder).rstrip('/')}/"
+    if made.startswith(folder):
+        path = files.folder + made.removeprefix(folder)
         if is_file_of(files, path):
             raise InvalidOptionError(
                 "at: readers of the folder would take what is there for its files",
                 url=safe_url(os.fspath(at)),
                 hint=f"Leave it out, for {INDEX_FOLDER} below the folder; or name a place outside of it.",
             )
-
-
-def _absolute(url: str) -> str:
-    return url if "://" in url else os.path.abspath(url)
 
 
 def place_below(files: Target | None) -> str:

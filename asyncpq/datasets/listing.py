@@ -148,6 +148,8 @@ def _text(url: object) -> str:
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
         raise InvalidOptionError("a dataset's url must be text")
+    if text.startswith("file:/") and not text.startswith("file://"):  # as Java writes it
+        raise InvalidOptionError("this is no url of asyncpq's", url=text, hint=f"Write file://{text[5:]}.")
     return text
 
 

@@ -128,6 +128,14 @@ def local_path(url: str | os.PathLike[str]) -> str:
     return os.path.abspath(os.path.expanduser(rest))
 
 
+def canonical_url(url: str | os.PathLike[str]) -> str:
+    """The same text for urls of the same object, as far as one can say."""
+    protocol, rest = split_url(url)
+    if protocol == "file":
+        return f"file://{os.path.realpath(os.path.expanduser(rest))}"
+    return f"{'s3' if protocol in ('s3a', 's3n') else protocol}://{rest}"
+
+
 def options_for(protocol: str, storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options of one protocol, from options per protocol (``{"s3": {...}}``) or flat ones.
 

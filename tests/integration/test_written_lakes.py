@@ -191,8 +191,8 @@ async def test_files_are_not_committed_by_an_index_that_others_built(tmp_path: P
     pq.write_table(table(90), tmp_path / "other.parquet")
     url = str(tmp_path / ("in" if inside else "") / lost.path)
     async with asyncpq.Session() as session:
+        index = await session.build_index(str(tmp_path), [Bounds("id")])
         for _ in range(2):
-            index = await session.build_index(str(tmp_path), [Bounds("id")])
             await index.refresh()
             await index.refresh(files=[url])
             for options in ({}, {"view": "listed"}, {"index": False}):

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 import asyncpq
 from asyncpq.errors import AmbiguousColumnError, SchemaMismatchError
 from asyncpq.indexing import Bounds, Footers
-from asyncpq.spark import register
+from asyncpq.spark import build_index, register
 from asyncpq.spark.reads.scan import explain_scan, scan
 from tests.spark import evolved_lakes
 
@@ -161,7 +161,11 @@ def test_a_partition_in_another_case(spark: SparkSession, no_pushdown: RuntimeCo
         files(tmp_path / "both" / f"part={number}", pa.table({"Part": [9, 9], "v": [number, 7]}))
     lake, both = str(tmp_path / "lake"), str(tmp_path / "both")
     pairs = Pairs()
-    pairs.add("both", scan(spark, both, where="part = 2"), spark.read.parquet(both).filter("part = 2"))
+    for indexed in (False, True):
+        if indexed:
+            build_index(spark, both, [Bounds(), Footers()])
+        for asked in ("part = 2", "Part = 2", "part > 1 AND v = 7", "part = 3"):
+            pairs.add((indexed, asked), scan(spark, both, where=asked), spark.read.parquet(both).filter(asked))
     for schema in ("PART bigint, v bigint", "v bigint, Part string", "V bigint"):
         native = spark.read.schema(schema).parquet(lake)
         for where in (None, "part = 2", "PART = 1 OR v = 7"):
@@ -335,6 +339,27 @@ def test_schemas_that_do_not_merge(
         scan(spark, lake)
     assert caught.value.column == "s.a"
     assert caught.value.url
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "merged"),
+    [
+        ("make_dt_interval(1)::interval day", "make_dt_interval(0, 3, 4, 5.5)", "interval day to second"),
+        ("make_dt_interval(0, 2)::interval hour to minute", "make_dt_interval(3)::interval day", "day to minute"),
+        ("make_ym_interval(0, 3)::interval month", "make_ym_interval(2, 0)::interval year", "year to month"),
+    ],
+)
+def test_intervals_that_merge(
+    spark: SparkSession, no_pushdown: RuntimeConfig, tmp_path: Path, first: str, second: str, merged: str
+) -> None:
+    no_pushdown.set("spark.sql.parquet.mergeSchema", "true")
+    for number, value in enumerate((first, second)):
+        spark.range(2).selectExpr(f"{value} AS g", "id").coalesce(1).write.parquet(f"{tmp_path}/{number}")
+    native, found = spark.read.parquet(f"{tmp_path}/0", f"{tmp_path}/1"), scan(spark, f"{tmp_path}/*/*.parquet")
+    assert found.schema == native.schema
+    assert merged in found.schema.simpleString()
+    assert found.exceptAll(native).count() == native.exceptAll(found).count() == 0
+    assert found.count() == 4
 
 
 # -- random ---------------------------------------------------------------------------------------

@@ -183,6 +183,18 @@ def test_files_without_keys_say_nothing_of_lookups(spark: SparkSession, tmp_path
     assert plan.num_bytes > 0
 
 
+def test_files_in_several_splits_are_counted_once(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(4)
+    ids = chance.sample(range(2**60), 900_000)
+    pq.write_table(pa.table({"id": ids}), tmp_path / "a.parquet", row_group_size=30_000)
+    found = [
+        asyncpq.spark.explain_lookup_join(spark.range(3), str(tmp_path), on="id", split_bytes=size)
+        for size in (64 << 20, 1 << 20)
+    ]
+    assert found[0].refused is not None
+    assert found[0] == found[1]
+
+
 def test_estimates_do_not_count_pages_twice(spark: SparkSession, tmp_path: Path) -> None:
     wide = ["x" * 100 + str(number) for number in range(2000)]
     put(tmp_path / "a.parquet", id=range(2000), wide=wide)
@@ -216,30 +228,41 @@ def test_other_names_of_joins(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [Keys("id"), Bounds("id")], ids=str)
-def test_what_helps_where_a_file_of_the_index_was_replaced(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_helps_where_a_file_of_the_index_was_replaced(
+    spark: SparkSession, tmp_path: Path, kind: Kind, deleted: bool
+) -> None:
     lake = str(tmp_path)
     put(tmp_path / "a.parquet", id=[1, 2])
     built = asyncpq.spark.build_index(spark, lake, [kind])
-    put(tmp_path / "a.parquet", id=[1, 2, 3])
+    if deleted:
+        (tmp_path / "a.parquet").rename(tmp_path / "b.parquet")
+    else:
+        put(tmp_path / "a.parquet", id=[1, 2, 3])
     reads: list[Callable[[], Any]] = [
         lambda: asyncpq.spark.scan(spark, lake).collect(),
         lambda: asyncpq.spark.lookup_join(spark.range(3), lake, on="id").collect(),
     ]
+    if deleted:  # a file that was replaced is planned as it is now
+        reads.append(lambda: asyncpq.spark.scan(spark, lake, where="id = 1").collect())
     for read in reads:
-        with pytest.raises(Exception, match="object") as caught:
+        with pytest.raises(Exception, match=r"object|no such file") as caught:
             read()
         told = f"{caught.value} {getattr(caught.value, 'hint', '')}"
         assert "a.parquet" in told
-        assert "refresh it" in told
-    assert rows(asyncpq.spark.scan(spark, lake, view="listed")) == [(1,), (2,), (3,)]
+        assert "refresh the index" in told
+    now = [(1,), (2,)] if deleted else [(1,), (2,), (3,)]
+    assert rows(asyncpq.spark.scan(spark, lake, view="listed")) == now
     asyncpq.spark.refresh_index(spark, built.at)
-    assert rows(asyncpq.spark.scan(spark, lake)) == [(1,), (2,), (3,)]
+    assert rows(asyncpq.spark.scan(spark, lake)) == now
 
 
 def test_an_index_is_not_among_the_files(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     put(lake / "a.parquet", id=[1, 2])
-    for at in (str(lake), f"{lake}/", f"{lake}/index", f"{lake}/index.json"):
+    (tmp_path / "link").symlink_to(lake)
+    others = [f"file://{lake}/index", f"local://{lake}/index", f"{tmp_path}/link/index"]
+    for at in (str(lake), f"{lake}/", f"{lake}/index", f"{lake}/index.json", *others):
         with pytest.raises(InvalidOptionError, match="would take what is there for its files"):
             asyncpq.spark.build_index(spark, str(lake), [Bounds()], at=at)
     for at in (f"{lake}/_mine", f"{tmp_path}/beside"):

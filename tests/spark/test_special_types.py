@@ -173,6 +173,16 @@ def test_intervals_of_months_are_scanned(spark: SparkSession, tmp_path: Path) ->
         assert caught.value.column == "i"
     for job in (
         lambda: spark.read.format("asyncpq").load(source),
+        lambda: spark.read.format("asyncpq").schema(frame.schema).load(source).collect(),
+        lambda: (
+            spark.readStream.format("asyncpq")
+            .schema(frame.schema)
+            .load(source)
+            .writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+            .processAllAvailable()
+        ),
         lambda: frame.write.format("asyncpq").mode("append").save(str(tmp_path / "target")),
     ):
         with pytest.raises(PySparkException, match=r"year to month.*column 'i'"):

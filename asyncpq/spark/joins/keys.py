@@ -30,14 +30,21 @@ _MOST_ROUNDED: Final = float(1 << 63)
 _MOST_EXPLAINED: Final = 12
 _FIXED_ZONE: Final = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|(UTC|GMT|UT)?[+-]\d{1,2}(:\d\d){0,2}")
 _TYPE: Final = r"[a-z_]+(?:\(\d+,\d+\))?"
+_CAST_KEYS: Final = "Cast the keys to the lake's types"
 _CAST: Final = re.compile(rf" as ({_TYPE})\)")
 
 
 @dataclass(frozen=True)
 class KeyRefused:
-    """Such keys cannot be looked up."""
+    """Such keys cannot be looked up.
+
+    Attributes:
+        why: for whom asks.
+        remedy: what helps, if anything does.
+    """
 
     why: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,12 +141,16 @@ def _rule(
     if left.dataType == lake.dataType:
         return KeyRule(lake=name)
     if casts is None:
-        return KeyRefused(f"Spark's way to compare {left.dataType.simpleString()} with {name} is not understood")
+        return KeyRefused(
+            f"Spark's way to compare {left.dataType.simpleString()} with {name} is not understood", _CAST_KEYS
+        )
     left_casts, lake_casts = casts
     common = lake_casts[-1] if lake_casts else name
     form = _form(name, common, bool(_FIXED_ZONE.fullmatch(time_zone or "")))
     if form is None:
-        return KeyRefused(f"Spark compares the lake's {name} as {common}, as which different values may be equal")
+        return KeyRefused(
+            f"Spark compares the lake's {name} as {common}, as which different values may be equal", _CAST_KEYS
+        )
     return KeyRule(lake=name, left_casts=left_casts, lake_casts=lake_casts, form=form)
 
 

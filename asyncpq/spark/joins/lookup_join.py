@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from asyncpq.arguments import one_of, whole_number
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, ObjectChangedError, QueryError
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.spark import sessions
 from asyncpq.spark.joins.key_predicates import KeyColumn
 from asyncpq.spark.joins.keys import KeyRefused, KeyRule, can_be_asked, key_rules
@@ -21,7 +21,7 @@ from asyncpq.spark.joins.pinning import pin_lake
 from asyncpq.spark.joins.sample import KeyCost, key_cost
 from asyncpq.spark.joins.task import How, JoinKey, LookupTask
 from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.reads.reading import AGAIN, AGAIN_BY_INDEX
+from asyncpq.spark.reads.plan_again import told_to_plan_again
 from asyncpq.spark.secrets import refuse_secrets
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import arrow_schema
@@ -77,12 +77,9 @@ def lookup_join(
             f"a lookup join would scan the lake: {plan.refused}",
             url=plan.opened.state.url,
             column=plan.on[0],
-            hint=(
-                "Cast the keys to the lake's types"
-                if plan.cost is None
-                else "Build an index with Keys of these columns"
-            )
-            + ", or let Spark join with a scan: allow_scan=True.",
+            hint=f"{plan.remedy}, or let Spark join with a scan: allow_scan=True."
+            if plan.remedy
+            else "Let Spark join with a scan: allow_scan=True.",
         )
     from asyncpq.spark.reads.scan import scan
 
@@ -113,6 +110,7 @@ class JoinPlan:
         task: what the tasks do; None where they cannot.
         rules: of the keys.
         refused: why the keys cannot be looked up; None: they can.
+        remedy: what helps.
         cost: of one key.
     """
 
@@ -126,6 +124,7 @@ class JoinPlan:
     places: tuple[int, ...] = ()
     task: LookupTask | None = None
     refused: str | None = None
+    remedy: str = ""
     cost: KeyCost | None = None
 
     def dataframe(self, df: DataFrame) -> DataFrame:
@@ -180,20 +179,19 @@ def plan_lookup_join(
     plan = JoinPlan(on=names, how=how, opened=opened, key_names=key_names, right=right, schema=joined)
     rules = _rules(df, opened, left_places, lake_places, conf)
     if isinstance(rules, KeyRefused):
-        return replace(plan, refused=rules.why)
+        return replace(plan, refused=rules.why, remedy=rules.remedy)
 
     rest = [at for at in opened.columns(right.names, conf) if at not in lake_places]
     read = list(dict.fromkeys([*lake_places, *(rest if how in ("inner", "left") else ())]))
-    pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, target, read, conf, frozen))
+    with told_to_plan_again(opened.is_snapshot):
+        pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, target, read, conf, frozen))
     if with_cost or keys_part(opened, key_names) is None:
-        try:
+        with told_to_plan_again(pinned.index is not None):
             cost = sessions.run(frozen, lambda session: key_cost(session, pinned, key_names))
-        except ObjectChangedError as error:
-            error.hint = AGAIN if pinned.index is None else AGAIN_BY_INDEX
-            raise
         plan = replace(plan, cost=cost)
         if keys_part(opened, key_names) is None and not cost.is_little:
-            return replace(plan, refused=f"no index has the rows of a key, and {cost}")
+            why = f"no index has the rows of a key, and {cost}"
+            return replace(plan, refused=why, remedy="Build an index with Keys of these columns")
     types = arrow_schema(StructType([opened.struct.fields[at] for at in read]))
     task = LookupTask(
         pinned=pinned,
@@ -220,6 +218,8 @@ def _rules(
             return rule
         stored = opened.schema.field(opened.names[at]).type
         if not can_be_asked(stored, field.dataType, int96_is_shifted=conf.int96_timestamp_conversion):
+            if conf.int96_timestamp_conversion and can_be_asked(stored, field.dataType, int96_is_shifted=False):
+                return KeyRefused(f"spark.sql.parquet.int96TimestampConversion may move values of {field.name!r}")
             return KeyRefused(f"values of {field.name!r} are stored as {stored}")
         found.append(rule)
     return found

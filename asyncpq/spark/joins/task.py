@@ -10,12 +10,11 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.errors import ObjectChangedError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.spark import sessions
 from asyncpq.spark.joins.key_predicates import KeyColumn, predicates
 from asyncpq.spark.joins.lake import PinnedLake, key_scan
 from asyncpq.spark.joins.rows import LeftKeys
-from asyncpq.spark.reads.reading import AGAIN, AGAIN_BY_INDEX
+from asyncpq.spark.reads.plan_again import told_to_plan_again
 
 How = Literal["inner", "left", "semi", "anti"]
 
@@ -66,12 +65,9 @@ class LookupTask:
             ObjectChangedError: a file of the lake has another version than when the join was planned.
             AsyncpqError: the lake could not be read.
         """
-        try:
+        with told_to_plan_again(self.pinned.index is not None):
             for left in self._portions(batches):
                 yield from self._join(left)
-        except (ObjectChangedError, ObjectNotFoundError, StaleSnapshotError) as error:
-            error.hint = AGAIN if self.pinned.index is None else AGAIN_BY_INDEX
-            raise
 
     # -- the left ---------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.base import RequestContext
-from asyncpq.storage.urls import safe_url, split_url
+from asyncpq.storage.urls import canonical_url, safe_url, split_url
 
 TimestampLoss: TypeAlias = Literal["error", "truncate"]
 
@@ -191,6 +191,5 @@ def _places(url: str) -> set[str]:
             paths = {unquote(rest.removeprefix("file:"))}
         elif url.startswith("file://"):
             paths.add(unquote(rest))
-        return {f"file://{os.path.realpath(path).rstrip('/')}/" for path in paths}
-    protocol = "s3" if protocol in ("s3a", "s3n") else protocol
-    return {f"{protocol}://{rest.rstrip('/')}/"}
+        return {f"{canonical_url(path).rstrip('/')}/" for path in paths}
+    return {f"{canonical_url(url).rstrip('/')}/"}

@@ -37,6 +37,7 @@ from asyncpq.spark.reads.lake_types import (
     with_untold,
 )
 from asyncpq.spark.reads.partitioned import TypedFiles, with_spark_partitions
+from asyncpq.spark.reads.plan_again import told_to_plan_again
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, merged_schema, nullable_struct
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
@@ -101,6 +102,11 @@ class OpenLake:
     struct: StructType
     names: tuple[str, ...]
     partitioning: str = ""
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether an index says which files there are."""
+        return self.state.source.view is View.SNAPSHOT
 
     def columns(self, wanted: Sequence[str], conf: ReadConf) -> list[int]:
         """Places in ``struct`` of top-level columns by Spark's rule of cases; those that it lacks are left out."""
@@ -397,7 +403,8 @@ async def _first(state: DatasetState, files: Sequence[DataFile], operation: Oper
     extensions = state.resources.options.read.extension_types
     for file in files:
         try:
-            version = await _version(state, file, operation, context)
+            with told_to_plan_again(state.source.view is View.SNAPSHOT):
+                version = await _version(state, file, operation, context)
             return file, _First(
                 version.metadata, file_schema(version, version.metadata.schema.whole_fields, extensions)
             )

@@ -15,7 +15,7 @@ from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry, View
 from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
 from asyncpq.datasets.reader import SessionReader
-from asyncpq.errors import ObjectChangedError, ObjectNotFoundError, RowIndexError
+from asyncpq.errors import ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant
 from asyncpq.fetching.known_version import KnownVersion
@@ -26,15 +26,9 @@ from asyncpq.resources import Resources
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.file_reads import SparkRead
+from asyncpq.spark.reads.plan_again import told_to_plan_again
 from asyncpq.spark.reads.spark_tables import SparkTables
 from asyncpq.spark.reads.splits import Lake, PlannedFile, decode_files, unpack_split
-
-#: What helps where a file is not the planned one any more, by the view.
-AGAIN = "It was replaced or deleted after the read was planned. Plan again: make the DataFrame anew."
-AGAIN_BY_INDEX = (
-    f"{AGAIN} If that does not help, it was after the index was built or refreshed: refresh it, or read by a listing:"
-    " view='listed'."
-)
 
 
 def read_split(lake: Lake, split: bytes) -> Iterator[pa.RecordBatch]:
@@ -47,11 +41,8 @@ def read_split(lake: Lake, split: bytes) -> Iterator[pa.RecordBatch]:
         ObjectChangedError: a file has another version now, or is gone; names it.
         AsyncpqError: it could not be read.
     """
-    try:
+    with told_to_plan_again(lake.view == "snapshot"):
         yield from sessions.batches(lake.settings, partial(_opened, lake, split))
-    except (ObjectChangedError, ObjectNotFoundError) as error:
-        error.hint = AGAIN_BY_INDEX if lake.view == "snapshot" else AGAIN
-        raise
 
 
 async def _opened(lake: Lake, split: bytes, session: Session) -> _Rows:

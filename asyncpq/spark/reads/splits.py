@@ -150,7 +150,7 @@ class Piece:
         num_bytes: compressed bytes that they take.
         num_files: how many they are.
         place: url, first byte and stop, in the work folder.
-        least_bytes: that ``data`` has at least, whatever is left out.
+        least_bytes: that ``data`` has at most, once all is left out that may be.
     """
 
     data: bytes | None
@@ -220,7 +220,7 @@ def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
 
 
 def _least_bytes(file: PlannedFile) -> int:
-    """That it takes in a split, about: not less."""
+    """That it takes in a split without payloads: at most so many."""
     ranges = 0 if file.rows is None else 16 * file.rows.num_ranges
     validator = file.validator
     named = 0 if validator is None else sum(len(one or "") for one in (validator.etag, validator.last_modified))
@@ -245,12 +245,13 @@ def group_pieces(
     splits: list[list[Piece]] = []
     size = least = 0
     for piece, cost in zip(pieces, costs, strict=True):
-        if not splits or size + cost > wanted or least + piece.least_bytes > MOST_SPLIT_BYTES:
+        more = 0 if piece.data is None else piece.least_bytes
+        if not splits or size + cost > wanted or least + more > MOST_SPLIT_BYTES:
             splits.append([])
             size = least = 0
         splits[-1].append(piece)
         size += cost
-        least += 0 if piece.data is None else piece.least_bytes
+        least += more
     if len(splits) > most_splits:
         splits = [[] for _ in range(most_splits)]
         for piece, cost, end in zip(pieces, costs, accumulate(costs), strict=True):
@@ -260,7 +261,7 @@ def group_pieces(
 
 def _fitting(split: Sequence[Piece]) -> tuple[Piece, ...]:
     """The pieces of a split; where they have many bytes, the last ones without payloads."""
-    if sum(len(piece.data or b"") for piece in split) <= MOST_SPLIT_BYTES:
+    if sum(4 + len(piece.data or b"") for piece in split) <= MOST_SPLIT_BYTES:
         return tuple(split)
     slim = [piece if piece.data is None else replace(piece, data=_slim(piece.data)) for piece in split]
     left = MOST_SPLIT_BYTES - sum(len(piece.data or b"") for piece in slim) - 4 * len(split)

@@ -141,7 +141,9 @@ def check_asked(schema: StructType) -> None:
     """
     Raises:
         InvalidOptionError: the schema says of what is inside of a column that it is never null.
+        AsyncpqError: PySpark takes no data of a type.
     """
+    arrow_schema(schema)  # PySpark's own error names no column
     for field in schema.fields:
         if nullable(field.dataType) != field.dataType:
             raise InvalidOptionError(

@@ -38,7 +38,6 @@ from asyncpq.spark.source.columns_asked import (
 )
 from asyncpq.spark.source.options import SourceOptions
 from asyncpq.spark.source.pushdown import pushed_expression, require_safe_pushdown
-from asyncpq.spark.types.conversion import arrow_schema
 
 
 class AsyncpqDataSource(DataSource):
@@ -56,7 +55,7 @@ class AsyncpqDataSource(DataSource):
         """
         options = SourceOptions.parse(self.options, streaming=True)  # Spark does not say whether it is a stream
         found = sessions.run(options.settings, lambda session: inferred_schema(session, options))
-        arrow_schema(found)  # PySpark's own error names no column
+        check_asked(found)
         return found
 
     def reader(self, schema: StructType) -> DataSourceReader:

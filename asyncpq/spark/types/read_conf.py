@@ -11,12 +11,14 @@ from pyspark.sql.types import (
     ArrayType,
     CharType,
     DataType,
+    DayTimeIntervalType,
     DecimalType,
     MapType,
     StringType,
     StructField,
     StructType,
     VarcharType,
+    YearMonthIntervalType,
 )
 
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
@@ -257,6 +259,9 @@ def _merge(left: DataType, right: DataType, conf: ReadConf) -> DataType:
         )
     if isinstance(left, DecimalType) and isinstance(right, DecimalType) and left.scale == right.scale:
         return left if left.precision >= right.precision else right
+    for interval in (DayTimeIntervalType, YearMonthIntervalType):
+        if isinstance(left, interval) and isinstance(right, interval):
+            return interval(min(left.startField, right.startField), max(left.endField, right.endField))
     if left != right:
         raise SchemaMismatchError(
             f"files have the types {left.simpleString()} and {right.simpleString()} (Spark: CANNOT_MERGE_SCHEMAS)",
