@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
-from asyncpq.arguments import whole_number
+from asyncpq.arguments import nearest, whole_number
 from asyncpq.datasets.known_files import type_of
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
@@ -219,10 +218,8 @@ def _checked(schema: pa.Schema, name: str, what: str, *, lists: bool = True) -> 
     """
     found = type_of(schema, name)
     if found is None:
-        close = difflib.get_close_matches(name, schema.names, n=3) or schema.names[:_NAMES_SHOWN]
-        raise ColumnNotFoundError(
-            "the dataset has no such column", column=name, hint=f"Did you mean {' or '.join(map(repr, close))}?"
-        )
+        some = f"Its columns are {', '.join(map(repr, schema.names[:_NAMES_SHOWN]))}."
+        raise ColumnNotFoundError("the dataset has no such column", column=name, hint=nearest(name, schema.names, some))
     item = element_type(found)
     if not is_indexable(found) or (item is not None and (not lists or element_type(item) is not None)):
         hint = None

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from weakref import WeakKeyDictionary
 
+from asyncpq.arguments import nearest
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError
 from asyncpq.options import KIB, MIB
 from asyncpq.spark.secrets import listed_in, looks_secret, refuse_secret_url, refuse_secrets, secret_refused
@@ -128,9 +129,10 @@ class SparkSettings:
                 values[one.name] = _typed(one.name, found[one.name], str(one.type))
         unknown = given.keys() - set(SETTING_NAMES)
         if unknown:
-            known = ", ".join(SETTING_NAMES)
+            hint = f"Look at the arguments' names; settings are {', '.join(SETTING_NAMES)}."
             raise InvalidOptionError(
-                f"there is no setting {min(unknown)!r}, nor is it an argument here", hint=f"Settings: {known}."
+                f"there is no setting {min(unknown)!r}, nor is it an argument here",
+                hint=nearest(min(unknown), SETTING_NAMES, hint),
             )
         for name, value in given.items():
             if value is None:
@@ -277,4 +279,6 @@ def _check_name(name: str, value: object, known: Sequence[str]) -> None:
     elif looks_secret(name):
         raise secret_refused(f"the setting {PREFIX}{name}")
     else:
-        raise InvalidOptionError(f"there is no setting {PREFIX}{name}", hint=f"Known: {', '.join(known)}.")
+        raise InvalidOptionError(
+            f"there is no setting {PREFIX}{name}", hint=nearest(name, known, f"Known: {', '.join(known)}.")
+        )

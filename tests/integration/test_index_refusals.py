@@ -47,7 +47,7 @@ def lake(tmp_path: Path) -> Path:
     ("kinds", "error", "said"),
     [
         ([Keys("usr")], ColumnNotFoundError, "no such column; column 'usr'.*Did you mean 'user'"),
-        ([Bounds("nothing at all")], ColumnNotFoundError, "Did you mean 'id' or 'user'"),
+        ([Bounds("nothing at all")], ColumnNotFoundError, "Its columns are 'id', 'user'"),
         ([Bounds("tags")], InvalidOptionError, r"bounds cannot be made of list.*Keys\('tags'\)"),
         ([Keys("tags", "id")], InvalidOptionError, "a key cannot be made of list"),
         ([Keys("place")], InvalidOptionError, r"a key cannot be made of struct.*place\.city"),

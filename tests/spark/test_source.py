@@ -118,7 +118,9 @@ def test_tables_take_their_options_from_the_query(spark: SparkSession, lake: str
 
 
 WRONG = [
-    ({"collumns": "id"}, "there is no option 'collumns'"),
+    ({"collumns": "id"}, "there is no option 'collumns'.*Did you mean 'columns'"),
+    ({"nothing": "1"}, "there is no option 'nothing'.*Known: "),
+    ({"recursiveFileLookup": "true"}, "Leave it out: a folder is read with all that is below it"),
     ({"columns": "nothing"}, "no such column; column 'nothing'"),
     ({"predicate": "id > 5"}, "predicate: must be JSON"),
     ({"pushdown": "true"}, r"SPARK-58551.*asyncpq\.spark\.scan"),

@@ -321,3 +321,24 @@ def test_a_plan_says_how_many_files_there_are(spark: SparkSession, tmp_path: Pat
     for where, read in ((None, 3), ("id = 1", 1)):
         plan = asyncpq.spark.explain_scan(spark, str(tmp_path), where=where)
         assert f"files: 3, ruled out unopened 0, to read {read}" in str(plan)
+
+
+def test_columns_that_are_selected_by_path(spark: SparkSession, tmp_path: Path) -> None:
+    """Names may be in backquotes, and have these, dots and spaces."""
+    inner = pa.struct({"y": pa.int64(), "k x": pa.int64(), "q.r": pa.int64()})
+    struct = pa.array([{"y": 1, "k x": 2, "q.r": 3}], inner)
+    put(tmp_path / "a.parquet", **{"id": [1], "s.t": struct, "a`b": [4], "u": struct, "s": struct})
+    native = spark.read.parquet(str(tmp_path))
+    for path in ("`s.t`.y", "`s.t`.`k x`", "`a``b`", "`u`.`q.r`", "u.`q.r`", "`s.t`", "s.y", "`s`.y"):
+        found, expected = asyncpq.spark.scan(spark, str(tmp_path), columns=[path]), native.select(path)
+        assert (found.schema, rows(found)) == (expected.schema, rows(expected)), path
+
+
+def test_rows_are_not_sorted_by_what_has_no_order(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(3).selectExpr("id", "map(id, id) AS m", "struct(array(map(1, id)) AS l) AS s").write.parquet(
+        str(tmp_path / "lake")
+    )
+    for name in ("m", "s", "s.l"):
+        with pytest.raises(InvalidOptionError, match="no order in Spark") as caught:
+            asyncpq.spark.optimize(spark, str(tmp_path / "lake"), str(tmp_path / "sorted"), sort_by=name)
+        assert caught.value.column == name

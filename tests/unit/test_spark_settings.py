@@ -85,7 +85,7 @@ def test_arguments_come_on_top_of_settings() -> None:
         ({"credentialsProvider": "module"}, "credentialsProvider: must be 'module:function'"),
         ({"storageOptions": "[1]"}, "storageOptions: must be a mapping"),
         ({"storageOptions": "{"}, "storageOptions: must be JSON"),
-        ({"splitSize": "1"}, "there is no setting spark.asyncpq.splitSize.*Known: storageOptions"),
+        ({"splitSize": "1"}, "there is no setting spark.asyncpq.splitSize.*Did you mean 'splitBytes'"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, str], said: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from asyncpq.arguments import one_of, whole_number
+from asyncpq.arguments import nearest, one_of, whole_number
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError
 from asyncpq.spark import sessions
 from asyncpq.spark.joins.key_predicates import KeyColumn
@@ -285,7 +285,12 @@ def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, c
         return opened.struct
     for name in columns:
         if not opened.columns([name], conf):
-            raise ColumnNotFoundError("the lake has no such column", url=opened.state.url, column=name)
+            raise ColumnNotFoundError(
+                "the lake has no such column",
+                url=opened.state.url,
+                column=name,
+                hint=nearest(name, opened.struct.names) or None,
+            )
     places = dict.fromkeys([*opened.columns(on, conf), *opened.columns(columns, conf)])
     return StructType([opened.struct.fields[at] for at in places])
 

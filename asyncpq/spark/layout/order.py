@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,27 +11,33 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
+    CalendarIntervalType,
     DataType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
     IntegralType,
+    MapType,
     StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
     TimeType,
+    VariantType,
 )
 
+from asyncpq.arguments import nearest
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.options import MIB
 from asyncpq.spark.layout.checksums import columns_hash, numbered, row_hash
 from asyncpq.spark.layout.zorder import MOST_COLUMNS, place_column, z_order
 from asyncpq.spark.types.conversion import from_spark
 from asyncpq.spark.types.read_conf import ReadConf, find_name
+from asyncpq.spark.types.special_types import is_spatial
 from asyncpq.spark.writes.write_options import SortedBy
 
 #: Keys that :meth:`Order.heavy` counts, and among how many.
@@ -104,11 +109,10 @@ def _key(option: str, name: Any, schema: StructType, conf: ReadConf) -> Key:
         raise InvalidOptionError(f"{option}: must be names of columns, not {name!r}")
     key = find_leaf(name, schema, conf)
     if key is None:
-        near = difflib.get_close_matches(name, schema.names, 1)
         raise ColumnNotFoundError(
             f"{option}: there is no such column among those that are written",
             column=name,
-            hint=f"Did you mean {near[0]!r}?" if near else f"These are {', '.join(schema.names[:10])}.",
+            hint=nearest(name, schema.names, f"These are {', '.join(schema.names[:10])}."),
         )
     return key
 
@@ -151,6 +155,11 @@ class Order:
         both = {key.path for key in self.keys} & {key.path for key in self.z_keys}
         if both:
             raise InvalidOptionError("a column is in sort_by and zorder_by", column=".".join(min(both)))
+        for key in self.keys:
+            if not _has_order(key.kind):
+                raise InvalidOptionError(
+                    f"sort_by: values of {key.kind.simpleString()} have no order in Spark", column=key.name
+                )
         for key in self.z_keys:
             if not isinstance(key.kind, _RANKED) and not _is_plain_text(key.kind):
                 raise InvalidOptionError(
@@ -197,6 +206,14 @@ class Order:
 
     def _hash(self) -> Column:
         return columns_hash([(key.column, key.kind) for key in (*self.keys, *self.z_keys)])
+
+
+def _has_order(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_has_order(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _has_order(kind.elementType)
+    return not isinstance(kind, (MapType, VariantType, CalendarIntervalType)) and not is_spatial(kind)
 
 
 def _is_plain_text(kind: DataType) -> bool:

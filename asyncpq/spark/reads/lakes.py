@@ -39,7 +39,7 @@ from asyncpq.spark.reads.lake_types import (
 from asyncpq.spark.reads.partitioned import TypedFiles, with_spark_partitions
 from asyncpq.spark.reads.plan_again import told_to_plan_again
 from asyncpq.spark.types.parquet_schema import spark_schema
-from asyncpq.spark.types.read_conf import ReadConf, find_name, merged_schema, nullable_struct
+from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
 from asyncpq.spark.types.shredded_variant import has_variant
 from asyncpq.storage.base import RequestContext
@@ -116,7 +116,7 @@ class OpenLake:
 
     def top(self, path: str, conf: ReadConf) -> str | None:
         """The top-level column that a name or a dotted path means; None where there is none."""
-        for name in (path, path.strip("`"), path.partition(".")[0].strip("`")):
+        for name in (path, first_name(path)):
             if found := self.columns([name], conf):
                 return self.struct.fields[found[0]].name
         return None

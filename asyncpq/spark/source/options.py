@@ -11,6 +11,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final, Literal, cast, get_args
 
+from asyncpq.arguments import nearest
 from asyncpq.errors import ExpressionError, InvalidOptionError
 from asyncpq.expressions import Expression, parse_filters
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
@@ -163,7 +164,10 @@ def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
     for name in given:
         if name not in known:
             names = sorted(map(camel_case, known.values()))
-            raise InvalidOptionError(f"there is no option {name!r}", hint=f"Known: {', '.join(names)}.")
+            hint = nearest(name, names, f"Known: {', '.join(names)}.")
+            if name == "recursivefilelookup":
+                hint = "Leave it out: a folder is read with all that is below it."
+            raise InvalidOptionError(f"there is no option {name!r}", hint=hint)
         if known[name] in _STREAM and not streaming:
             raise InvalidOptionError(f"the option {known[name]} is one of streams", hint="Use spark.readStream.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -227,6 +228,15 @@ def merged_schema(schemas: Iterable[StructType], conf: ReadConf) -> StructType:
     for schema in schemas:
         merged = schema if merged is None else _merge_structs(merged, schema, conf)
     return StructType([]) if merged is None else merged
+
+
+_QUOTED: Final = re.compile(r"`((?:[^`]|``)*)`")
+
+
+def first_name(path: str) -> str:
+    """Of a dotted path, in which names may be in backquotes, and these doubled within: as Spark writes it."""
+    found = _QUOTED.match(path)
+    return path.partition(".")[0] if found is None else found[1].replace("``", "`")
 
 
 def _merge_structs(left: StructType, right: StructType, conf: ReadConf) -> StructType:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql.types import StructField, StructType
 
+from asyncpq.arguments import nearest
 from asyncpq.datasets.listing import SUCCESS, WRITTEN, is_file_of, parse_target
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.indexing.adding import check_lake, lake_parts, lake_place
@@ -218,7 +219,8 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = {name.lower() for name in (*WRITE_NAMES, *map(camel_case, SETTING_NAMES))}
     unknown = sorted(given.keys() - known)
     if unknown:
-        raise InvalidOptionError(f"writing has no option {unknown[0]!r}", hint=f"Known: {', '.join(WRITE_NAMES)}.")
+        hint = nearest(unknown[0], [*WRITE_NAMES, *map(camel_case, SETTING_NAMES)], f"Known: {', '.join(WRITE_NAMES)}.")
+        raise InvalidOptionError(f"writing has no option {unknown[0]!r}", hint=hint)
 
 
 def _folder(given: Mapping[str, str]) -> str:
