@@ -327,7 +327,9 @@ def _nothing(target: Target, hidden: bool) -> ObjectNotFoundError:
         )
     what = "no files but hidden ones, whose names begin with `_` or `.`, are" if hidden else "nothing is"
     return ObjectNotFoundError(
-        f"{what} at the dataset's url", url=safe_url(target.url), hint="Look for a mistyped bucket, folder or file."
+        f"{what} at the dataset's url",
+        url=safe_url(target.url),
+        hint="Look for a mistyped bucket, folder or file, or write to it first.",
     )
 
 

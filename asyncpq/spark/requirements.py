@@ -35,7 +35,8 @@ def check(required: Mapping[str, str]) -> None:
     if lacking:
         raise ImportError(
             f"asyncpq was shipped to {socket.gethostname()}, but its Python, {sys.executable}, lacks"
-            f" {', '.join(lacking)}. Install them on every node, or ship an environment that has them"
+            f" {', '.join(lacking)}. Install them on every node, or ship an environment that has them; if this is not"
+            " the Python that is meant, name that one in PYSPARK_PYTHON before the session is made"
             " (see asyncpq's documentation of Spark).",
             name=lacking[0].partition(">")[0],
         )

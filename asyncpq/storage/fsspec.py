@@ -90,7 +90,10 @@ class FsspecStore(Unpicklable):
                 f"the {protocol} filesystem does not take these storage_options: {refusal(error, options)}"
             ) from None
         except OSError as error:  # some connect when they are made
-            raise TransportError(f"the {protocol} filesystem cannot be opened ({type(error).__name__})") from error
+            raise TransportError(
+                f"the {protocol} filesystem cannot be opened ({type(error).__name__})",
+                hint=f"Is what fsspec needs for {protocol} installed and set up on this host?",
+            ) from error
         self.filesystem.dircache = DirCache(use_listings_cache=False)  # what is listed is what is there
         self._threads = Threads(_THREADS, f"asyncpq-{protocol}")
         self._closed = False

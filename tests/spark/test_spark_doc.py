@@ -33,12 +33,8 @@ def test_every_block_runs(spark: SparkSession, tmp_path: Path) -> None:
             schema=pa.schema([("id", pa.int64()), ("user", pa.string()), ("price", pa.float64())]),
         )
         pq.write_table(table, lake / f"{number}.parquet", write_page_index=True)
-    names: dict[str, Any] = {
-        "spark": spark,
-        "lake": str(lake),
-        "target": str(tmp_path / "target"),
-        "written": str(tmp_path / "written"),
-    }
+    folders = ("lake", "target", "written", "copied", "checkpoint", "index")
+    names: dict[str, Any] = {"spark": spark} | {name: str(tmp_path / name) for name in folders}
     blocks = re.findall(r"^```python\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL)
     assert len(blocks) > 5
     for source in blocks:

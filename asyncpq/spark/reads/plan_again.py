@@ -8,7 +8,9 @@ from typing import Final
 
 from asyncpq.errors import ObjectChangedError, ObjectNotFoundError, StaleSnapshotError
 
-_AGAIN: Final = "It was replaced or deleted after the read was planned. Plan again: make the DataFrame anew."
+_AGAIN: Final = (
+    "It was replaced or deleted after the read was planned. Plan again: make the DataFrame anew, or restart the stream."
+)
 _BY_INDEX: Final = f"{_AGAIN} If that does not help, it was after the index was built or refreshed: refresh the index."
 
 

@@ -11,12 +11,13 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import StructType
 
-from asyncpq.errors import InvalidOptionError
+from asyncpq.arguments import nearest
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.options import MIB
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.estimates import padding_for
-from asyncpq.spark.reads.lakes import LakeTarget, open_lake
+from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import ReadPlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.reading import read_split
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a plan that travel with the code of its tasks, to each of them; more are spread over them.
 MOST_CLOSURE_BYTES: Final = MIB
+_NAMES_SHOWN: Final = 10
 _DEFAULT_PARALLELISM: Final = 8  # where Spark does not say
 
 
@@ -69,8 +71,9 @@ def scan(
 
     Raises:
         AsyncpqError: the lake cannot be opened or planned.
+        ColumnNotFoundError: there is no such column.
         ExpressionError: a predicate that Spark has no form for.
-        AnalysisException: there is no such column, or its type does not go with the predicate.
+        AnalysisException: the predicate names no column that there is, or one of a type that does not go with it.
     """
     target = LakeTarget(
         target=url,
@@ -188,9 +191,9 @@ def plan_scan(
         opened = await open_lake(session, target, conf)
         wanted: list[str] | None = None
         if columns is not None and ("*" not in columns or "*" in opened.struct.names):
-            tops = [opened.top(name, conf) for name in columns]
+            tops = [_top(opened, name, conf) for name in columns]
             more = [] if condition is None else condition.names(opened.struct, conf)
-            wanted = [name for name in (*tops, *more) if name is not None] or opened.struct.names[:1]
+            wanted = [*tops, *more] or opened.struct.names[:1]
 
         return await plan_lake(
             opened,
@@ -208,6 +211,15 @@ def plan_scan(
         lake = replace(read.lake, conf=replace(conf, jvm_time_zone=_jvm_zone(spark)))
         read = replace(read, lake=lake)
     return ScanPlan(read=read, condition=condition, columns=None if columns is None else tuple(columns))
+
+
+def _top(opened: OpenLake, path: str, conf: ReadConf) -> str:
+    found = opened.top(path, conf)
+    if found is None:
+        names = opened.struct.names
+        hint = nearest(path, names, f"Its columns are {', '.join(names[:_NAMES_SHOWN])}.")
+        raise ColumnNotFoundError("the lake has no such column", url=opened.state.url, column=path, hint=hint)
+    return found
 
 
 def _struct(schema: StructType | str | None) -> StructType | None:
