@@ -153,7 +153,8 @@ async def listed_lake(
         files, is_lake = _named(urls, target, partitioning), False
         if any(may_be_uncommitted(file.url) for file in files) and not counts_all(manifest):
             found, is_lake = await _list(resources, manifest, target, partitioning, operation)
-            files = [file for file in found if file.url in urls]
+            wanted = set(urls)
+            files = [file for file in found if file.url in wanted]
     lake = Lake(
         url=safe_url(target.url),
         root=root_of(target),

@@ -257,6 +257,14 @@ def test_what_helps_where_a_file_of_the_index_was_replaced(
     assert rows(asyncpq.spark.scan(spark, lake)) == now
 
 
+def test_a_file_that_was_never_there(spark: SparkSession, tmp_path: Path) -> None:
+    """Nobody is told that it was replaced."""
+    for where in (None, "id = 1"):
+        with pytest.raises(ObjectNotFoundError, match=r"nothing\.parquet") as caught:
+            asyncpq.spark.scan(spark, [str(tmp_path / "nothing.parquet")], where=where)
+        assert caught.value.hint is None
+
+
 def test_an_index_is_not_among_the_files(spark: SparkSession, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     put(lake / "a.parquet", id=[1, 2])

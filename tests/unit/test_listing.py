@@ -217,6 +217,13 @@ def test_partitions_of_prefixes_patterns_and_lists() -> None:
             listing_of(target, [url], partitioning=parse_partitioning(["a"]))
 
 
+def test_how_java_writes_local_files() -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        parse_target("file:/data/lake")
+    assert caught.value.hint == "Write file:///data/lake."
+    assert parse_target("file:///data/lake").folder == "file:///data/lake/"
+
+
 def test_bad_partitions_are_told_apart() -> None:
     found = listing_of("s3://b/t", ["s3://b/t/k=1/f", "s3://b/t/k=%FF/f"], partitioning=parse_partitioning("hive"))
     assert [file.url for file in found.files] == ["s3://b/t/k=1/f"]

@@ -21,7 +21,7 @@ from asyncpq.spark.joins.pinning import pin_lake
 from asyncpq.spark.joins.sample import KeyCost, key_cost
 from asyncpq.spark.joins.task import How, JoinKey, LookupTask
 from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.reads.plan_again import told_to_plan_again
+from asyncpq.spark.reads.plan_again import told_to_plan_again, told_to_refresh
 from asyncpq.spark.secrets import refuse_secrets
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import arrow_schema
@@ -183,7 +183,7 @@ def plan_lookup_join(
 
     rest = [at for at in opened.columns(right.names, conf) if at not in lake_places]
     read = list(dict.fromkeys([*lake_places, *(rest if how in ("inner", "left") else ())]))
-    with told_to_plan_again(opened.is_snapshot):
+    with told_to_refresh(opened.is_snapshot):
         pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, target, read, conf, frozen))
     if with_cost or keys_part(opened, key_names) is None:
         with told_to_plan_again(pinned.index is not None):

@@ -37,7 +37,7 @@ from asyncpq.spark.reads.lake_types import (
     with_untold,
 )
 from asyncpq.spark.reads.partitioned import TypedFiles, with_spark_partitions
-from asyncpq.spark.reads.plan_again import told_to_plan_again
+from asyncpq.spark.reads.plan_again import told_to_refresh
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
@@ -403,7 +403,7 @@ async def _first(state: DatasetState, files: Sequence[DataFile], operation: Oper
     extensions = state.resources.options.read.extension_types
     for file in files:
         try:
-            with told_to_plan_again(state.source.view is View.SNAPSHOT):
+            with told_to_refresh(state.source.view is View.SNAPSHOT):
                 version = await _version(state, file, operation, context)
             return file, _First(
                 version.metadata, file_schema(version, version.metadata.schema.whole_fields, extensions)

@@ -32,7 +32,7 @@ from asyncpq.planning.read_plan import RowGroupPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.spark.reads.file_reads import SparkRead
 from asyncpq.spark.reads.lakes import OpenLake
-from asyncpq.spark.reads.plan_again import told_to_plan_again
+from asyncpq.spark.reads.plan_again import told_to_refresh
 from asyncpq.spark.reads.splits import Lake, Packer, Piece, PlannedFile, group_pieces, pack_split
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
@@ -114,7 +114,7 @@ async def plan_lake(
     operation = state.resources.operation("plan", state.url)
     ask = Ask(columns=tuple(names[at] for at in places), where=where)
     packer, kept, urls = Packer(settings.split_bytes), _Kept(state, settings), set[str]()
-    with told_to_plan_again(opened.is_snapshot), operation:
+    with told_to_refresh(opened.is_snapshot), operation:
         whole = list[PlannedFile]()
         if where is None and not state.skips:
             share = len(places) / max(1, len(names))
