@@ -39,7 +39,8 @@ async def written(server: ObjectServer, request: pytest.FixtureRequest) -> Async
     """A store on an empty server, by both carriers."""
     server.objects.clear()
     extras = {} if request.param == "direct" else {"s3_additional_kwargs": {"StorageClass": "STANDARD_IA"}}
-    made = writable(open_test_store("s3", {**server.storage_options, **extras}), URL)
+    retry = replace(FAST_RETRIES, connect_timeout_s=1.0, first_byte_timeout_s=1.0)  # attempts are counted
+    made = writable(open_test_store("s3", {**server.storage_options, **extras}, retry=retry), URL)
     yield made
     await made.close()
 
