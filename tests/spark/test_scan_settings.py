@@ -141,7 +141,7 @@ def test_int96_as_the_clock_of_the_session(
     lake = tmp_path / "1"
     expected = sorted(map(tuple, keys.join(spark.read.parquet(str(lake)), on="ts").collect()))
     if converted == "true":
-        with pytest.raises(QueryError, match="stored as"):
+        with pytest.raises(QueryError, match="int96TimestampConversion"):
             lookup_join(keys, str(lake), on="ts")
     assert sorted(map(tuple, lookup_join(keys, str(lake), on="ts", allow_scan=True).collect())) == expected
 
