@@ -436,6 +436,7 @@ def _look_of(
         )
         state = dataset._state
         lake = await dataset_lake(state, root_of(target), described, operation)
-        return await as_committed(resources, target.folder, lake, state.has_index and state.is_written)
+        is_lake = state.has_index and state.is_written
+        return await as_committed(resources, target, lake, is_lake, own_columns=options.schema is None)
 
     return look

@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from asyncpq.arguments import whole_number
 from asyncpq.datasets.reader import counted_in
-from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UsageError
+from asyncpq.errors import (
+    CorruptIndexError,
+    InvalidOptionError,
+    ObjectNotFoundError,
+    UnsupportedFeatureError,
+    UsageError,
+)
 from asyncpq.events import Operation, OperationName
 from asyncpq.indexing.building import Refreshed, build
 from asyncpq.indexing.commits import Head, latest, load, numbered
@@ -221,7 +227,11 @@ class Index(Unpicklable):
             UsageError: it is what says which files of a lake there are.
         """
         with self._operation("drop"):
-            if is_committed(self.manifest):
+            try:
+                newest = await load(self._place)
+            except (CorruptIndexError, UnsupportedFeatureError):
+                newest = None  # it is dropped for that, perhaps
+            if is_committed(newest or self.manifest):
                 raise UsageError(
                     "the index says which files of the lake there are: without it none would be, or also those that"
                     " were replaced",

@@ -145,16 +145,6 @@ async def listed_lake(
         )
     target = target_of(manifest, given, at)
     partitioning = partitioning_of(manifest)
-    files: Sequence[DataFile]
-    if urls is None:
-        files, is_lake = await _list(resources, manifest, target, partitioning, operation)
-    else:
-        urls = list(dict.fromkeys(urls))
-        files, is_lake = _named(urls, target, partitioning), False
-        if any(may_be_uncommitted(file.url) for file in files) and not counts_all(manifest):
-            found, is_lake = await _list(resources, manifest, target, partitioning, operation)
-            wanted = set(urls)
-            files = [file for file in found if file.url in wanted]
     lake = Lake(
         url=safe_url(target.url),
         root=root_of(target),
@@ -162,12 +152,16 @@ async def listed_lake(
         schema=manifest.schema,
         fields=None,
         partitions=manifest.partitions,
-        files=files,
-        complete=urls is None,
+        files=(),
         as_of=began,
     )
-    lake = replace(lake, asked={lake.path(url) for url in urls or ()})
-    return await as_committed(resources, target.folder, lake, is_lake)
+    if urls is not None:
+        named = _named(list(dict.fromkeys(urls)), target, partitioning)
+        if counts_all(manifest) or not any(may_be_uncommitted(file.url) for file in named):
+            return only(replace(lake, files=named), urls)
+    files, is_lake = await _list(resources, manifest, target, partitioning, operation)
+    lake = await as_committed(resources, target, replace(lake, files=files), is_lake)
+    return lake if urls is None else only(lake, urls)
 
 
 async def _list(
@@ -185,7 +179,7 @@ async def _list(
                 context,
                 committing(resources),
                 partitioning=partitioning,
-                allow_empty=not manifest.num_files,
+                allow_empty=not manifest.num_files or is_committed(manifest),
                 plain=plain,
             )
     except ObjectNotFoundError:
@@ -240,10 +234,34 @@ def committing(resources: Resources) -> Commits:
     return commits
 
 
-async def as_committed(resources: Resources, folder: str, lake: Lake, may_be: bool) -> Lake:
-    """Of the files of a folder those that count, for an index that is kept elsewhere: see :func:`own_lake`."""
-    found = await own_lake(resources, folder, may_be)
-    return lake if found is None else await committed(resources, *found, lake)
+async def as_committed(
+    resources: Resources, target: Target, lake: Lake, may_be: bool, *, own_columns: bool = False
+) -> Lake:
+    """Of the files of a folder those that count, for an index that is kept elsewhere: see :func:`own_lake`.
+
+    Also those that are not among ``lake.files``: they were committed since these were listed, or are gone, which is
+    not passed over.
+
+    Args:
+        own_columns: its columns are those of the files that count; those in ``lake`` may be of files that do not.
+    """
+    found = await own_lake(resources, target.folder, may_be)
+    if found is None:
+        return lake
+    own, manifest = found
+    there = {lake.path(file.url): file for file in lake.files}
+    files = await files_of(resources, own, manifest, manifest.live)
+    missing = {f"{target.folder}{file.path}": file for file in files if file.path not in there}
+    for named in _named(list(missing), target, _with_types(lake.dataset, lake.schema, lake.partitions)):
+        version = missing[named.url].validator
+        size = None if version is None else version.size
+        there[lake.path(named.url)] = replace(named, validator=version, size=size)
+    listed = [there[file.path] for file in files if file.path in there]
+    schema = lake.schema
+    if own_columns:
+        fields = [schema.field(name) for name in lake.partitions if name not in manifest.schema.names]
+        schema = pa.schema([*manifest.schema, *fields])
+    return replace(lake, files=sorted(listed, key=lambda file: file.url), schema=schema)
 
 
 def another_place(manifest: Manifest) -> str:
@@ -308,10 +326,14 @@ def check_schema(manifest: Manifest, schema: pa.Schema | None) -> None:
 
 def partitioning_of(manifest: Manifest) -> Partitioning | None:
     """How the paths of its files hold values; None where they do not."""
-    names = manifest.dataset.get("partitioning")
+    return _with_types(manifest.dataset, manifest.schema, manifest.partitions)
+
+
+def _with_types(dataset: Mapping[str, Any], schema: pa.Schema, partitions: Sequence[str]) -> Partitioning | None:
+    names = dataset.get("partitioning")
     if names is None:
         return None
-    types = {name: manifest.schema.field(name).type for name in manifest.partitions}
+    types = {name: schema.field(name).type for name in partitions}
     return Partitioning(None if names == "hive" else tuple(names), types)
 
 

@@ -76,6 +76,28 @@ def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
     return ("file" if protocol == "local" else protocol), text[match.end() :]
 
 
+def refuse_java_url(url: str) -> None:
+    """
+    Raises:
+        InvalidOptionError: a local path as Java writes it, which would be one below the working folder.
+    """
+    if url[:6].lower() == "file:/" and url[:7].lower() != "file://":
+        raise InvalidOptionError("this is no url of asyncpq's", url=url, hint=f"Write file://{url[5:]}.")
+
+
+def absolute(named: Any) -> Any:
+    """A path, a url or a list of such, as what means the same in another working folder; all else is left as it is."""
+    if isinstance(named, (list, tuple)):
+        return [absolute(one) for one in named]
+    if isinstance(named, os.PathLike):
+        named = os.fspath(named)
+    if not isinstance(named, str) or not named or "://" in named:
+        return named
+    refuse_java_url(named)
+    path = os.path.abspath(os.path.expanduser(named))
+    return os.path.join(path, "") if named.endswith(("/", os.sep)) else path
+
+
 def safe_url(url: str) -> str:
     """``url`` without user info, query and fragment: fit for messages. Each link of a chain by itself."""
     return "::".join(map(_safe_link, _LINKS.split(url)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import uuid
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.expressions import Expression
-from asyncpq.indexing import Bounds, FileSlice, FileSlices, Keys, building
+from asyncpq.indexing import Bounds, FileSlice, FileSlices, Keys, building, lakes
 from asyncpq.indexing.adding import add_files
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.manifest import Manifest
@@ -202,6 +203,88 @@ async def test_files_are_not_committed_by_an_index_that_others_built(tmp_path: P
         (tmp_path / "in" if inside else tmp_path).joinpath("_SUCCESS").touch()
         await index.refresh()
         assert await _read(session, tmp_path) == await _read(session, tmp_path / "**") == numbers(0, 90)
+
+
+@pytest.mark.parametrize("verb", ["build", "refresh", "refresh of files"])
+async def test_an_overwrite_between_the_listing_and_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """The lake is as it was before or after, not what both have in common."""
+    lake, place = tmp_path / "lake", str(tmp_path / "index")
+    first, second, own_lake = write(lake, 0), write(lake, 10), lakes.own_lake
+    files: list[str] = [str(lake / first.path)]
+
+    async def overwritten(*args: Any) -> Any:
+        monkeypatch.setattr(lakes, "own_lake", own_lake)
+        new = write(lake, 20)
+        files.append(str(lake / new.path))
+        await add(session, lake, [new], overwrite=True)
+        return await own_lake(*args)
+
+    async with asyncpq.Session() as session:
+        await add(session, lake, [first, second])
+        if verb == "build":
+            monkeypatch.setattr(lakes, "own_lake", overwritten)
+        index = await session.build_index(str(lake), [Keys("id")], at=place)
+        if verb != "build":
+            monkeypatch.setattr(lakes, "own_lake", overwritten)
+            await index.refresh(files if verb == "refresh of files" else None)
+        expected = numbers(10) if verb == "refresh of files" else numbers(20)
+        assert await _read(session, lake, index=place) == expected
+        if verb == "refresh of files":  # of these alone
+            await index.refresh(files)
+            assert await _read(session, lake, index=place) == numbers(10, 20)
+        await index.refresh()
+        assert await _read(session, lake, index=place) == numbers(20)
+
+
+async def test_an_index_has_the_columns_of_the_files_that_count(tmp_path: Path) -> None:
+    lake, place = tmp_path / "lake", str(tmp_path / "index")
+    schema = pa.schema([("id", pa.string()), ("more", pa.string())])
+    async with asyncpq.Session() as session:
+        await add(session, lake, [write(lake, 0, job=f"0{uuid.uuid4().hex[1:]}")])  # the first one by path
+        new = write(lake, 10, job=f"f{uuid.uuid4().hex[1:]}", schema=schema)
+        await add(session, lake, [new], overwrite=True, schema=schema)
+        index = await session.build_index(str(lake), [Keys("more")], at=place)
+        assert index.manifest.schema.equals(schema)
+        dataset = await session.open_dataset(str(lake), index=place)
+        found = await dataset.read(where=col("more") == "13")
+        assert found.to_pylist() == [{"id": "13", "more": "13"}]
+
+
+async def test_files_of_a_lake_that_are_gone(tmp_path: Path) -> None:
+    """Its own index forgets them, one that is elsewhere does not pass them over."""
+    lake, place = tmp_path / "lake", str(tmp_path / "index")
+    first, second = write(lake, 0), write(lake, 10)
+    async with asyncpq.Session() as session:
+        await add(session, lake, [first, second])
+        elsewhere = await session.build_index(str(lake), [Bounds("id")], at=place)
+        (lake / second.path).unlink()
+        await elsewhere.refresh()
+        with pytest.raises(ObjectNotFoundError, match=second.path):
+            await _read(session, lake, index=place)
+        own = await session.open_index(str(lake / "_asyncpq"))
+        assert (await own.refresh()).removed == 1
+        (lake / first.path).unlink()
+        assert (await own.refresh()).removed == 1
+        assert await ids(session, lake) == []
+        assert (await elsewhere.refresh()).removed == 2
+
+
+async def test_the_index_of_a_lake_that_was_made_since_is_not_dropped(tmp_path: Path) -> None:
+    pq.write_table(table(90), tmp_path / "other.parquet")
+    async with asyncpq.Session() as session:
+        old = await session.build_index(str(tmp_path), [Keys("id")])
+        await (await session.open_index(str(tmp_path / "_asyncpq"))).drop()
+        await add(session, tmp_path, [write(tmp_path, 0)])
+        with pytest.raises(UsageError, match="which files of the lake there are"):
+            await old.drop()
+        assert await ids(session, tmp_path) == numbers(0)
+        broken = await session.build_index(str(tmp_path / "other.parquet"), [Keys("id")], at=str(tmp_path / "broken"))
+        for path in (tmp_path / "broken" / "manifests").iterdir():
+            path.write_bytes(b"no manifest")
+        await broken.drop()
+        assert not list((tmp_path / "broken").rglob("*.parquet"))
 
 
 async def test_a_value_of_another_type_in_a_new_path(tmp_path: Path) -> None:

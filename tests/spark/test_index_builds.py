@@ -18,8 +18,8 @@ from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedS
 from asyncpq.indexing.kinds import Bounds, Footers, Keys
 from asyncpq.indexing.places import MemoryPlace
 from asyncpq.options import BuildOptions
+from asyncpq.spark import lookup_join, optimize, scan
 from asyncpq.spark.index import gathering as index_gathering
-from asyncpq.spark.index import pipeline as index_pipeline
 from asyncpq.spark.index import sort_step as index_sort
 from asyncpq.spark.index.pipeline import build_index, refresh_index, vacuum, verify_index
 from tests.index_lakes import FEW, KINDS, write
@@ -187,5 +187,27 @@ def test_local_paths_are_made_whole(spark: SparkSession, tmp_path: Path, monkeyp
     write(tmp_path / "lake" / "a.parquet", 1)
     monkeypatch.chdir(tmp_path)
     assert build_index(spark, "lake", [Keys("id")]).files == 1
-    assert index_pipeline._absolute(["lake", "s3://bucket/key"]) == [str(tmp_path / "lake"), "s3://bucket/key"]
     shutil.rmtree(tmp_path / "lake")
+
+
+def test_paths_mean_what_they_mean_to_the_driver(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors work elsewhere."""
+    write(tmp_path / "lake" / "a.parquet", 1)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rows = spark.read.parquet(str(tmp_path / "lake")).count()
+    for lake in ("lake", "~/lake", ["lake/a.parquet"]):
+        assert scan(spark, lake).count() == rows
+    build_index(spark, "~/lake", [Keys("id")], at="~/index")
+    for index in ("index", "~/index"):
+        assert scan(spark, "lake", index=index).count() == rows
+        for lake in ("lake", "~/lake"):
+            keys = scan(spark, lake, where="id IS NOT NULL").select("id")
+            assert lookup_join(keys, lake, on="id", how="semi", index=index).count() == keys.count() > 0
+    assert optimize(spark, "~/lake", "sorted", "id").rows == rows
+    assert scan(spark, tmp_path / "sorted").count() == rows
+    assert refresh_index(spark, "index").files == 1
+    with pytest.raises(InvalidOptionError, match="no url"):
+        build_index(spark, "lake", [Keys("id")], at="file:/index")

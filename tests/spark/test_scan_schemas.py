@@ -408,3 +408,19 @@ def test_random_merges(spark: SparkSession, no_pushdown: RuntimeConfig, tmp_path
     for number in range(6):
         _random_pairs(spark, tmp_path / f"{number}", rng, pairs, given=False, cases=True)
     pairs.check()
+
+
+def test_names_with_dots(spark: SparkSession, tmp_path: Path) -> None:
+    """A column of the name itself comes first."""
+    table = pa.table({"a.b": [1, 2], "a": [{"b": 3}, {"b": 4}], "c`d": [5, 6]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    native = spark.read.parquet(str(tmp_path))
+    for path, name in (("a.b", "`a.b`"), ("A.B", "`A.B`"), ("`a.b`", "`a.b`"), ("`a`.b", "`a`.b"), ("c`d", "`c``d`")):
+        expected = native.select(name)
+        found = scan(spark, str(tmp_path), columns=[path])
+        assert (found.columns, found.collect()) == (expected.columns, expected.collect())
+    register(spark)
+    for path, name in (("a.b,a", "`a.b`"), ("`a.b`,a", "`a.b`"), ("`c``d`,a", "`c``d`")):
+        expected = native.select(name, "a")
+        loaded = spark.read.format("asyncpq").option("columns", path).load(str(tmp_path))
+        assert (loaded.columns, loaded.collect()) == (expected.columns, expected.collect())

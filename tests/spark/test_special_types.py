@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, SparkRuntimeException
 from pyspark.sql import DataFrame, SparkSession
 
 import asyncpq
@@ -147,6 +147,28 @@ def test_systems_that_spark_does_not_know(spark: SparkSession, tmp_path: Path, a
         asyncpq.spark.scan(spark, str(tmp_path))
     assert caught.value.column == "g"
     assert asyncpq.spark.scan(spark, str(tmp_path), schema="g binary").collect() == [(b"",)]
+
+
+def test_months_where_the_first_file_has_years(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's reader keeps them, by a value that no cast gives: nothing is cut off without a word."""
+    years, both, source = (str(tmp_path / name) for name in ("years", "both", "source"))
+    year, months = "make_ym_interval(3, 0)", "make_ym_interval(0, 38)"
+    for at, value, kind in ((years, year, "year"), (both, months, "year to month")):
+        interval = f"CAST({value} AS INTERVAL {kind})"
+        spark.range(1).selectExpr(
+            f"{interval} AS y",
+            f"named_struct('a', array({interval}, null), 'm', map(1, {interval})) AS s",
+        ).coalesce(1).write.parquet(at)
+    (tmp_path / "source").mkdir()
+    for number, at in enumerate((years, both)):
+        next(Path(at).glob("*.parquet")).rename(tmp_path / "source" / f"{number}.parquet")
+    for columns in (["y"], ["s.a"], ["s.m"]):
+        with pytest.raises(SparkRuntimeException, match=r"SchemaMismatchError: a file has months.*mergeSchema"):
+            asyncpq.spark.scan(spark, source, columns=columns).collect()
+    first = asyncpq.spark.scan(spark, f"{source}/0.parquet")
+    assert_same(first, spark.read.parquet(f"{source}/0.parquet"))
+    asked = "y interval year to month, s struct<a: array<interval year to month>, m: map<int, interval year to month>>"
+    assert_same(asyncpq.spark.scan(spark, source, schema=asked), spark.read.schema(asked).parquet(source))
 
 
 def test_intervals_of_months_are_scanned(spark: SparkSession, tmp_path: Path) -> None:

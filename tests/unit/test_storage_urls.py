@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError
-from asyncpq.storage.urls import identity_of, local_path, options_for, safe_target, safe_url, split_url
+from asyncpq.storage.urls import absolute, identity_of, local_path, options_for, safe_target, safe_url, split_url
 
 SIGNED = (
     "https://user:pw@host.example:8443/a/b.parquet?X-Amz-Signature=SECRET&X-Amz-Expires=60&versionId=7&sig=SECRET#frag"
@@ -156,3 +156,15 @@ def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert local_path(tmp_path / "x") == str(tmp_path / "x")
     with pytest.raises(UnsupportedStoreError):
         local_path("s3://bucket/key")
+
+
+def test_what_means_the_same_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    given = ["lake", Path("lake"), "./lake/", "~/lake", "/a/../b", "s3://bucket/a/../b", "file://lake", None, True]
+    here = [f"{tmp_path}/lake"] * 2 + [f"{tmp_path}/lake/", "/home/me/lake", "/b"]
+    assert absolute(given) == [*here, *given[5:]]
+    for url in ("file:/lake", "FILE:/lake"):
+        with pytest.raises(InvalidOptionError, match="no url") as caught:
+            absolute(url)
+        assert caught.value.hint == "Write file:///lake."

@@ -6,7 +6,6 @@ reads files (:class:`asyncpq.indexing.gathering.Gathering`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -36,6 +35,7 @@ from asyncpq.spark.caller_thread import CallerThread
 from asyncpq.spark.index.gathering import SparkGathering
 from asyncpq.spark.secrets import refuse_secrets
 from asyncpq.spark.settings import SparkSettings
+from asyncpq.storage.urls import absolute
 from asyncpq.tables.opening import Format, Version, catalog_of
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def build_index(
         partitioning=partitioning,
         partition_types=partition_types,
     )
-    named = _absolute(target)
+    named = absolute(target)
     if at is None:
         at = opening.place_below(parse_target(named) if catalog_of(named, format, version) is None else None)
     job = _Job(spark, at, settings)
@@ -211,7 +211,7 @@ class _Job:
     """One call: the index's place, and who asks Spark."""
 
     def __init__(self, spark: SparkSession, at: object, settings: Mapping[str, Any]) -> None:
-        self.at = _absolute(at)
+        self.at = absolute(at)
         refuse_secrets("at", self.at)
         self.settings = SparkSettings.of(spark, settings)
         self._spark = spark
@@ -260,14 +260,3 @@ def _built(index: Index) -> BuiltIndex:
         resumed=done.resumed,
         problems=tuple(FileProblem(path, type(error).__name__, str(error)) for path, error in done.problems),
     )
-
-
-def _absolute(named: object) -> Any:
-    """The same without local paths that begin where the driver is: executors are elsewhere."""
-    if isinstance(named, (list, tuple)):
-        return [_absolute(one) for one in named]
-    if isinstance(named, os.PathLike):
-        named = os.fspath(named)
-    if not isinstance(named, str) or not named or "://" in named or os.path.isabs(named):
-        return named
-    return os.path.join(os.getcwd(), named)

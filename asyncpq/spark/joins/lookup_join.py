@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -265,14 +264,12 @@ def _target(lake: Any, index: Any, settings: Mapping[str, Any]) -> tuple[LakeTar
     Raises:
         InvalidOptionError: a url with a credential, which tasks would be sent.
     """
-    if isinstance(lake, os.PathLike):
-        lake = os.fspath(lake)
     refuse_secrets("lake", lake)
     refuse_secrets("index", index)
     about = {one.name for one in fields(LakeTarget)} - {"schema", "on_bad_file"}
     own = {name: value for name, value in settings.items() if name not in about}
     given = {name: value for name, value in settings.items() if name in about}
-    return LakeTarget(target=lake, index=os.fspath(index) if isinstance(index, os.PathLike) else index, **given), own
+    return LakeTarget(target=lake, index=index, **given), own
 
 
 def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, conf: ReadConf) -> StructType:

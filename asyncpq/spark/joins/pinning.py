@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Sequence
-from typing import Any
 
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.places.objects import ObjectPlace
@@ -16,6 +14,7 @@ from asyncpq.spark.reads.partitioned import partition_types_of, snapshot_of
 from asyncpq.spark.reads.planning import lake_of, plan_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.storage.urls import absolute
 
 
 async def pin_lake(
@@ -47,17 +46,8 @@ async def pin_lake(
     return PinnedLake(
         token=token,
         lake=lake_of(opened, read, conf, settings),
-        target=_shared(target.target),
-        index=_shared(url),
+        target=target.target,
+        index=absolute(url),
         snapshot=source._index.manifest.snapshot,
         partitions=partition_types_of(opened.state.source),
     )
-
-
-def _shared(target: Any) -> Any:
-    """A url that means the same in another working folder."""
-    if isinstance(target, (list, tuple)):
-        return tuple(_shared(one) for one in target)
-    if not isinstance(target, str) or "://" in target:
-        return target
-    return os.path.join(os.path.abspath(target), "") if target.endswith(("/", os.sep)) else os.path.abspath(target)

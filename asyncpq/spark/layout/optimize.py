@@ -33,7 +33,7 @@ from asyncpq.spark.writes.write_options import BloomFilter, WriteOptions, check_
 from asyncpq.spark.writes.write_planning import Publish, file_columns
 from asyncpq.spark.writes.writing import TRUSTED_S, commit_or_discard, discard
 from asyncpq.storage.base import RequestContext
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.urls import absolute, safe_url
 
 _LAYOUT: Final = WriteOptions()
 _SPARE: Final = 1.1  # of distinct values, whose number is an estimate
@@ -152,6 +152,7 @@ def optimize(
     with steps("look"):
         if not isinstance(source, DataFrame):
             refuse_secrets("source", source)
+            source = absolute(source)
             _refuse_overlap(source_paths(source), folder)
         run(frozen, lambda session: _check_target(session, folder))
         rows = open_source(spark, source, frozen, settings, columns=columns, where=where, timestamp_loss=timestamp_loss)

@@ -25,7 +25,7 @@ _WIDE: Final = f"CAST(NULL AS STRUCT<{', '.join(f'c{at}: BINARY' for at in range
 #: Spark takes a row for 8 bytes more than its columns have, and a number of a range for 8.
 _WIDE_ROW_BYTES: Final = (8 + 8 + _WIDTH) // 2
 _NUMBER_BYTES: Final = 8
-# What is larger is large anyway, and numbers take time to be counted through: 0.1 s at most, all tasks together.
+# What is larger is large anyway, and numbers take time to be counted through: some 0.3 s, all tasks together.
 _MOST_BYTES: Final = 65_536 * MIB
 _MOST_NUMBERS_BYTES: Final = 512 * MIB
 

@@ -43,6 +43,7 @@ from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merge
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
 from asyncpq.spark.types.shredded_variant import has_variant
 from asyncpq.storage.base import RequestContext
+from asyncpq.storage.urls import absolute
 from asyncpq.tables.opening import catalog_of
 
 #: A plan looks at the files once: a listing that opening them made serves it.
@@ -69,6 +70,10 @@ class LakeTarget:
     partitioning: Literal["hive"] | Sequence[str] | None = "hive"
     partition_types: Any = None
     on_bad_file: Literal["raise", "skip"] = "raise"
+
+    def __post_init__(self) -> None:  # workers have other working folders
+        object.__setattr__(self, "target", absolute(self.target))
+        object.__setattr__(self, "index", absolute(self.index))
 
     @property
     def options(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from asyncpq.spark.reads.splits import Lake
 from asyncpq.spark.secrets import refuse_secrets
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone
+from asyncpq.spark.types.read_conf import ReadConf, find_name, jvm_time_zone
 from asyncpq.spark.types.special_types import from_months, without_months
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ class ScanPlan:
             frame = frame.filter(self.condition.column(struct, lake.conf))
         if self.columns is None or list(self.columns) == struct.names:
             return frame
-        known = set(struct.names)
-        return frame.select(*[quoted(name) if name in known else name for name in self.columns])
+        names, conf = struct.names, lake.conf
+        return frame.select(*[name if find_name(names, name, conf) is None else quoted(name) for name in self.columns])
 
 
 def plan_scan(

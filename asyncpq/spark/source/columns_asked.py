@@ -19,7 +19,7 @@ from asyncpq.spark.reads.planning import Pruning, ReadPlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, fixed_instants
 from asyncpq.spark.source.options import SourceOptions
 from asyncpq.spark.types.conversion import arrow_schema
-from asyncpq.spark.types.read_conf import nullable
+from asyncpq.spark.types.read_conf import nullable, unquoted
 
 #: How many tasks run at once is not known here. A split is not made smaller than is worth a task, however.
 PARALLELISM: Final = 32
@@ -57,12 +57,15 @@ async def inferred_schema(session: Session, options: SourceOptions) -> StructTyp
     _check_where(opened, options)
     if options.columns is None:
         return opened.struct
+    found: list[int] = []
     for name in options.columns:
-        if not opened.columns([name], options.conf):
+        there = opened.columns([name], options.conf) or opened.columns([unquoted(name)], options.conf)
+        if not there:
             raise ColumnNotFoundError(
                 "there is no such column", url=opened.state.url, column=name, hint="See the option columns."
             )
-    return StructType([opened.struct.fields[at] for at in opened.columns(options.columns, options.conf)])
+        found += there
+    return StructType([opened.struct.fields[at] for at in found])
 
 
 async def open_as_asked(session: Session, options: SourceOptions, schema: StructType) -> OpenLake:

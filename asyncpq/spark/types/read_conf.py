@@ -239,6 +239,11 @@ def first_name(path: str) -> str:
     return path.partition(".")[0] if found is None else found[1].replace("``", "`")
 
 
+def unquoted(name: str) -> str:
+    """A name that is in backquotes as a whole without them."""
+    return first_name(name) if _QUOTED.fullmatch(name) else name
+
+
 def _merge_structs(left: StructType, right: StructType, conf: ReadConf) -> StructType:
     others = {conf.key(field.name): field for field in right.fields}
     fields = []

@@ -7,12 +7,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -37,6 +40,7 @@ WKB_KEY: Final = b"asyncpq.geoarrow.wkb"
 _LOGICAL_TYPE: Final = 10  # SchemaElement.logicalType of parquet.thrift
 _GEOMETRY: Final = 17
 _GEOGRAPHY: Final = 18
+_YEARS: Final = YearMonthIntervalType(YearMonthIntervalType.YEAR, YearMonthIntervalType.YEAR)
 _DEFAULT_CRS: Final = "OGC:CRS84"
 _ALGORITHMS: Final = ("SPHERICAL", "VINCENTY", "THOMAS", "ANDOYER", "KARNEY")
 _TYPE_TEXT: Final = re.compile(r"geo(?:metry|graphy)\((.*?)(?:, \w+)?\)")
@@ -183,11 +187,40 @@ def without_months(kind: DataType) -> DataType:
 
 
 def from_months(column: Column, kind: DataType) -> Column:
-    """Whole numbers as intervals of months, wherever ``kind`` has such."""
+    """Whole numbers as intervals of months, wherever ``kind`` has such.
+
+    Those of years alone must be whole years: Spark has no cast that keeps the months of a file that says otherwise.
+    """
     months = YearMonthIntervalType(YearMonthIntervalType.MONTH, YearMonthIntervalType.MONTH)
-    return column.cast(_replaced(kind, lambda one: months if isinstance(one, YearMonthIntervalType) else one)).cast(
-        kind
+    intervals = column.cast(_replaced(kind, lambda one: months if isinstance(one, YearMonthIntervalType) else one))
+    if not _has_years(kind):
+        return intervals.cast(kind)
+    error = F.raise_error(
+        F.lit(
+            "asyncpq.errors.SchemaMismatchError: a file has months where the lake's columns, those of its first file,"
+            " have INTERVAL YEAR. Set spark.sql.parquet.mergeSchema, or name the columns (schema=) with INTERVAL YEAR"
+            " TO MONTH."
+        )
     )
+    return F.when(_has_months(column, kind), error).otherwise(intervals.cast(kind))
+
+
+def _has_years(kind: DataType) -> bool:
+    """Whether there are intervals in it that have no months."""
+    return _replaced(kind, lambda one: IntegerType() if one == _YEARS else one) != kind
+
+
+def _has_months(column: Column, kind: DataType) -> Column:
+    """Whether a whole number where ``kind`` has intervals of years is no whole years; never null."""
+    if isinstance(kind, StructType):
+        fields = [one for one in kind.fields if _has_years(one.dataType)]
+        return reduce(or_, [_has_months(column[one.name], one.dataType) for one in fields], F.lit(False))
+    if isinstance(kind, MapType):
+        keys, values = ArrayType(kind.keyType), ArrayType(kind.valueType)
+        return _has_months(F.map_keys(column), keys) | _has_months(F.map_values(column), values)
+    if isinstance(kind, ArrayType):
+        return F.coalesce(F.exists(column, lambda one: _has_months(one, kind.elementType)), F.lit(False))
+    return F.coalesce(column % 12 != 0, F.lit(False)) if kind == _YEARS else F.lit(False)
 
 
 def _replaced(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:

@@ -24,7 +24,7 @@ from asyncpq.spark.types.special_types import with_wkb_types
 from asyncpq.spark.writes.row_order import RowOrder
 from asyncpq.spark.writes.write_options import WriteOptions, check_options, sorting
 from asyncpq.storage.base import RequestContext, Validator, WritableStore, writable
-from asyncpq.storage.urls import safe_url
+from asyncpq.storage.urls import absolute, safe_url
 
 #: Of files' ends, so much is kept for the index: it travels in messages, which the driver holds until it commits.
 TAIL_BYTES: Final = 64 * KIB
@@ -56,8 +56,9 @@ class WrittenFile:
 
 
 def folder_url(target: str) -> str:
-    """With its slash."""
-    return target if target.endswith("/") else f"{target}/"
+    """With its slash, and the same to executors."""
+    found: str = absolute(target)
+    return found if found.endswith("/") else f"{found}/"
 
 
 # -- files of one task ----------------------------------------------------------------------------
