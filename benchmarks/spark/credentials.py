@@ -5,5 +5,5 @@ from __future__ import annotations
 PROVIDER = "benchmarks.spark.credentials:any_credentials"
 
 
-def any_credentials() -> dict[str, str]:
-    return {"key": "test", "secret": "test"}
+def any_credentials() -> dict[str, dict[str, str]]:
+    return {"s3": {"key": "test", "secret": "test"}}

@@ -57,7 +57,7 @@ class Stage:
         if self.store == "local":
             return {}
         options = {"endpoint_url": self.endpoint, "client_kwargs": {"region_name": "us-east-1"}}
-        return {"storage_options": options, "credentials_provider": PROVIDER}
+        return {"storage_options": {"s3": options}, "credentials_provider": PROVIDER}
 
     def _url(self, protocol: str, key: str) -> str:
         return f"{protocol}://{BUCKET}/{key}" if self.store == "s3" else f"{self.lake.folder}/"
@@ -191,6 +191,12 @@ WORKLOADS: dict[str, Workload] = {
         "small",
         {"query": _query_anew, "asyncpq": _build(Bounds("id"), Footers())},
         against_first=True,
+    ),
+    "build-s3": Workload(
+        "an index of bounds and footers of 2,000 files, S3, against Spark's query over them, which lists them anew",
+        "s3",
+        "small",
+        {"query": _query_anew, "asyncpq": _build(Bounds("id"), Footers())},
     ),
     "build-keys": Workload(
         "keys of one column of 2,000 files, against reading and sorting it",
