@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Iterable
 from typing import Any, TypedDict
@@ -32,17 +31,6 @@ def column_names(columns: Any, argument: str = "columns") -> list[str | int] | N
         if not isinstance(name, (str, int)) or isinstance(name, bool):
             raise InvalidOptionError(f"{argument}: {name!r} is neither a name nor an ordinal")
     return names
-
-
-def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint where a name is none of those that are known, whose case does not count.
-
-    Args:
-        otherwise: the hint where none of them is like it.
-    """
-    folded = {one.casefold(): one for one in known}
-    close = difflib.get_close_matches(name.casefold(), folded, n=3)
-    return f"Did you mean {' or '.join(repr(folded[one]) for one in close)}?" if close else otherwise
 
 
 def dictionary_names(names: Any) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -24,6 +23,7 @@ from asyncpq.decoding.types import dictionary_type, projected_field
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, ColumnNotFoundError, UnsupportedFeatureError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Leaf, ParquetSchema, Projection
+from asyncpq.hints import nearest_column
 
 _ELEMENT, _ENTRY = "list.element", "key_value"  # how paths name the groups of lists and maps (LogicalTypes.md)
 _NAMES_SHOWN = 8  # in a hint
@@ -119,7 +119,9 @@ class FileView:
         while not (found := self.schema.get_all_field_indices(top)):
             top, dot, _ = top.rpartition(".")
             if not dot:
-                raise ColumnNotFoundError("the dataset has no such column", column=name, hint=self._hint(name))
+                raise ColumnNotFoundError(
+                    "the dataset has no such column", column=name, hint=nearest_column(name, self.schema.names)
+                )
         if len(found) > 1:
             raise AmbiguousColumnError(
                 f"{len(found)} columns of the dataset have this name",
@@ -127,13 +129,6 @@ class FileView:
                 hint="Address the column by its ordinal.",
             )
         return found[0], name[len(top) + 1 :]
-
-    def _hint(self, name: str) -> str | None:
-        close = difflib.get_close_matches(name, self.schema.names, n=3)
-        if close:
-            return f"Did you mean {', '.join(map(repr, close))}?"
-        shown = self.schema.names[:_NAMES_SHOWN]
-        return f"Its columns are {', '.join(map(repr, shown))}{', ...' if len(self.schema) > len(shown) else ''}."
 
     def types(self, names: Iterable[str]) -> dict[str, pa.DataType]:
         """Types of the top-level columns that ``names`` are, or are in.

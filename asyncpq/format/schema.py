@@ -6,7 +6,6 @@ leaves hold values; a leaf's maximum levels follow from the repetitions on its p
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,7 @@ from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, CorruptFil
 from asyncpq.format.logical_types import ConvertedType, LogicalKind, LogicalType, PhysicalType, Repetition, TimeUnit
 from asyncpq.format.schema_elements import SchemaElement, decode_elements
 from asyncpq.format.thrift import MAX_DEPTH, CompactReader
+from asyncpq.hints import first_columns, nearest, shown
 
 __all__ = [
     "ConvertedType",
@@ -34,8 +34,6 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-_NAMES_SHOWN = 8  # in a hint
-_CHARACTERS_SHOWN = 60  # of a name in a hint
 
 
 @dataclass(slots=True, eq=False)
@@ -202,15 +200,9 @@ class ParquetSchema:
         """Which column may have been meant."""
         leaf = self._leaves_by_name.get(name)
         if leaf is not None:
-            return f"It is inside the top-level column {_shown(leaf[0].path[0])}."
+            return f"It is inside the top-level column {shown(leaf[0].path[0])}."
         paths = (*self._leaves_by_path, *self._leaves_by_name, *self._fields_by_name)
-        folded = {known.casefold(): known for known in paths}
-        close = difflib.get_close_matches(name.casefold(), folded, n=3)
-        if close:
-            return f"Did you mean {', '.join(_shown(folded[known]) for known in close)}?"
-        first = [field.name for field in self.fields[:_NAMES_SHOWN]]
-        rest = f", ... {len(self.fields)} in all" if len(self.fields) > len(first) else ""
-        return f"Its columns are {', '.join(map(_shown, first))}{rest}." if first else None
+        return nearest(name, paths, first_columns([field.name for field in self.fields]))
 
 
 # Where it stood, its bytes, the list elements in it, and what came of them.
@@ -313,7 +305,3 @@ def _by_ordinal(items: Sequence[_T], ordinal: int, what: str) -> _T:
     if not 0 <= ordinal < len(items):
         raise ColumnNotFoundError(f"there is no column {ordinal}: the file has {len(items)} {what}")
     return items[ordinal]
-
-
-def _shown(name: str) -> str:
-    return repr(name if len(name) <= _CHARACTERS_SHOWN else f"{name[:_CHARACTERS_SHOWN]}...")

@@ -5,19 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from asyncpq.arguments import nearest, whole_number
+from asyncpq.arguments import whole_number
 from asyncpq.datasets.known_files import type_of
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
+from asyncpq.hints import nearest_column
 from asyncpq.indexing.grams import MAX_GRAM_BYTES
 from asyncpq.indexing.model import Part
 from asyncpq.indexing.normalised import element_type, is_indexable
-
-_NAMES_SHOWN: Final = 10
 
 
 class Kind(ABC):
@@ -218,8 +217,8 @@ def _checked(schema: pa.Schema, name: str, what: str, *, lists: bool = True) -> 
     """
     found = type_of(schema, name)
     if found is None:
-        some = f"Its columns are {', '.join(map(repr, schema.names[:_NAMES_SHOWN]))}."
-        raise ColumnNotFoundError("the dataset has no such column", column=name, hint=nearest(name, schema.names, some))
+        hint = nearest_column(name, schema.names)
+        raise ColumnNotFoundError("the dataset has no such column", column=name, hint=hint)
     item = element_type(found)
     if not is_indexable(found) or (item is not None and (not lists or element_type(item) is not None)):
         hint = None

@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from weakref import WeakKeyDictionary
 
-from asyncpq.arguments import nearest
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError
+from asyncpq.hints import nearest
 from asyncpq.options import KIB, MIB
 from asyncpq.spark.secrets import listed_in, looks_secret, refuse_secret_url, refuse_secrets, secret_refused
 from asyncpq.storage.urls import safe_url

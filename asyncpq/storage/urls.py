@@ -94,7 +94,7 @@ def absolute(named: Any) -> Any:
     if not isinstance(named, str) or not named or "://" in named:
         return named
     refuse_java_url(named)
-    path = os.path.abspath(os.path.expanduser(named))
+    path = local_path(named)
     return os.path.join(path, "") if named.endswith(("/", os.sep)) else path
 
 

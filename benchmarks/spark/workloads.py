@@ -171,6 +171,7 @@ _JOIN: dict[str, Side] = {
     "asyncpq": _lookup_join,
     "asyncpq, keys in order": _lookup_join_in_order,
 }
+_BUILD: dict[str, Side] = {"query": _query_anew, "asyncpq": _build(Bounds("id"), Footers())}
 _STORES: tuple[tuple[Store, str], ...] = (("local", "local files"), ("s3", "S3"))
 
 WORKLOADS: dict[str, Workload] = {
@@ -189,14 +190,14 @@ WORKLOADS: dict[str, Workload] = {
         "an index of bounds and footers of 2,000 files, against Spark's first query over them",
         "local",
         "small",
-        {"query": _query_anew, "asyncpq": _build(Bounds("id"), Footers())},
+        _BUILD,
         against_first=True,
     ),
     "build-s3": Workload(
         "an index of bounds and footers of 2,000 files, S3, against Spark's query over them, which lists them anew",
         "s3",
         "small",
-        {"query": _query_anew, "asyncpq": _build(Bounds("id"), Footers())},
+        _BUILD,
     ),
     "build-keys": Workload(
         "keys of one column of 2,000 files, against reading and sorting it",

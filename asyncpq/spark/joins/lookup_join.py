@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from asyncpq.arguments import nearest, one_of, whole_number
+from asyncpq.arguments import one_of, whole_number
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError
+from asyncpq.hints import nearest_column
 from asyncpq.spark import sessions
 from asyncpq.spark.joins.key_predicates import KeyColumn
 from asyncpq.spark.joins.keys import KeyRefused, KeyRule, can_be_asked, key_rules
@@ -286,7 +287,7 @@ def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, c
                 "the lake has no such column",
                 url=opened.state.url,
                 column=name,
-                hint=nearest(name, opened.struct.names) or None,
+                hint=nearest_column(name, opened.struct.names),
             )
     places = dict.fromkeys([*opened.columns(on, conf), *opened.columns(columns, conf)])
     return StructType([opened.struct.fields[at] for at in places])

@@ -30,8 +30,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from asyncpq.arguments import nearest
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
+from asyncpq.hints import nearest_column
 from asyncpq.options import MIB
 from asyncpq.spark.layout.checksums import columns_hash, numbered, row_hash
 from asyncpq.spark.layout.zorder import MOST_COLUMNS, place_column, z_order
@@ -112,7 +112,7 @@ def _key(option: str, name: Any, schema: StructType, conf: ReadConf) -> Key:
         raise ColumnNotFoundError(
             f"{option}: there is no such column among those that are written",
             column=name,
-            hint=nearest(name, schema.names, f"These are {', '.join(schema.names[:10])}."),
+            hint=nearest_column(name, schema.names),
         )
     return key
 

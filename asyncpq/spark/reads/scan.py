@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
 from pyspark.sql.types import StructType
 
-from asyncpq.arguments import nearest
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
+from asyncpq.hints import nearest_column
 from asyncpq.options import MIB
 from asyncpq.session import Session
 from asyncpq.spark import sessions
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 #: Bytes of a plan that travel with the code of its tasks, to each of them; more are spread over them.
 MOST_CLOSURE_BYTES: Final = MIB
-_NAMES_SHOWN: Final = 10
 _DEFAULT_PARALLELISM: Final = 8  # where Spark does not say
 
 
@@ -216,8 +215,7 @@ def plan_scan(
 def _top(opened: OpenLake, path: str, conf: ReadConf) -> str:
     found = opened.top(path, conf)
     if found is None:
-        names = opened.struct.names
-        hint = nearest(path, names, f"Its columns are {', '.join(names[:_NAMES_SHOWN])}.")
+        hint = nearest_column(path, opened.struct.names)
         raise ColumnNotFoundError("the lake has no such column", url=opened.state.url, column=path, hint=hint)
     return found
 

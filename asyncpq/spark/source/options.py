@@ -11,9 +11,9 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final, Literal, cast, get_args
 
-from asyncpq.arguments import nearest
 from asyncpq.errors import ExpressionError, InvalidOptionError
 from asyncpq.expressions import Expression, parse_filters
+from asyncpq.hints import nearest
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.read_conf import ReadConf, RebaseMode
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql.types import StructField, StructType
 
-from asyncpq.arguments import nearest
 from asyncpq.datasets.listing import SUCCESS, WRITTEN, is_file_of, parse_target
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError
+from asyncpq.hints import nearest
 from asyncpq.indexing.adding import check_lake, lake_parts, lake_place
 from asyncpq.indexing.commits import load
 from asyncpq.indexing.kinds import Bloom, Bounds, Footers, Keys, Kind, NGrams, Pages, Text, ValueSet
@@ -216,10 +216,10 @@ def _mismatch(what: str, column: str, folder: str) -> SchemaMismatchError:
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = {name.lower() for name in (*WRITE_NAMES, *map(camel_case, SETTING_NAMES))}
-    unknown = sorted(given.keys() - known)
+    known = [*WRITE_NAMES, *map(camel_case, SETTING_NAMES)]
+    unknown = sorted(given.keys() - set(map(str.lower, known)))
     if unknown:
-        hint = nearest(unknown[0], [*WRITE_NAMES, *map(camel_case, SETTING_NAMES)], f"Known: {', '.join(WRITE_NAMES)}.")
+        hint = nearest(unknown[0], known, f"Known: {', '.join(WRITE_NAMES)}.")
         raise InvalidOptionError(f"writing has no option {unknown[0]!r}", hint=hint)
 
 
