@@ -7,6 +7,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +19,34 @@ from asyncpq.options import RetryOptions
 from asyncpq.storage.base import RequestContext, Store, StoreLimits
 from asyncpq.storage.fsspec import FsspecStore
 from asyncpq.storage.registry import open_store
-from asyncpq.testing import ObjectServer
+from asyncpq.testing import Fault, ObjectServer
 from localstack.seed import seed, storage_options
 
+#: Short waits between attempts, long ones for answers: a pause of the machine is no fault, and attempts are counted.
 FAST_RETRIES = RetryOptions(
     max_attempts=4,
     backoff_base_s=0.001,
     backoff_max_s=0.01,
-    connect_timeout_s=0.2,
-    first_byte_timeout_s=0.3,
-    stall_timeout_s=0.3,
+    connect_timeout_s=10.0,
+    first_byte_timeout_s=10.0,
+    stall_timeout_s=10.0,
 )
+#: For servers that fall silent.
+FAST_TIMEOUTS = replace(FAST_RETRIES, connect_timeout_s=1.0, first_byte_timeout_s=1.0, stall_timeout_s=1.0)
 LIMITS = StoreLimits(max_connections=8, scan_connections=6)
 
 
 def open_test_store(protocol: str, options: Mapping[str, Any], retry: RetryOptions = FAST_RETRIES) -> Store:
     """A store that gives up fast."""
     return open_store(protocol, options, retry=retry, limits=LIMITS)
+
+
+def retries_for(request: pytest.FixtureRequest) -> RetryOptions:
+    """Timeouts are short for the tests alone whose parameter ``fault`` is a silence."""
+    callspec = getattr(request.node, "callspec", None)
+    fault = None if callspec is None else callspec.params.get("fault")
+    silent = isinstance(fault, Fault) and (fault.stall_headers or fault.stall_body or fault.drip_s is not None)
+    return FAST_TIMEOUTS if silent else FAST_RETRIES
 
 
 def new_context(timeout_s: float | None = 10.0, *, scan: bool = False) -> RequestContext:

@@ -9,7 +9,7 @@ import pytest
 from asyncpq.storage.base import Store
 from asyncpq.testing import ObjectServer
 from tests.s3_reads import DATA
-from tests.store_backends import open_test_store
+from tests.store_backends import open_test_store, retries_for
 
 
 @pytest.fixture
@@ -21,16 +21,16 @@ async def server() -> AsyncIterator[ObjectServer]:
 
 
 @pytest.fixture
-async def store(server: ObjectServer) -> AsyncIterator[Store]:
+async def store(server: ObjectServer, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """S3Store on the server, by the direct path."""
-    made = open_test_store("s3", server.storage_options)
+    made = open_test_store("s3", server.storage_options, retries_for(request))
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def s3fs_store(server: ObjectServer) -> AsyncIterator[Store]:
+async def s3fs_store(server: ObjectServer, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """The same through s3fs."""
-    made = open_test_store("s3", {**server.storage_options, "requester_pays": True})
+    made = open_test_store("s3", {**server.storage_options, "requester_pays": True}, retries_for(request))
     yield made
     await made.close()

@@ -29,7 +29,7 @@ from asyncpq.storage.base import Store
 from asyncpq.storage.fsspec import FsspecStore
 from asyncpq.testing import Fault, ObjectServer
 from localstack.seed import seed, storage_options
-from tests.store_backends import FAST_RETRIES, LIMITS, new_context, open_test_store
+from tests.store_backends import FAST_RETRIES, LIMITS, new_context, open_test_store, retries_for
 
 KEYS = [
     *("plain", "a b", "a+b", "100%", "%2F", "\u00e9/\u00fc", "a//b", "a?b=c&d", "#f", "\u65e5\u672c", "a:b@c", "~"),
@@ -49,7 +49,7 @@ async def listed(store: Store, url: str, **options: Any) -> list[str]:
 async def served(request: pytest.FixtureRequest, server: ObjectServer) -> AsyncIterator[Store]:
     """S3Store on the server, by both paths."""
     more = {"requester_pays": True} if request.param == "s3fs" else {}
-    made = open_test_store("s3", {**server.storage_options, **more})
+    made = open_test_store("s3", {**server.storage_options, **more}, retries_for(request))
     yield made
     await made.close()
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -175,39 +176,33 @@ async def test_tail_refused(store: Store, server: ObjectServer, fault: Fault, er
         await stored.fetch_tail(1000, context=new_context())
 
 
-async def test_the_same_through_s3fs(s3fs_store: Store, server: ObjectServer) -> None:
-    stored = await s3fs_store.open_object("s3://bucket/key")
+THROUGH_S3FS: list[tuple[Fault, type[AsyncpqError] | None, int]] = [
+    *(
+        (fault, error, 1)
+        for fault, error in REFUSED
+        if fault.length_delta >= 0  # botocore takes the byte too many for a broken connection, so it is tried again
+        and fault.redirect is None  # botocore asks for the bucket's region first
+    ),
+    *((fault, error, ATTEMPTS) for fault, error in ALWAYS),
+    *((fault, None, 2) for fault in ONCE),
+]
+
+
+@pytest.mark.parametrize(("fault", "error", "requests"), THROUGH_S3FS)
+async def test_the_same_through_s3fs(
+    s3fs_store: Store, server: ObjectServer, fault: Fault, error: type[AsyncpqError] | None, requests: int
+) -> None:
+    stored, tail = await opened(s3fs_store)
     assert stored.client == "s3fs"
-
-    async def fetch(fault: Fault) -> tuple[bytes | AsyncpqError, int]:
-        server.put("bucket/key", DATA)
-        server.faults = []
-        tail = await stored.fetch_tail(1000, context=new_context())
-        server.faults = [fault]
-        before = len(server.log)
-        context = new_context()
-        try:
-            outcome: bytes | AsyncpqError = (
-                await stored.fetch_range(100, 2100, context=context, pin=tail.validator)
-            ).data
-        except AsyncpqError as error:
-            outcome = error
-        assert context.metrics.requests == len(server.log) - before
-        return outcome, context.metrics.requests
-
-    for fault, error in REFUSED:
-        if fault.length_delta < 0:
-            continue  # botocore takes the byte too many for a broken connection, so it is tried again
-        if fault.redirect is not None:
-            continue  # botocore asks for the bucket's region first
-        outcome, requests = await fetch(fault)
-        assert (type(outcome), requests) == (error, 1), (fault, outcome)
-    for fault, error in ALWAYS:
-        outcome, requests = await fetch(fault)
-        assert (type(outcome), requests) == (error, ATTEMPTS), (fault, outcome)
-    for fault in ONCE:
-        outcome, requests = await fetch(fault)
-        assert (outcome, requests) == (DATA[100:2100], 2), fault
+    server.faults = [fault]
+    before = len(server.log)
+    context = new_context()
+    outcome: bytes | None = None
+    with nullcontext() if error is None else pytest.raises(error) as caught:
+        outcome = (await stored.fetch_range(100, 2100, context=context, pin=tail.validator)).data
+    assert error is None or type(caught.value) is error
+    assert outcome == (DATA[100:2100] if error is None else None)
+    assert context.metrics.requests == len(server.log) - before == requests
 
 
 async def test_slow_down_inside_a_200_is_tried_again(store: Store, server: ObjectServer) -> None:

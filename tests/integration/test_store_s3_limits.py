@@ -73,9 +73,7 @@ async def test_throttling_takes_connections_and_success_gives_them_back(
     reads = [stored.fetch_range(0, 9, context=context, pin=tail.validator) for _ in range(8)]
     outcomes = await asyncio.gather(*reads, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {ThrottledError}
-    assert context.metrics.requests == 8 * FAST_RETRIES.max_attempts
-    lost = 4 if options else 0  # s3fs may find that a connection was closed, where an answer was due
-    assert context.metrics.requests - lost <= context.metrics.throttles <= context.metrics.requests
+    assert context.metrics.throttles == context.metrics.requests == 8 * FAST_RETRIES.max_attempts
     assert slots.limit == slots.scan_limit + 1 == 2  # one stays with lookups
     server.faults = []
     most = 0

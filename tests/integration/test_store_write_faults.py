@@ -26,7 +26,7 @@ from asyncpq.storage.base import Store, WritableStore, writable
 from asyncpq.storage.s3_write import WriteAnswer, WriteCall
 from asyncpq.storage.s3_writer import S3Writer
 from asyncpq.testing import Fault, ObjectServer, uploads
-from tests.store_backends import FAST_RETRIES, new_context, open_test_store
+from tests.store_backends import FAST_RETRIES, new_context, open_test_store, retries_for
 
 URL = "s3://bucket/folder/a b+c"
 PATH = "bucket/folder/a b+c"
@@ -39,8 +39,7 @@ async def written(server: ObjectServer, request: pytest.FixtureRequest) -> Async
     """A store on an empty server, by both carriers."""
     server.objects.clear()
     extras = {} if request.param == "direct" else {"s3_additional_kwargs": {"StorageClass": "STANDARD_IA"}}
-    retry = replace(FAST_RETRIES, connect_timeout_s=1.0, first_byte_timeout_s=1.0)  # attempts are counted
-    made = writable(open_test_store("s3", {**server.storage_options, **extras}, retry=retry), URL)
+    made = writable(open_test_store("s3", {**server.storage_options, **extras}, retries_for(request)), URL)
     yield made
     await made.close()
 
