@@ -382,7 +382,7 @@ class BuildOptions:
         segment_rows, segment_bytes: of one segment, at most; bytes as they are in memory, roughly.
         max_segments: a refresh that leaves more of a part compacts it.
         grace_s: a build that gave no sign of life for so long counts as dead, and fails if it is not.
-        folder: for local files; None for the system's temporary one.
+        folder: for local files of rows on their way into an index; None for the system's temporary one.
     """
 
     memory_bytes: int = 256 * MIB

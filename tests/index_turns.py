@@ -97,11 +97,11 @@ class TurnPlace:
             raise KilledError
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch]
+        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
     ) -> tuple[int, Mapping[str, Any]]:
         await self._turn("write_segment")
         assert name not in self._kept.segments, "a name is used twice"
-        size, extra = await self._kept.place.write_segment(name, part, rows)
+        size, extra = await self._kept.place.write_segment(name, part, rows, folder=folder)
         self._kept.segments[name] = self._turns.now
         if part == FILES:
             table = self._kept.place._segments[name].value.table

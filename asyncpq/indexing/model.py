@@ -179,9 +179,12 @@ class Place(Protocol):
 
     # -- segments
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch]
+        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
     ) -> tuple[int, Mapping[str, Any]]:
         """Store the rows, which come sorted by key.
+
+        Args:
+            folder: for local files, where it needs any; None for the system's temporary one.
 
         Returns:
             bytes stored, and ``Segment.extra``.

@@ -30,14 +30,14 @@ async def write_segments(
         build: begins the segments' names.
         files: ids of the files of which these are all rows. Each segment says so: what of them is not in the one is in
             another, whose keys are others.
-        options: say how large a segment may be.
+        options: say how large a segment may be, and where local files go.
     """
     rows, ids = _Rows(batches), tuple(files)
     segments: list[Segment] = []
     while not segments or await rows.more():
         piece = _Piece(rows, options)
         name = segment_name(build)
-        size, extra = await place.write_segment(name, part, piece.batches())
+        size, extra = await place.write_segment(name, part, piece.batches(), folder=options.folder)
         segments.append(
             Segment(
                 name=name,

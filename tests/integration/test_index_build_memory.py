@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from asyncpq.errors import (
 )
 from asyncpq.indexing import collecting
 from asyncpq.indexing.kinds import Keys, Text
-from asyncpq.indexing.places import MemoryPlace
+from asyncpq.indexing.places import MemoryPlace, segment_file
 from asyncpq.options import BuildOptions
 from tests.index_lakes import write
 
@@ -57,3 +58,31 @@ async def test_tokens_are_found_of_as_much_text_as_memory_has_room_for(
     assert sum(rows) == 2000
     assert max(rows) < 250
     assert max(pending) < 1 << 20
+
+
+async def test_segments_are_spooled_where_the_build_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "lake" / "one.parquet", 1, num_rows=10)
+    (tmp_path / "scratch").mkdir()
+    lake, at = str(tmp_path / "lake"), str(tmp_path / "index")
+    seen: list[list[str]] = []
+    write_spooled = segment_file.Spool.write
+
+    def watched(self: segment_file.Spool, *arguments: Any) -> segment_file.Written:
+        seen.append([path.name for path in (tmp_path / "scratch").iterdir()])
+        return write_spooled(self, *arguments)
+
+    monkeypatch.setattr(segment_file.Spool, "write", watched)
+    async with asyncpq.Session() as session:
+        nowhere = BuildOptions(folder=str(tmp_path / "none"))
+        with pytest.raises(StoreError, match="needs a local file") as raised:
+            await session.build_index(lake, [Keys("id")], at=at, building=nowhere)
+        assert raised.value.url == str(tmp_path / "none")
+        assert "BuildOptions.folder" in str(raised.value.hint)
+        index = await session.build_index(
+            lake, [Keys("id")], at=at, building=BuildOptions(folder=str(tmp_path / "scratch"))
+        )
+        assert len((await index.show()).parts) == 2
+    assert len(seen) >= 2
+    assert all(name.startswith("asyncpq-segment-") for names in seen for name in names)
+    assert all(seen)
+    assert not list((tmp_path / "scratch").iterdir())

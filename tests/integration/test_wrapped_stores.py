@@ -96,7 +96,7 @@ async def test_a_store_that_fails(path: str, operation: str, after: int) -> None
 
 
 async def test_a_store_that_never_answers(path: str) -> None:
-    retry = asyncpq.RetryOptions(read_timeout_s=0.3)
+    retry = asyncpq.RetryOptions(read_timeout_s=1.0)
     async with asyncpq.Session(requests=REQUESTS, retry=retry) as session:
         failing = wrap_store(session, path, FaultStore)
         failing.faults = [StoreFault(after=3, stall=True)]

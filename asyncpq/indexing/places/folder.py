@@ -35,6 +35,7 @@ from asyncpq.storage.urls import safe_url
 _SMALL_BYTES = 64 * 1024  # of a segment: all of it costs no more than a piece
 _RUN_ROWS = 1 << 18  # that are read at once where all are wanted
 _RUN_BYTES = 8 << 20  # and of the file, roughly: rows with payloads are large
+_HINT = "BuildOptions.folder names another folder for local files."
 
 
 class FolderPlace(ObjectPlace):
@@ -54,22 +55,22 @@ class FolderPlace(ObjectPlace):
     # -- writing ----------------------------------------------------------------------------------
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch]
+        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
     ) -> tuple[int, Mapping[str, Any]]:
-        """See :class:`asyncpq.indexing.model.Place`. Goes through files in the system's folder for such."""
+        """See :class:`asyncpq.indexing.model.Place`. Goes through local files."""
         url, in_thread = self._segment_url(name), self._resources.in_thread
         store, order = await self._writable(), InOrder(part, safe_url(url))
-        with tempfile.TemporaryDirectory(prefix="asyncpq-segment-", ignore_cleanup_errors=True) as folder:
-            spool = Spool(Path(folder, "rows.arrow"), part)
+        with _local_folder(folder) as local:
+            spool = Spool(Path(local, "rows.arrow"), part)
             try:
                 async for batch in rows:
                     await in_thread(partial(_add, spool, order, batch))
-                path = Path(folder, name.replace("/", "_") + self._suffix)
+                path = Path(local, name.replace("/", "_") + self._suffix)
                 written = await in_thread(partial(spool.write, path, self._whole_bytes(part)))
             except (pa.ArrowException, OSError) as error:
                 if isinstance(error, StoreError):
                     raise error.locate(url=safe_url(url)) from None
-                raise StoreError(f"a segment cannot be written: {error}", url=safe_url(url)) from error
+                raise StoreError(f"a segment cannot be written: {error}", url=safe_url(url), hint=_HINT) from error
             finally:
                 with suppress(pa.ArrowException, OSError):  # what went wrong first is what counts
                     spool.close()
@@ -186,6 +187,14 @@ class FolderPlace(ObjectPlace):
             raise self._corrupt(segment, error.message) from error
         except KeyError as error:
             raise self._corrupt(segment, f"the manifest does not say its {error}") from None
+
+
+def _local_folder(parent: str | None) -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="asyncpq-segment-", dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        where = parent or tempfile.gettempdir()
+        raise StoreError(f"a segment needs a local file: {error}", url=where, hint=_HINT) from error
 
 
 def _add(spool: Spool, order: InOrder, batch: pa.RecordBatch) -> None:

@@ -52,7 +52,7 @@ class JsonPlace(ObjectPlace):
             raise InvalidOptionError(f"{refused[0]!r} is too large for JSON, at {self.description}", hint=_HINT)
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch]
+        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
     ) -> tuple[int, Mapping[str, Any]]:
         """See :class:`asyncpq.indexing.model.Place`.
 

@@ -41,7 +41,7 @@ class MemoryPlace:
     # -- segments ---------------------------------------------------------------------------------
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch]
+        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
     ) -> tuple[int, Mapping[str, Any]]:
         """See :class:`asyncpq.indexing.model.Place`."""
         order = InOrder(part, self.description)

@@ -81,7 +81,7 @@ class SqlPlace:
     # -- segments ---------------------------------------------------------------------------------
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch]
+        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
     ) -> tuple[int, Mapping[str, Any]]:
         """See :class:`asyncpq.indexing.model.Place`. It is whole once its row among the segments says its rows."""
         segment = await self._write("INSERT", partial(self._begin_segment, name=name, kind=part.kind))

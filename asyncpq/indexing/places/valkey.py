@@ -116,7 +116,7 @@ class ValkeyPlace:
     # -- segments ---------------------------------------------------------------------------------
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch]
+        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
     ) -> tuple[int, Mapping[str, Any]]:
         """See :class:`asyncpq.indexing.model.Place`."""
         order, cutter = InOrder(part, self.description), Cutter(_CHUNK_BYTES)
