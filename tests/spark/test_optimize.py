@@ -30,10 +30,13 @@ from asyncpq.spark.layout.partition_files import write_frame
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.writes.write_options import BloomFilter
 from tests.spark.optimized import files_left, multiset, random_table, spark_order, table_of, write_lake, written
+from tests.spark.writing_tasks import DieWhileWriting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.conf import RuntimeConfig
 
+    from tests.spark.cluster import Cluster
     from tests.spark.lake_store import LakeStore
 
 
@@ -345,6 +348,33 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path, m
     with pytest.raises(Exception, match="no more"):
         optimize(spark, spark.range(100), str(tmp_path / "target"), "id", partitions=2)
     assert not files_left(tmp_path / "target")
+
+
+@pytest.mark.slow  # the executor must come back
+def test_an_executor_that_dies_while_it_writes(
+    spark: SparkSession,
+    cluster: Cluster,
+    tmp_path: Path,
+    restored_conf: RuntimeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    restored_conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    die = DieWhileWriting(tmp_path / "once")
+    monkeypatch.setattr(
+        "asyncpq.spark.layout.optimize.write_frame",
+        lambda frame, *rest, **more: write_frame(frame.mapInArrow(die, frame.schema), *rest, **more),
+    )
+    source = write_lake(tmp_path / "source", _plain(6000))
+    result = optimize(
+        spark, source, str(tmp_path / "target"), "id", partitions=4, page_rows=50, row_group_rows=100, file_bytes=1
+    )
+    assert (tmp_path / "once").exists()
+    found = table_of(result)
+    assert found["id"].to_pylist() == list(range(6000))
+    assert multiset(found) == multiset(_plain(6000))
+    with asyncpq.blocking.Session() as session:  # what the lost attempt has left is not read
+        assert session.open_dataset(result.target).read().num_rows == 6000
+    cluster.wait_for_executors(spark.sparkContext.applicationId)
 
 
 def test_who_writes_to_the_target_meanwhile_is_noticed(
