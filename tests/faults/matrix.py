@@ -22,12 +22,13 @@ RETRY = asyncpq.RetryOptions(
     max_attempts=ATTEMPTS,
     backoff_base_s=0.001,
     backoff_max_s=0.01,
-    connect_timeout_s=0.3,
-    first_byte_timeout_s=0.3,
-    stall_timeout_s=0.5,
+    connect_timeout_s=10.0,  # a pause of the machine is no fault
+    first_byte_timeout_s=10.0,
+    stall_timeout_s=10.0,
     read_timeout_s=20.0,
     retry_budget=None,  # what one case wastes, another one must not lack
 )
+SHORT_TIMEOUTS = replace(RETRY, connect_timeout_s=0.3, first_byte_timeout_s=0.7, stall_timeout_s=0.7)
 AT_ONCE = 8  # cases that run at the same time: more would let healthy answers wait for their turn on the loop
 HANGING = ("stall before headers", "stall mid-body", "one byte at a time", "503 with a huge Retry-After")
 _CLEAN: dict[str, dict[str, Clean]] = {}
@@ -127,7 +128,9 @@ class Matrix:
         self.server.faults = fault_of
         for case in cases:
             self.server.put(case.path, OLD)
-        retry = replace(RETRY, read_timeout_s=1.5) if "Retry-After" in name else RETRY
+        retry = SHORT_TIMEOUTS if name in HANGING else RETRY
+        if "Retry-After" in name:
+            retry = replace(retry, read_timeout_s=1.5)
         before = held()
         turn = asyncio.Semaphore(len(cases) if name in HANGING else AT_ONCE)
         async with self.session(retry) as session:

@@ -80,13 +80,16 @@ async def test_trickling_body() -> None:
 
 
 async def test_enough_progress_is_left_alone() -> None:
-    watch = Watch(Watchdog(replace(OPTIONS, first_byte_timeout_s=1.0, stall_timeout_s=1.0)), None)
+    watch = Watch(Watchdog(replace(OPTIONS, first_byte_timeout_s=60.0, stall_timeout_s=60.0)), None)
     watch.expect_head()
     watch.expect_body()
     for received in range(1, 9):
-        await asyncio.sleep(0.2)
-        watch.received = received * 1000
-    watch.stop()
+        watch.received = received * 50_000
+        assert watch.look(watch.since + received * 50) < float("inf")
+    await asyncio.sleep(0)  # it would be cancelled here
+    assert watch.look(watch.since + 8 * 50 + 60) == float("inf")
+    with pytest.raises(RetryableError, match="stopped for 60"):
+        await watched(watch, 5)
 
 
 async def test_cancellation_from_outside_stays_one() -> None:
