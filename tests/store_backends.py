@@ -32,7 +32,7 @@ FAST_RETRIES = RetryOptions(
     stall_timeout_s=10.0,
 )
 #: For servers that fall silent.
-FAST_TIMEOUTS = replace(FAST_RETRIES, connect_timeout_s=1.0, first_byte_timeout_s=1.0, stall_timeout_s=1.0)
+FAST_TIMEOUTS = replace(FAST_RETRIES, connect_timeout_s=0.3, first_byte_timeout_s=0.7, stall_timeout_s=0.7)
 LIMITS = StoreLimits(max_connections=8, scan_connections=6)
 
 

@@ -156,7 +156,7 @@ JOINED: Final = [
 ]
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("how", ["inner", pytest.param("left", marks=pytest.mark.slow)])
 def test_joins_on_keys_of_other_types(spark: SparkSession, restored_conf: Any, lake: str, how: Any) -> None:
     from pyspark.sql import functions
 

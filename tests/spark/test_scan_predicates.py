@@ -83,7 +83,7 @@ def assert_nothing_is_lost(spark: SparkSession, lake: Path, questions: Sequence[
     assert exact > pruned * 0.6  # few rows travel for nothing
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.slow), "America/New_York"])
 def test_expressions(spark: SparkSession, restored_conf: RuntimeConfig, lake: Path, zone: str) -> None:
     restored_conf.set("spark.sql.session.timeZone", zone)
     rng = random.Random(zone)

@@ -227,7 +227,7 @@ def test_other_names_of_joins(spark: SparkSession, tmp_path: Path) -> None:
 # -- indexes and layouts ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [Keys("id"), Bounds("id")], ids=str)
+@pytest.mark.parametrize("kind", [Keys("id"), pytest.param(Bounds("id"), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("deleted", [False, True])
 def test_what_helps_where_a_file_of_the_index_was_replaced(
     spark: SparkSession, tmp_path: Path, kind: Kind, deleted: bool
