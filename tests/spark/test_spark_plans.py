@@ -112,8 +112,17 @@ def test_a_scan_is_as_large_as_it_is_to_spark(
 # -- files that spell columns in other cases -------------------------------------------------------
 
 
-@pytest.mark.parametrize("kinds", [[Bounds("id"), Keys("id")], [Bounds(), Footers()], [Keys("id"), Keys("s.a")]])
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("kinds", "late"),
+    [
+        ([Bounds("id"), Keys("id")], False),
+        ([Bounds(), Footers()], True),
+        ([Keys("id"), Keys("s.a")], False),
+        pytest.param([Bounds("id"), Keys("id")], True, marks=pytest.mark.slow),
+        pytest.param([Bounds(), Footers()], False, marks=pytest.mark.slow),
+        pytest.param([Keys("id"), Keys("s.a")], True, marks=pytest.mark.slow),
+    ],
+)
 def test_an_index_does_not_hide_columns_in_another_case(
     spark: SparkSession, tmp_path: Path, kinds: list[Kind], late: bool
 ) -> None:

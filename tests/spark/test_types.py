@@ -351,7 +351,7 @@ _DIFFERENT = (
 )
 
 
-@pytest.mark.parametrize("first", [0, 1, 3])
+@pytest.mark.parametrize("first", [0, 1, pytest.param(3, marks=pytest.mark.slow)])
 def test_variants_that_files_shred_differently(spark: SparkSession, tmp_path: Path, first: int) -> None:
     """As Spark does by default: by the values of each file. What is not in the first file's columns is not lost."""
     lake, one = tmp_path / "t", tmp_path / "one"
