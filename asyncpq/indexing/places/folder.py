@@ -70,7 +70,8 @@ class FolderPlace(ObjectPlace):
             except (pa.ArrowException, OSError) as error:
                 if isinstance(error, StoreError):
                     raise error.locate(url=safe_url(url)) from None
-                raise StoreError(f"a segment cannot be written: {error}", url=safe_url(url), hint=_HINT) from error
+                hint = _HINT if isinstance(error, OSError) else None
+                raise StoreError(f"a segment cannot be written: {error}", url=safe_url(url), hint=hint) from error
             finally:
                 with suppress(pa.ArrowException, OSError):  # what went wrong first is what counts
                     spool.close()
