@@ -262,7 +262,8 @@ class ReadOptions:
 
     Attributes:
         verify_crc: check page CRCs where the file has them.
-        trust_statistics: prune by statistics and page indexes; False reads everything and filters.
+        trust_statistics: prune by statistics and page indexes, of files and of tables (bounds and row counts in a
+            log or catalog); False reads everything and filters. Partition values always count.
         require_pinning: refuse stores that cannot pin or compare versions.
         extension_types: names of Arrow extension types registered in Python that a file may ask
             for; others come as their storage type. Canonical types need no listing.

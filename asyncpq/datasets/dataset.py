@@ -18,7 +18,6 @@ from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.dataset_scan import DatasetScan
 from asyncpq.datasets.file_sets import FileSource, SkippedFile
 from asyncpq.datasets.files_read import DatasetState, FilesRead
-from asyncpq.datasets.known_files import KnownFiles
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.output import output_schema
@@ -332,7 +331,7 @@ class Dataset(Unpicklable):
 def with_source(dataset: Dataset, wrap: Callable[[FileSource], FileSource]) -> Dataset:
     """The same dataset, its files looked for by another source, which is given the one that it has."""
     state = dataset._state
-    return Dataset(replace(state, source=wrap(state.source), known=KnownFiles(), agreed=set()))
+    return Dataset(replace(state, source=wrap(state.source), agreed=set()))
 
 
 def _access(access: object) -> Mapping[str, AccessPlan] | None:

@@ -140,16 +140,21 @@ class ListedFiles:
 
 
 class TableFiles:
-    """The files of one snapshot of a table."""
+    """The files of one snapshot of a table.
+
+    Args:
+        trust_statistics: the table may leave out files by the bounds that it keeps; else it gives all files.
+    """
 
     view: View = View.TABLE
     known: FileSet | None = None
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, *, trust_statistics: bool = True) -> None:
         self.description = snapshot.description
         self._snapshot = snapshot
+        self._trust_statistics = trust_statistics
 
     async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
         with counted_in(operation):
-            files = await self._snapshot.files(ask.where)
+            files = await self._snapshot.files(ask.where if self._trust_statistics else None)
         return FileSet(files, rounds=operation.metrics.rounds)

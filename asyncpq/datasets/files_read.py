@@ -53,11 +53,14 @@ class DatasetState:
     source: FileSource
     columns: Columns
     skips: bool
-    known: KnownFiles = field(default_factory=KnownFiles)
+    known: KnownFiles = field(init=False)
     unifier: SchemaUnifier | None = None
     agreed: set[tuple[bytes, str | None]] = field(default_factory=set)
     has_index: bool = False
     is_written: bool = False
+
+    def __post_init__(self) -> None:
+        self.known = KnownFiles(trust_statistics=self.resources.options.read.trust_statistics)
 
 
 class FileRows(NamedTuple):
@@ -160,7 +163,8 @@ class FilesRead:
         self.skipped.extend(found.bad)
         metrics.files_ruled_out = total - len(self._candidates)
         self.report = found.report
-        if self._ask.rows_only and self._ask.where is None:
+        trust_statistics = self._resources.options.read.trust_statistics
+        if self._ask.rows_only and self._ask.where is None and trust_statistics:
             self._count_unopened()
 
     def _count_unopened(self) -> None:

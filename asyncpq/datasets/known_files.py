@@ -3,7 +3,7 @@ footers that were read before."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -45,9 +45,14 @@ class Learnt(NamedTuple):
 
 class KnownFiles:
     """Rules out files. What opened files say of the columns that predicates name is kept: of each, some hundred
-    bytes for each such column."""
+    bytes for each such column.
 
-    def __init__(self) -> None:
+    Args:
+        trust_statistics: use a table's bounds and the statistics of footers; else only partition values.
+    """
+
+    def __init__(self, *, trust_statistics: bool = True) -> None:
+        self._trust_statistics = trust_statistics
         self._learnt: dict[str, dict[str, Learnt]] = {}
         self._files: Sequence[DataFile] = ()
         self._zones: dict[str, Zones] = {}
@@ -86,7 +91,7 @@ class KnownFiles:
             if type_ is None:
                 continue
             if name not in self._zones:
-                self._zones[name] = _zones(files, name, type_)
+                self._zones[name] = _zones(files, name, type_, self._trust_statistics)
             known[name] = self._zones[name]
             found = self._learnt.get(name)
             if found:
@@ -119,7 +124,7 @@ class KnownFiles:
                 continue
             if name in file.partition:
                 zones[name] = value_zones(kind_of(type_), [file.partition[name]])
-            else:
+            elif self._trust_statistics:
                 known = self._learn(opened, name, type_, dataset)
                 zones[name] = _learnt_zones(name, type_, [known])
         return bool(prune_files(simplify(where), zones, 1))
@@ -165,13 +170,17 @@ def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
     return kind
 
 
-def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType) -> Zones:
-    """By partition values and by the bounds that a table gives."""
+def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_statistics: bool) -> Zones:
+    """By partition values and, where statistics are trusted, by the bounds that a table gives."""
     kind = kind_of(type_)
     if files and all(name in file.partition for file in files):
         return value_zones(kind, [file.partition[name] for file in files])
+    nothing: Mapping[str, ColumnBounds] = {}
     bounds = [
-        _of_value(file.partition[name]) if name in file.partition else file.bounds.get(name, _UNKNOWN) for file in files
+        _of_value(file.partition[name])
+        if name in file.partition
+        else (file.bounds if trust_statistics else nothing).get(name, _UNKNOWN)
+        for file in files
     ]
     return file_zones(
         kind,

@@ -40,7 +40,8 @@ async def open_table(
     async with resources.deadline(operation.url):
         snapshot = await catalog.snapshot(SessionReader(resources, operation))
     url = url or snapshot.description.partition(", ")[0]
-    source, fields = TableFiles(snapshot), snapshot.fields
+    source = TableFiles(snapshot, trust_statistics=resources.options.read.trust_statistics)
+    fields = snapshot.fields
     state = DatasetState(resources, url, source, Columns(pa.schema([]), fields, object()), skips)
     if fields is not None:
         schema = pa.schema([pa.field(field.name, field.type, field.nullable) for field in fields])

@@ -13,7 +13,6 @@ from pyspark.sql.types import DataType, StructType
 
 from asyncpq.datasets.file_sets import FileSet, FileSource
 from asyncpq.datasets.files_read import DatasetState
-from asyncpq.datasets.known_files import KnownFiles
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
@@ -82,7 +81,7 @@ async def with_spark_partitions(
         return state, kinds
     source = TypedFiles(state.source, PartitionTypes(tuple(kinds.items()), hive), conf)
     own = state.columns._replace(schema=schema, token=object())
-    return replace(state, source=source, columns=own, known=KnownFiles()), kinds
+    return replace(state, source=source, columns=own), kinds
 
 
 def snapshot_of(source: FileSource) -> SnapshotFiles | None:
