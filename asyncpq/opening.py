@@ -97,7 +97,7 @@ class DatasetOptions:
             raise InvalidOptionError(why, hint=f"Leave out {', '.join(given)}.")
 
     def described(self) -> Partitioning | None:
-        return parse_partitioning(self.partitioning, self.partition_types)
+        return parse_partitioning(self.partitioning, self.partition_types, self.schema)
 
 
 _DEFAULTS: Final = DatasetOptions()

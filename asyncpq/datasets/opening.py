@@ -93,7 +93,7 @@ async def open_files(
         )
     if partitioning is not None:  # what further files have must be of the same types
         types = dict(zip(listing.partitions.names, listing.partitions.types, strict=True))
-        partitioning = Partitioning(partitioning.names, {**partitioning.types, **types})
+        partitioning = replace(partitioning, types={**partitioning.types, **types})
 
     async def list_again(context: RequestContext) -> FileSet:
         nonlocal listing

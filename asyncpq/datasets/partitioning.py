@@ -29,10 +29,17 @@ class Partitioning:
     Attributes:
         names: the columns of the folders below the root, in their order; None for hive's ``key=value``.
         types: of columns, by name; those of others are inferred.
+        column_types: types of the dataset's columns, by name. They count for columns that paths hold and ``types``
+            does not name.
     """
 
     names: tuple[str, ...] | None = None
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    column_types: Mapping[str, pa.DataType] = field(default_factory=dict)
+
+    def type_of(self, name: str, texts: Iterable[str]) -> pa.DataType:
+        """The type of a column that paths hold with these values."""
+        return self.types.get(name) or self.column_types.get(name) or _inferred(texts)
 
 
 class Partitions(NamedTuple):
@@ -49,12 +56,15 @@ class Partitions(NamedTuple):
     errors: Mapping[int, PartitionError]
 
 
-def parse_partitioning(partitioning: object, types: object = None) -> Partitioning | None:
+def parse_partitioning(
+    partitioning: object, types: object = None, schema: pa.Schema | None = None
+) -> Partitioning | None:
     """What the caller said.
 
     Args:
         partitioning: "hive", the names of the columns of the folders, or None for no values in paths.
         types: a schema, or types by column.
+        schema: the dataset's columns, where the caller named them.
 
     Raises:
         InvalidOptionError: it is none of these.
@@ -64,8 +74,9 @@ def parse_partitioning(partitioning: object, types: object = None) -> Partitioni
         if known:
             raise InvalidOptionError("partition_types go with a partitioning")
         return None
+    columns = {column.name: column.type for column in reversed(list(schema or ()))}  # of a name twice: the first
     if partitioning == "hive":
-        return Partitioning(types=known)
+        return Partitioning(types=known, column_types=columns)
     if not isinstance(partitioning, (list, tuple)) or not all(isinstance(name, str) for name in partitioning):
         raise InvalidOptionError(f'partitioning={partitioning!r}: must be "hive", a list of names, or None')
     names = tuple(partitioning)
@@ -74,7 +85,7 @@ def parse_partitioning(partitioning: object, types: object = None) -> Partitioni
     unknown = sorted(set(known) - set(names))
     if unknown:
         raise InvalidOptionError(f"partition_types: {unknown[0]!r} is not among the partitioning's names")
-    return Partitioning(names, known)
+    return Partitioning(names, known, columns)
 
 
 def _types(types: object) -> dict[str, pa.DataType]:
@@ -111,7 +122,7 @@ def read_partitions(folders: Sequence[str], urls: Sequence[str], partitioning: P
                 seen.setdefault(value, None)
     fields = []
     for name, seen in distinct.items():
-        kind = partitioning.types.get(name) or _inferred(seen)
+        kind = partitioning.type_of(name, seen)
         fields.append(pa.field(name, kind))
         _convert(seen, kind)
     for name, kind in partitioning.types.items():  # a column that no file has here
@@ -205,7 +216,9 @@ def _convert(texts: dict[str, Any], kind: pa.DataType) -> None:
     except pa.ArrowInvalid:
         values = [_parsed_alone(text, plain) for text in texts]
     except pa.ArrowNotImplementedError:
-        raise InvalidOptionError(f"partition_types: no text in a path is a {kind}") from None
+        raise InvalidOptionError(
+            f"no text in a path is a {kind}", hint="Give another type in partition_types or schema."
+        ) from None
     texts.update(zip(texts, values, strict=True))
 
 
