@@ -19,6 +19,7 @@ from asyncpq.decoding.conform import (
     is_list,
     lacking,
     mismatch,
+    null_scalar,
 )
 from asyncpq.decoding.file_view import FileView
 from asyncpq.decoding.splice import schema_file
@@ -152,9 +153,11 @@ def _scalar(value: Any, field: pa.Field, url: str) -> pa.Scalar:
         return value
     try:
         plain = value.as_py() if isinstance(value, pa.Scalar) else value
+        if plain is None:
+            return null_scalar(kind)
         if isinstance(kind, pa.DictionaryType):
             values = pa.array([plain], kind.value_type)
-            indices = pa.array([None if plain is None else 0], kind.index_type)
+            indices = pa.array([0], kind.index_type)
             return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)[0]
         return pa.scalar(plain, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

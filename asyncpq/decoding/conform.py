@@ -107,6 +107,11 @@ def lacking(field: pa.Field, default: pa.Scalar | None = None) -> Match:
     return Match(field, None, default, tuple([lacking(child) for child in children_of(field.type)]))
 
 
+def null_scalar(kind: pa.DataType) -> pa.Scalar:
+    """The null of any type; ``pa.scalar(None, kind)`` has none where an extension type is inside a nested one."""
+    return pa.nulls(1, kind)[0]
+
+
 def constant_array(value: pa.Scalar | None, num_rows: int) -> pa.Array:
     """``value`` in every row."""
     if value is None or not value.is_valid:
@@ -201,7 +206,7 @@ def _nested(match: Match, source: SourcePart, kind: pa.DataType, leaves: frozens
 def _child_array(part: tuple[int | None, Conform | None, Match], arrays: Sequence[pa.Array], length: int) -> pa.Array:
     at, conform, child = part
     if at is None:
-        return constant_array(child.default or pa.scalar(None, child.field.type), length)
+        return constant_array(child.default or null_scalar(child.field.type), length)
     return arrays[at] if conform is None else conform(arrays[at])
 
 

@@ -17,6 +17,7 @@ from asyncpq.decoding.conform import (
     constant_array,
     inside,
     is_list,
+    null_scalar,
     with_children,
 )
 from asyncpq.decoding.types import dictionary_type, projected_field
@@ -214,7 +215,7 @@ def _column(version: FileVersion, match: Match, extensions: frozenset[str], *, a
         default = match.default
         if default is not None and not default.type.equals(field.type):
             default = constant_array(default, 1).cast(field.type)[0]
-        return ColumnView(field, None, pa.scalar(None, field.type) if default is None else default, None)
+        return ColumnView(field, None, null_scalar(field.type) if default is None else default, None)
     leaves = _leaves(match, version.metadata.schema)
     projection = Projection(source.at, leaves)
     kind = projected_field(version, projection, extensions).type
@@ -316,7 +317,7 @@ def _lacking(match: Match, path: str) -> pa.Scalar | None:
         match = match.children[at]
     if match.source is not None or match.default is not None:
         return None
-    return pa.scalar(None, match.field.type)
+    return null_scalar(match.field.type)
 
 
 def inexact_literals(source: pa.DataType, target: pa.DataType) -> frozenset[type]:

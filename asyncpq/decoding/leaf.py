@@ -14,7 +14,7 @@ from asyncpq.decoding.leaf_size import LeafSize
 from asyncpq.decoding.page import Dictionary, LeafArray, Page, check_crc_alike, page_header
 from asyncpq.decoding.plain import ENCODING_PLAIN, decode_dictionary, decode_plain, plain_width, present_values
 from asyncpq.decoding.row_access import LENGTH_BYTES, PackedPage, common_length, packs_plain
-from asyncpq.decoding.selection import take
+from asyncpq.decoding.selection import join, take
 from asyncpq.decoding.splice import (
     DICTIONARY_ENCODINGS,
     FooterTemplate,
@@ -277,10 +277,8 @@ class LeafDecoder:
                 f"pages planned to hold {num_rows} rows hold {'more' if len(column) > num_rows else len(column)}",
                 column=self.leaf.dotted,
             )
-        if column.num_chunks == 1:
-            return column.chunk(0)
         try:
-            return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+            return join(column.chunks, column.type)
         except pa.ArrowException as error:
             raise typed_error(error, "pages cannot be put together").locate(column=self.leaf.dotted) from error
 

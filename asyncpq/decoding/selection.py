@@ -30,7 +30,7 @@ def take(values: pa.Array, indices: pa.Array) -> pa.Array:
 
 def take_table(table: pa.Table, indices: pa.Array) -> pa.Table:
     """Rows of a table that has columns."""
-    columns = [take(column.combine_chunks(), indices) for column in table.columns]
+    columns = [take(join(column.chunks, column.type), indices) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
