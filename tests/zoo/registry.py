@@ -44,5 +44,94 @@ _PYARROW = (
     *_python("pyarrow", "pyarrow", "pyarrow_files.py", "3.10", "10.0.1 11.0.0 12.0.1 14.0.2 15.0.2", "numpy<2"),
     *_python("pyarrow", "pyarrow", "pyarrow_files.py", "3.11", "16.1.0 18.1.0 20.0.0 22.0.0 24.0.0 26.0.1", "numpy"),
 )
+_PANDAS = (
+    *_python("pandas", "pandas", "pandas_files.py", "3.8", "1.1.5", "pyarrow==2.0.0", "numpy<1.24"),
+    *_python("pandas", "pandas", "pandas_files.py", "3.10", "1.5.3", "pyarrow==10.0.1", "numpy<2"),
+    *_python("pandas", "pandas", "pandas_files.py", "3.11", "2.0.3", "pyarrow==14.0.2", "numpy<2"),
+    *_python("pandas", "pandas", "pandas_files.py", "3.11", "2.3.3", "pyarrow==20.0.0"),
+    *_python("pandas", "pandas", "pandas_files.py", "3.11", "3.1.1", "pyarrow==26.0.1"),
+)
+_FASTPARQUET = (
+    *_python("fastparquet", "fastparquet", "fastparquet_files.py", "3.7", "0.4.1 0.5.0", "pandas<1.3", "numpy<1.22"),
+    *_python("fastparquet", "fastparquet", "fastparquet_files.py", "3.8", "0.6.3 0.7.2", "pandas<2", "numpy<1.24"),
+    *_python("fastparquet", "fastparquet", "fastparquet_files.py", "3.9", "0.8.3 2022.12.0", "pandas<2", "numpy<2"),
+    *_python(
+        "fastparquet", "fastparquet", "fastparquet_files.py", "3.11", "2023.10.1 2024.11.0", "pandas<3", "numpy<2"
+    ),
+    *_python("fastparquet", "fastparquet", "fastparquet_files.py", "3.12", "2025.12.0 2026.9.0", "pandas<3"),
+)
+_POLARS = (
+    *_python(
+        "polars", "polars", "polars_files.py", "3.8", "0.16.18 0.17.15 0.18.15 0.19.19", "pyarrow==12.0.1", "numpy<2"
+    ),
+    *_python("polars", "polars", "polars_files.py", "3.10", "0.20.10 0.20.22 0.20.31", "pyarrow==15.0.2", "numpy<2"),
+    *_python("polars", "polars", "polars_files.py", "3.11", "1.0.0 1.8.2 1.20.0 1.31.0", "pyarrow==18.1.0"),
+    *_python("polars", "polars", "polars_files.py", "3.12", "1.44.2 2.1.0", "pyarrow==26.0.1"),
+)
+_DUCKDB = (
+    *_python("duckdb", "duckdb", "duckdb_files.py", "3.8", "0.3.4 0.5.1 0.7.1", "pyarrow==8.0.0", "numpy<2"),
+    *_python("duckdb", "duckdb", "duckdb_files.py", "3.10", "0.9.2 0.10.3 1.0.0", "pyarrow==15.0.2", "numpy<2"),
+    *_python(
+        "duckdb", "duckdb", "duckdb_files.py", "3.11", "1.1.3 1.2.2 1.3.2 1.4.5 1.5.6 2.0.0", "pyarrow==20.0.0", "pytz"
+    ),
+)
+_DATAFUSION = (
+    *_python("datafusion", "datafusion", "datafusion_files.py", "3.10", "28.0.0 33.0.0", "pyarrow==14.0.2", "numpy<2"),
+    *_python("datafusion", "datafusion", "datafusion_files.py", "3.11", "38.0.1 43.1.0", "pyarrow==16.1.0", "numpy<2"),
+    *_python(
+        "datafusion", "datafusion", "datafusion_files.py", "3.11", "47.0.0 50.1.0 53.0.0 55.0.0", "pyarrow==22.0.0"
+    ),
+)
+_DELTALAKE = (
+    *_python("deltalake", "deltalake", "deltalake_files.py", "3.10", "0.8.1", "pyarrow==11.0.0", "numpy<2"),
+    *_python("deltalake", "deltalake", "deltalake_files.py", "3.10", "0.10.2 0.12.0", "pyarrow==12.0.1", "numpy<2"),
+    *_python("deltalake", "deltalake", "deltalake_files.py", "3.10", "0.14.0 0.15.3", "pyarrow==14.0.2", "numpy<2"),
+    *_python("deltalake", "deltalake", "deltalake_files.py", "3.11", "0.17.4 0.19.2", "pyarrow==16.1.0", "numpy<2"),
+    *_python("deltalake", "deltalake", "deltalake_files.py", "3.11", "0.22.3 0.25.5", "pyarrow==18.1.0"),
+    *_python("deltalake", "deltalake", "deltalake_files.py", "3.11", "1.0.2 1.2.1 1.4.2 1.6.6", "pyarrow==22.0.0"),
+)
+_PYICEBERG = (
+    *_python(
+        "pyiceberg",
+        "pyiceberg[sql-sqlite,pyarrow]",
+        "pyiceberg_files.py",
+        "3.10",
+        "0.6.1",
+        "pyarrow==15.0.2",
+        "numpy<2",
+    ),
+    *_python(
+        "pyiceberg", "pyiceberg[sql-sqlite]", "pyiceberg_files.py", "3.11", "0.7.1 0.8.1", "pyarrow==17.0.0", "numpy<2"
+    ),
+    *_python("pyiceberg", "pyiceberg[sql-sqlite]", "pyiceberg_files.py", "3.11", "0.9.1 0.10.0", "pyarrow==20.0.0"),
+    *_python("pyiceberg", "pyiceberg[sql-sqlite]", "pyiceberg_files.py", "3.11", "0.11.1 0.12.0", "pyarrow==24.0.0"),
+)
+_CHDB = (
+    *_python("chdb", "chdb", "chdb_files.py", "3.9", "0.15.0 1.4.1", "pyarrow==14.0.2", "numpy<2", "pandas<3"),
+    *_python("chdb", "chdb", "chdb_files.py", "3.11", "2.1.1 3.1.2 3.7.2 4.4.0", "pyarrow==20.0.0", "pandas<3"),
+)
+_OTHERS = (
+    *(
+        writer
+        for version in ("0.4.6", "0.5.1", "0.6.5", "0.8.2", "0.9.1")
+        for writer in _python(
+            "arro3-io", "arro3-io", "arro3_files.py", "3.11", version, f"arro3-core=={version}", "pyarrow==20.0.0"
+        )
+    ),
+    *_python("daft", "getdaft", "daft_files.py", "3.10", "0.3.15", "pyarrow==17.0.0", "numpy<2"),
+    *_python("daft", "daft", "daft_files.py", "3.11", "0.5.21 0.7.26", "pyarrow==20.0.0"),
+)
 
-WRITERS: tuple[Writer, ...] = _PYARROW
+# Those of other languages stand in modules of their own, each with a tuple that is added here.
+WRITERS: tuple[Writer, ...] = (
+    *_PYARROW,
+    *_PANDAS,
+    *_FASTPARQUET,
+    *_POLARS,
+    *_DUCKDB,
+    *_DATAFUSION,
+    *_DELTALAKE,
+    *_PYICEBERG,
+    *_CHDB,
+    *_OTHERS,
+)

@@ -2,87 +2,10 @@
 
 import sys
 
+import arrow_tables
 import pyarrow as pa
 import pyarrow.parquet as pq
 import rows
-
-TYPES = {
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "bool": pa.bool_(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "fixed4": pa.binary(4),
-    "date": pa.date32(),
-    "time_ms": pa.time32("ms"),
-    "time_us": pa.time64("us"),
-    "timestamp_ms": pa.timestamp("ms"),
-    "timestamp_us": pa.timestamp("us"),
-    "timestamp_ns": pa.timestamp("ns"),
-    "timestamp_utc": pa.timestamp("us", "UTC"),
-    "decimal(9,2)": pa.decimal128(9, 2),
-    "decimal(18,4)": pa.decimal128(18, 4),
-    "decimal(38,10)": pa.decimal128(38, 10),
-}
-POINT = pa.struct([("x", pa.int32()), ("y", pa.string())])
-NESTED = {
-    "n": pa.int64(),
-    "numbers": pa.list_(pa.int32()),
-    "words": pa.list_(pa.string()),
-    "deep": pa.list_(pa.list_(pa.int64())),
-    "point": POINT,
-    "points": pa.list_(POINT),
-    "box": pa.struct([("name", pa.string()), ("sizes", pa.list_(pa.int32())), ("at", POINT)]),
-    "pairs": pa.map_(pa.string(), pa.int64()),
-}
-
-
-def array(kind, values):
-    """One column of `flat`."""
-    if kind == "category":
-        return pa.array(values, pa.string()).dictionary_encode()
-    if kind == "uuid":
-        stored = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
-        return pa.ExtensionArray.from_storage(pa.uuid(), stored) if hasattr(pa, "uuid") else stored
-    if kind == "timestamp_ns":
-        since = [None if value is None else nanoseconds(row, value) for row, value in enumerate(values)]
-        return pa.array(since, pa.int64()).cast(pa.timestamp("ns"))
-    return pa.array(values, TYPES[kind])
-
-
-def nanoseconds(row, value):
-    """Since 1970."""
-    import datetime as dt
-
-    return (value - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1) * 1000 + rows.nanoseconds(row)
-
-
-def table(columns):
-    """The table `flat`."""
-    return pa.Table.from_arrays([array(kind, columns[name]) for name, kind in rows.kinds()], [n for n, _ in rows.kinds()])
-
-
-def nested_table(columns):
-    """The table `nested`, with those columns that this version can write."""
-    names = [name for name in NESTED if _writes(NESTED[name])]
-    return pa.Table.from_arrays([pa.array(columns[name], NESTED[name]) for name in names], names)
-
-
-def _writes(type_):
-    try:
-        pq.write_table(pa.Table.from_arrays([pa.array([None], type_)], ["c"]), pa.BufferOutputStream())
-    except pa.ArrowException:
-        return False
-    return True
-
 
 SMALL = {"data_page_size": 64, "write_batch_size": rows.PAGE_ROWS}
 ENCODED = {
@@ -97,7 +20,10 @@ STREAM_SPLIT = ["f32", "f64", "nan", "i32", "i64", "u32", "u64", "fixed", "dec9"
 
 def main(folder):
     """Write every variant."""
-    flat, nested = table(rows.flat()), nested_table(rows.nested())
+    flat, nested = arrow_tables.flat(), arrow_tables.nested()
+    # Before write_batch_size, a page has 1,024 rows at least.
+    large, large_nested = arrow_tables.flat(4000), arrow_tables.nested(4000)
+    large = arrow_tables.select(large, ["n", "bucket", "i32", "f64", "word", "long", "no_int", "day", "ts_us", "dec38"])
     encodings = {name: encoding for encoding, names in ENCODED.items() for name in names}
 
     def write(source, **options):
@@ -111,8 +37,8 @@ def main(folder):
 
     def by_parts(path):
         with pq.ParquetWriter(path, flat.schema, **({"write_page_index": True} if _major() >= 13 else {})) as writer:
-            for start in range(0, flat.num_rows, 300):
-                writer.write_table(flat.slice(start, 300))
+            for start in range(0, flat.num_rows, 130):
+                writer.write_table(flat.slice(start, 130))
 
     v2 = "2.0"
     rows.run(
@@ -139,7 +65,7 @@ def main(folder):
                 "flat-v1-stream_split",
                 write(flat, use_dictionary=False, column_encoding={name: "BYTE_STREAM_SPLIT" for name in STREAM_SPLIT}),
             ),
-            ("flat-v1-stream_split_floats", write(flat.select(["n", "f32", "f64", "nan"]), use_dictionary=False, use_byte_stream_split=True)),
+            ("flat-v1-stream_split_floats", write(arrow_tables.select(flat, ["n", "f32", "f64", "nan"]), use_dictionary=False, use_byte_stream_split=True)),
             ("flat-v1-dictionary_full", write(flat, dictionary_pagesize_limit=256)),
             ("flat-v1-no_statistics", write(flat, write_statistics=False)),
             ("flat-v1-index", write(flat, write_page_index=True)),
@@ -156,6 +82,10 @@ def main(folder):
             ("nested-v1-index", write(nested, write_page_index=True)),
             ("nested-v2-index", write(nested, write_page_index=True, data_page_version=v2, compression="none")),
             ("nested-v2-large_pages", write(nested, data_page_version=v2, data_page_size=1 << 20, no_batch_size=True)),
+            ("large-v1-pages", write(large, row_group_size=5000)),
+            ("large-v2-pages", write(large, row_group_size=5000, data_page_version=v2, use_dictionary=False)),
+            ("large_nested-v1-pages", write(large_nested, row_group_size=5000)),
+            ("large_nested-v2-pages", write(large_nested, row_group_size=5000, data_page_version=v2)),
             ("empty", write(flat.slice(0, 0))),
             ("empty-v2-index", write(flat.slice(0, 0), data_page_version=v2, write_page_index=True)),
         ],

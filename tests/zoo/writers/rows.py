@@ -5,6 +5,7 @@ This and the programs beside it run on Python 3.6, too.
 
 import datetime as dt
 import decimal
+import os
 import random
 import struct
 import sys
@@ -136,6 +137,19 @@ def nanoseconds(row):
     return row % 5
 
 
+def usable(columns, attempt):
+    """The names of the columns that ``attempt(name)`` can write; of others it is told why not."""
+    names = []
+    for name in columns:
+        try:
+            attempt(name)
+        except BaseException as error:  # a panic of Rust is no Exception
+            _tell("column-" + name, error)
+        else:
+            names.append(name)
+    return names
+
+
 def nested(rows=ROWS):
     """The columns of `nested`: lists are lists, structs dicts, maps lists of pairs."""
     rng = random.Random(21)
@@ -169,15 +183,20 @@ def nested(rows=ROWS):
 
 def run(name, version, folder, variants):
     """Write variants, given as (name, function of a path); one that raises is left out and told of."""
-    import os
-
     print("writer %s %s" % (name, version))
+    sys.stdout.flush()
     for variant, write in variants:
         path = os.path.join(folder, variant + ".parquet")
         try:
             write(path)
-        except Exception as error:  # whatever an old library raises for what it does not know
+        except BaseException as error:  # whatever an old library raises for what it does not know
             if os.path.exists(path):
                 os.remove(path)
-            print("skipped %s: %s: %s" % (variant, type(error).__name__, " ".join(str(error).split())[:200]))
-        sys.stdout.flush()
+            _tell(variant, error)
+
+
+def _tell(what, error):
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        raise error
+    print("skipped %s: %s: %s" % (what, type(error).__name__, " ".join(str(error).split())[:200]))
+    sys.stdout.flush()
