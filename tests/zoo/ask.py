@@ -30,6 +30,7 @@ class Verdict:
     variant: str
     outcome: Outcome = "right"
     questions: int = 0
+    unreadable: list[str] = field(default_factory=list)  # columns that pyarrow cannot read, and no question is about
     failures: list[str] = field(default_factory=list)
 
     def fail(self, outcome: Outcome, text: str) -> None:
@@ -48,7 +49,9 @@ async def judge(path: Path, count: int) -> Verdict:
     except (pa.ArrowException, OSError) as error:
         verdict.fail("unreadable", f"{type(error).__name__}: {error}")
         return verdict
-    whole = Question(verb="read", rows=list(range(full.table.num_rows)))
+    verdict.unreadable = full.unreadable
+    columns = full.table.column_names if full.unreadable else None
+    whole = Question(verb="read", columns=columns, rows=list(range(full.table.num_rows)))
     try:
         async with asyncpq.open_file(path) as file:
             for question in (whole, *Asker(full, f"{path.parent.name}/{path.stem}").questions(count)):

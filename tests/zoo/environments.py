@@ -48,10 +48,11 @@ def install(command: list[str], folder: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PythonEnvironment:
-    """A virtual environment of one Python version, with wheels only."""
+    """A virtual environment of one Python version, with wheels only, but for what is to be built ``from_source``."""
 
     python: str  # such as "3.8"
     requirements: tuple[str, ...]
+    from_source: str = ""  # names, with commas between them
 
     def prepare(self, folder: Path, program: Path) -> list[str]:
         """A virtual environment with the requirements."""
@@ -61,7 +62,8 @@ class PythonEnvironment:
         pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
         if self.python in ("3.6", "3.7"):
             install([*pip, "--upgrade", "pip"], folder)  # theirs knows no wheels of manylinux2014
-        install([*pip, "--only-binary", ":all:", *self.requirements], folder)
+        source = ["--no-binary", self.from_source] if self.from_source else []
+        install([*pip, "--only-binary", ":all:", *source, *self.requirements], folder)
         return [python, str(program)]
 
 

@@ -68,14 +68,16 @@ class FullRead:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.table = pq.ParquetFile(path).read()
+        self.table, self.unreadable = _readable(path)
         self._comparable = _comparable(self.table)
         self.filters = {
             name: column.type
             for name, column in zip(self._comparable.column_names, self._comparable.columns, strict=True)
             if self._comparable.column_names.count(name) == 1 and not pa.types.is_nested(column.type)
         }
-        self.paths = [name for name in _leaf_paths(path) if "." in name]
+        self.paths = [
+            name for name in _leaf_paths(path) if "." in name and name.split(".")[0] in self.table.column_names
+        ]
 
     def values(self, name: str) -> pa.ChunkedArray:
         """A column whose values can be compared."""
@@ -98,18 +100,48 @@ class FullRead:
         return source.take(pa.array(question.rows, pa.int64()))
 
 
+def _readable(path: Path) -> tuple[pa.Table, list[str]]:
+    """The columns that pyarrow can read, and the names of the others."""
+    file = pq.ParquetFile(path)
+    try:
+        return file.read(), []
+    except (pa.ArrowException, OSError):
+        names = file.schema_arrow.names
+        readable = [name for name in names if _reads(path, name)]
+        if not readable:
+            raise
+        return pq.ParquetFile(path).read(readable), [name for name in names if name not in readable]
+
+
+def _reads(path: Path, name: str) -> bool:
+    try:
+        pq.ParquetFile(path).read([name])
+    except (pa.ArrowException, OSError):
+        return False
+    return True
+
+
 def _comparable(table: pa.Table) -> pa.Table:
-    """The flat columns, dictionaries and extension types as what they stand for."""
-    names, columns = [], []
+    """The flat columns and leaves of structs, dictionaries and extension types as what they stand for."""
+    named: list[tuple[str, pa.ChunkedArray]] = []
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if isinstance(column.type, pa.BaseExtensionType):
-            column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if not pa.types.is_nested(column.type):
-            names.append(name)
-            columns.append(column)
-    return pa.table(columns, names=names) if names else pa.table({"": pa.nulls(table.num_rows)})
+        named += _flat_columns(name, column)
+    if not named:
+        return pa.table({"": pa.nulls(table.num_rows)})
+    return pa.table([column for _, column in named], names=[name for name, _ in named])
+
+
+def _flat_columns(name: str, column: pa.ChunkedArray) -> list[tuple[str, pa.ChunkedArray]]:
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not pa.types.is_struct(column.type):
+        return [] if pa.types.is_nested(column.type) else [(name, column)]
+    found = []
+    for field_ in column.type:
+        found += _flat_columns(f"{name}.{field_.name}", pc.struct_field(column, field_.name))
+    return found
 
 
 def _leaf_paths(path: Path) -> list[str]:
@@ -164,20 +196,24 @@ class Asker:
 
     def _columns(self) -> list[str] | None:
         names = self._full.table.column_names
-        if len(set(names)) < len(names) or self._often(0.15):
+        if len(set(names)) < len(names) or (self._often(0.15) and not self._full.unreadable):
             return None
         return self._random.sample(names, min(len(names), self._random.choice([0, 1, 1, 2, 3, 5])))
 
     def _lookup(self) -> Question:
-        name = self._random.choice(list(self._full.filters))
-        keys = [self._value(name) for _ in range(self._random.choice([1, 1, 2, 5]))]
+        columns = [name for name in self._full.filters if "." not in name]
+        names = self._random.sample(columns, min(len(columns), self._random.choice([1, 1, 1, 2])))
+        keys = [[self._value(name) for name in names] for _ in range(self._random.choice([1, 1, 2, 5]))]
         matches = pc.scalar(False)
         for key in keys:
-            matches = matches | (pc.field(name) == key)
+            both = pc.scalar(True)
+            for name, value in zip(names, key, strict=True):
+                both = both & (pc.field(name) == value)
+            matches = matches | both
         return Question(
             verb="lookup",
             columns=self._columns(),
-            keys={name: [self._literal(name, key) for key in keys]},
+            keys={name: [self._literal(name, key[at]) for key in keys] for at, name in enumerate(names)},
             rows=self._full.rows(matches),
         )
 
@@ -198,7 +234,7 @@ class Asker:
         ours, theirs = asyncpq.col(name), pc.field(name)
         forms = ["compare"] * 4 + ["between", "is_in", "is_null", "is_valid"]
         if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_binary(type_):
-            forms += ["starts_with"] * 2
+            forms += ["starts_with", "starts_with", "contains", "like"]
         form = self._random.choice(forms)
         if form == "is_null":
             nan = self._often(0.5)
@@ -209,6 +245,12 @@ class Asker:
         if form == "starts_with":
             prefix = (value.as_py() or value.as_py()[:0])[: self._random.choice([0, 1, 3, 66])]
             return Predicate(ours.starts_with(prefix), pc.starts_with(theirs, prefix))
+        if form == "contains":
+            text = (value.as_py() or value.as_py()[:0])[-3:]
+            return Predicate(ours.contains(text), pc.match_substring(theirs, text))
+        if form == "like" and not pa.types.is_binary(type_):
+            pattern = self._random.choice(["%", "_%"]) + value.as_py()[1:4] + self._random.choice(["", "%"])
+            return Predicate(ours.like(pattern), pc.match_like(theirs, pattern))
         if form == "between":
             low, high = value, self._value(name)
             return Predicate(
@@ -241,7 +283,8 @@ class Asker:
 
     def _literal(self, name: str, value: pa.Scalar) -> Any:
         """The value as asyncpq is given it: a scalar, or a value of Python's."""
-        type_ = self._full.table.schema.field(name).type
+        names = self._full.table.column_names
+        type_ = self._full.table.schema.field(name).type if name in names else value.type
         if isinstance(type_, pa.UuidType):
             return uuid.UUID(bytes=value.as_py()) if value.is_valid else None
         if pa.types.is_time64(type_) and type_.unit == "ns":

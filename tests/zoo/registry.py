@@ -25,13 +25,17 @@ class Writer:
         return f"{self.name}-{self.version}"
 
 
-def _python(name: str, package: str, program: str, python: str, versions: str, *beside: str) -> tuple[Writer, ...]:
+def _python(
+    name: str, package: str, program: str, python: str, versions: str, *beside: str, from_source: str = ""
+) -> tuple[Writer, ...]:
     """Writers that one package's versions are, with the packages that they need ``beside`` it."""
     return tuple(
         Writer(
             name=name,
             version=version,
-            environment=PythonEnvironment(python=python, requirements=(f"{package}=={version}", *beside)),
+            environment=PythonEnvironment(
+                python=python, requirements=(f"{package}=={version}", *beside), from_source=from_source
+            ),
             program=program,
         )
         for version in versions.split()
@@ -52,8 +56,26 @@ _PANDAS = (
     *_python("pandas", "pandas", "pandas_files.py", "3.11", "3.1.1", "pyarrow==26.0.1"),
 )
 _FASTPARQUET = (
-    *_python("fastparquet", "fastparquet", "fastparquet_files.py", "3.7", "0.4.1 0.5.0", "pandas<1.3", "numpy<1.22"),
-    *_python("fastparquet", "fastparquet", "fastparquet_files.py", "3.8", "0.6.3 0.7.2", "pandas<2", "numpy<1.24"),
+    *_python(
+        "fastparquet",
+        "fastparquet",
+        "fastparquet_files.py",
+        "3.8",
+        "0.5.0",
+        "pandas<1.3",
+        "numpy<1.22",
+        from_source="fastparquet,thrift",
+    ),
+    *_python(
+        "fastparquet",
+        "fastparquet",
+        "fastparquet_files.py",
+        "3.8",
+        "0.6.0.post1 0.7.2",
+        "pandas<1.3",
+        "numpy<1.22",
+        from_source="thrift",
+    ),
     *_python("fastparquet", "fastparquet", "fastparquet_files.py", "3.9", "0.8.3 2022.12.0", "pandas<2", "numpy<2"),
     *_python(
         "fastparquet", "fastparquet", "fastparquet_files.py", "3.11", "2023.10.1 2024.11.0", "pandas<3", "numpy<2"

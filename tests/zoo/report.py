@@ -53,6 +53,12 @@ def _notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
                 lines.append(
                     f"- {result['name']} {result['version']}, `{verdict['variant']}`, {verdict['outcome']}: {why}"
                 )
+    lines += ["", "## Columns that pyarrow cannot read", "", "No question is about them.", ""]
+    for result in results:
+        for verdict in result["verdicts"]:
+            if verdict["unreadable"]:
+                names = ", ".join(f"`{name}`" for name in verdict["unreadable"])
+                lines.append(f"- {result['name']} {result['version']}, `{verdict['variant']}`: {names}")
     lines += ["", "## Writers that could not be installed, or failed", ""]
     for result in results:
         if result["not_installed"]:

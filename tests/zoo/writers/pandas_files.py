@@ -46,7 +46,7 @@ def main(folder):
             ("flat-unnamed_index", write(flat.set_axis(flat["key"].rename(None)), compression="gzip")),
             ("flat-no_index", write(flat, index=False, compression=None)),
             ("flat-zone", write(flat.assign(ts_utc=flat["ts_utc"].dt.tz_convert("Europe/Paris")))),
-            ("flat-arrow_types", write(flat.convert_dtypes(dtype_backend="pyarrow"))),
+            ("flat-arrow_types", lambda path: write(flat.convert_dtypes(dtype_backend="pyarrow"))(path)),
             ("flat-spark", write(flat, flavor="spark", use_deprecated_int96_timestamps=True)),
             ("nested-snappy", write(nested)),
             ("empty", write(flat.iloc[:0])),

@@ -1,0 +1,94 @@
+"""Choose small files of a run for ``tests/data/zoo``: ``python -m tests.zoo.keep --folder .zoo``.
+
+Each chosen file adds what none of the others has: a writer's version, and of a writer a codec, an encoding, a type, a
+page index, a bloom filter or a shape of table; the more for its bytes, the earlier.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from tests.zoo.registry import WRITERS, Writer
+
+KEPT = Path(__file__).resolve().parents[1] / "data" / "zoo"
+MOST_BYTES = 5_700_000
+MOST_FILE_BYTES = 120_000
+Feature = tuple[str, ...]
+
+
+def features(writer: Writer, path: Path) -> frozenset[Feature]:
+    """What a file has that others of its writer may lack."""
+    metadata = pq.ParquetFile(path).metadata
+    if not metadata.num_rows:
+        return frozenset({(writer.name, "empty")})
+    found: set[Feature] = {(writer.name, "version", writer.version), (writer.name, path.stem.split("-")[0])}
+    found |= {(writer.name, "option", word) for word in path.stem.split("-")[1:]}
+    for group in range(min(metadata.num_row_groups, 2)):
+        for at in range(metadata.num_columns):
+            column = metadata.row_group(group).column(at)
+            leaf = metadata.schema.column(at)
+            found.add((writer.name, "codec", column.compression))
+            found.add((writer.name, "type", leaf.physical_type, str(leaf.logical_type)))
+            found.add((writer.name, "encodings", leaf.physical_type, *sorted(column.encodings)))
+            found.add((writer.name, "index", str(column.has_offset_index), str(column.has_column_index)))
+    return frozenset(found)
+
+
+def choose(candidates: dict[Path, frozenset[Feature]]) -> list[Path]:
+    """The files that add most for their bytes, until nothing is new or the bytes are spent."""
+    left, seen, spent, chosen = dict(candidates), set[Feature](), 0, list[Path]()
+    while left:
+        best = max(left, key=lambda path: (_weight(left[path] - seen) / (20_000 + path.stat().st_size), str(path)))
+        new = left.pop(best) - seen
+        size = best.stat().st_size
+        if not new:
+            break
+        if spent + size <= MOST_BYTES:
+            chosen.append(best)
+            seen |= new
+            spent += size
+    return sorted(chosen)
+
+
+def _weight(new: frozenset[Feature]) -> int:
+    return sum(3 if feature[1] in ("version", "codec") else 1 for feature in new)
+
+
+def main() -> None:
+    """Choose, copy, and write the manifest."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="of a run of `make zoo`")
+    parser.add_argument("--always", action="append", default=[], help="name-version/variant that must be among them")
+    arguments = parser.parse_args()
+    files: Path = arguments.folder / "files"
+    writers = {writer.folder: writer for writer in WRITERS}
+    results = {path.stem: json.loads(path.read_text()) for path in (arguments.folder / "results").glob("*.json")}
+    candidates: dict[Path, frozenset[Feature]] = {}
+    for folder, result in results.items():
+        for verdict in result["verdicts"]:
+            path = files / folder / f"{verdict['variant']}.parquet"
+            if folder in writers and verdict["outcome"] != "unreadable" and path.stat().st_size <= MOST_FILE_BYTES:
+                candidates[path] = features(writers[folder], path)
+                if f"{folder}/{path.stem}" in arguments.always:
+                    candidates[path] |= {("", "", "always", str(at), str(path)) for at in range(1000)}
+    shutil.rmtree(KEPT, ignore_errors=True)
+    manifest = {}
+    for path in choose(candidates):
+        folder = path.parent.name
+        (KEPT / folder).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, KEPT / folder / path.name)
+        manifest[f"{folder}/{path.stem}"] = {
+            "writer": results[folder]["said"],
+            "environment": repr(writers[folder].environment),
+            "command": f"make zoo ARGS='--only {folder}'",
+        }
+    (KEPT / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
