@@ -85,6 +85,15 @@ class ServerBackend(Backend):
         self.server.delete(f"bucket/{key}")
 
 
+class RedirectedBackend(ServerBackend):
+    """Objects of ``server`` as ``origin`` names them, which has none itself."""
+
+    def __init__(self, server: ObjectServer, origin: ObjectServer) -> None:
+        super().__init__(server, "http", {})
+        self.prefix = f"{origin.endpoint}/bucket/"
+        origin.faults = lambda request: Fault(redirect=f"{server.endpoint}{request.target}")
+
+
 class LocalStackBackend(Backend):
     def __init__(self, endpoint: str, bucket: str) -> None:
         super().__init__(open_test_store("s3", storage_options(endpoint), RetryOptions()), f"s3://{bucket}/")
@@ -142,7 +151,7 @@ async def running_backend(
     kind: str, folder: Path, request: pytest.FixtureRequest, content: bytes
 ) -> AsyncIterator[Backend]:
     """A store of that kind whose object "key" has ``content``; LocalStack is started where it is asked for."""
-    async with ObjectServer() as server:
+    async with ObjectServer() as server, ObjectServer() as origin:
         made: Backend
         if kind == "s3":
             made = ServerBackend(server, "s3", server.storage_options)
@@ -157,6 +166,8 @@ async def running_backend(
             made = LocalStackBackend(request.getfixturevalue("localstack"), f"contract-{os.urandom(8).hex()}")
         elif kind == "http":
             made = ServerBackend(server, "http", {})
+        elif kind == "http-redirected":
+            made = RedirectedBackend(server, origin)
         elif kind == "local":
             made = LocalBackend(folder, open_test_store("file", {}))
         elif kind == "memory":

@@ -3,13 +3,17 @@
 The tail is asked for with a suffix range. Servers that do not know those are noticed by their answer,
 remembered by host, and asked for one byte first, whose Content-Range says the size: no HEAD, which
 presigned urls refuse.
+
+Redirects are followed (:mod:`asyncpq.storage.redirects`). The last target of a url is remembered, so that reads of a
+pinned version go there at once. Whatever fails there, an expired signature for one, is asked for at the url once more.
+What a remembered target says of the object does not count as the url's word: only a request that begins at the url
+validates a version.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import ssl
 import time
 from collections.abc import Coroutine, Mapping
@@ -18,7 +22,15 @@ from typing import Any
 
 from yarl import URL
 
-from asyncpq.errors import AsyncpqError, InvalidOptionError, InvalidResponseError, UnsupportedStoreError, UsageError
+from asyncpq.errors import (
+    AsyncpqError,
+    DeadlineExceededError,
+    InvalidOptionError,
+    InvalidResponseError,
+    StoreError,
+    UnsupportedStoreError,
+    UsageError,
+)
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import (
     Guarantee,
@@ -31,6 +43,16 @@ from asyncpq.storage.base import (
     Wants,
 )
 from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.redirects import (
+    MAX_REDIRECTS,
+    REDIRECT_STATUSES,
+    RedirectedError,
+    Routes,
+    Target,
+    next_target,
+    parse_http_url,
+    too_many,
+)
 from asyncpq.storage.responses import (
     UNKNOWN_SIZE,
     ExpectedBody,
@@ -41,12 +63,11 @@ from asyncpq.storage.responses import (
     check_range_response,
     empty,
     guarantee_of,
-    redirected,
     strong_etag,
 )
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3_errors import error_for, error_in_200, parse_error
-from asyncpq.storage.transport import Transport
+from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url
 from asyncpq.storage.wire import DEFAULT_HEADERS, AiohttpWire
 
@@ -70,7 +91,8 @@ _WITHOUT_EFFECT = frozenset(
         "use_listings_cache",
     }
 )
-_VALID_URL = re.compile(r"(?:[!#$&-;=?-Z\[\]_a-z~]|%[0-9A-Fa-f]{2})+")
+#: Headers of the user that may go wherever a url redirects. All others may be credentials.
+_SHOWN_TO_ALL = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 
 
 class HttpStore(Unpicklable):
@@ -92,6 +114,12 @@ class HttpStore(Unpicklable):
         if auth:
             headers["Authorization"] = _basic_auth(auth[0])
         self._authorization = next((headers[name] for name in headers if name.lower() == "authorization"), None)
+        shown = {name: value for name, value in headers.items() if name.lower() in _SHOWN_TO_ALL}
+        self._own_headers = {
+            name: value
+            for name, value in headers.items()
+            if name not in shown and name.lower() not in ("range", "if-match")
+        }
         self._encoded = bool(options.pop("encoded", False))
         verify: ssl.SSLContext | bool = options.pop("ssl", True)
         trust_env = bool(client.pop("trust_env", False))
@@ -103,12 +131,13 @@ class HttpStore(Unpicklable):
             )
         self.wire = AiohttpWire(
             ssl_context=verify,
-            headers=DEFAULT_HEADERS | headers,
+            headers=DEFAULT_HEADERS | shown,
             connect_timeout_s=retry.connect_timeout_s,
             trust_env=trust_env,
         )
         self.transport = Transport(retry=retry, limits=limits)
         self._without_suffix: set[str] = set()
+        self._routes = Routes()
         self._closed = False
 
     def __repr__(self) -> str:
@@ -122,12 +151,13 @@ class HttpStore(Unpicklable):
         """
         if self._closed:
             raise UsageError("the store is closed", hint="Read while the session is open.")
-        headers: dict[str, str] = {}
+        headers = self._own_headers
         target = self._parse(url)
         if target.user is not None:
+            headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
             headers["Authorization"] = _basic_auth((target.user, target.password or ""))
             target = target.with_user(None)
-        return HttpObject(self.transport, self.wire, target, url, headers, self._without_suffix)
+        return HttpObject(self.transport, self.wire, target, url, headers, self._without_suffix, self._routes)
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
@@ -151,7 +181,7 @@ class HttpStore(Unpicklable):
 
     def _parse(self, url: str) -> URL:
         try:
-            target = URL(url.partition("#")[0], encoded=self._encoded or _VALID_URL.fullmatch(url) is not None)
+            target = parse_http_url(url, encoded=self._encoded)
             if target.scheme.lower() in ("http", "https") and target.host:
                 return target
         except ValueError:  # its text quotes the url
@@ -175,17 +205,19 @@ class HttpObject(Unpicklable):
         url: str,
         headers: dict[str, str],
         without_suffix: set[str],
+        routes: Routes,
     ) -> None:
         self.url = safe_url(url)
         self.identity = identity_of(url)
         self.guarantee = Guarantee.PINNED
         self._learnt: Validator | None = None
-        self.target = target
+        self._origin = Target(target, own=True)
         self.wire = wire
         self.headers = headers
         self._transport = transport
         self._without_suffix = without_suffix
-        self._host = target.authority
+        self._routes = routes
+        self._named = url  # with its user info: who is sent elsewhere depends on it
         self.server = target.host_port_subcomponent or ""
 
     def __repr__(self) -> str:
@@ -198,14 +230,15 @@ class HttpObject(Unpicklable):
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
-        if self._host not in self._without_suffix:
+        if self._origin.url.authority not in self._without_suffix:
             try:
                 return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
-            except RangeIgnoredError:
-                self._without_suffix.add(self._host)
-                context = context.step(context.purpose, context.round + 1)
+            except RangeIgnoredError as ignored:
+                context = context.step(context.purpose, ignored.round + 1)
         try:
-            first = await self._fetch(RangeRequest(0, 1, self.url, pin), context.step("stat", context.round))
+            first = await self._fetch(
+                RangeRequest(0, 1, self.url, pin), context.step("stat", context.round), just_asked=True
+            )
         except RangeIgnoredError as ignored:
             raise self._no_ranges(ignored) from None
         size = first.validator.size
@@ -225,8 +258,8 @@ class HttpObject(Unpicklable):
     async def close(self) -> None:
         """Nothing is held."""
 
-    async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
-        expected, body = await self._transport.send(_Get(self, request), context)
+    async def _fetch(self, request: RangeRequest, context: RequestContext, *, just_asked: bool = False) -> RangeResult:
+        (expected, body), asked = await self._send(_Get, request, context, just_asked)
         validator = expected.validator
         if validator.size == UNKNOWN_SIZE:
             validator = request.pin or await self._fetch_size(validator, context)
@@ -238,13 +271,97 @@ class HttpObject(Unpicklable):
         stop = validator.size if request.start < 0 else request.stop
         if (start, stop) != (expected.start, expected.start + expected.length):  # a small whole object
             body = body[start - expected.start : stop - expected.start]
-        return RangeResult(body, start, validator, self.guarantee is not Guarantee.NONE)
+        return RangeResult(body, start, validator, asked and self.guarantee is not Guarantee.NONE)
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
         """One HEAD, for a server whose Content-Range does not say the size."""
-        head = _Head(self, RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE)))
-        expected, _ = await self._transport.send(head, context.step("stat", context.round + 1))
+        request = RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE))
+        (expected, _), _ = await self._send(_Head, request, context.step("stat", context.round + 1))
         return replace(validator, size=expected.validator.size)
+
+    # -- redirects --------------------------------------------------------------------------------
+
+    async def _send(
+        self, kind: type[_Get], request: RangeRequest, context: RequestContext, just_asked: bool = False
+    ) -> tuple[Outcome, bool]:
+        """Send a request to where the url leads; and whether the url itself says so.
+
+        Args:
+            just_asked: this fetch has asked the url already. Else only a pinned request may go to a remembered target.
+        """
+        route = self._routes.get(self._named)
+        if route is None or not (just_asked or (request.pin is not None and context.purpose != "validate")):
+            return await self._follow(kind, request, context, [self._origin]), True
+        known = route.target
+        if known is not None:
+            try:
+                return await self._transport.send(kind(self, request, known, remembered=True), context), just_asked
+            except DeadlineExceededError:
+                raise
+            except (StoreError, RangeIgnoredError, RedirectedError):
+                route.forget(known)
+                context = context.step(context.purpose, context.round + 1)
+        async with route.lock:
+            asked = route.target is None
+            if asked:
+                path = [self._origin]
+                outcome = await self._step(kind, request, context, path)
+                if outcome is not None:
+                    self._routes.drop(self._named)
+                    return outcome, True
+                route.target = path[-1]
+        path = [self._origin, route.target or self._origin]
+        return await self._follow(kind, request, context.step(context.purpose, context.round + 1), path), asked
+
+    async def _follow(
+        self, kind: type[_Get], request: RangeRequest, context: RequestContext, path: list[Target]
+    ) -> Outcome:
+        """Send a request to the end of ``path``, which begins with the url, and on from there."""
+        while True:
+            host = path[-1].url.authority
+            try:
+                if request.start < 0 and host in self._without_suffix:
+                    context = context.step(context.purpose, context.round - 1)  # nothing is sent
+                    raise RangeIgnoredError(None)
+                outcome = await self._step(kind, request, context, path)
+            except RangeIgnoredError as ignored:
+                if request.start < 0:
+                    self._without_suffix.add(host)
+                ignored.round = context.round
+                self._remember(path)
+                raise
+            if outcome is not None:
+                self._remember(path)
+                return outcome
+            context = context.step(context.purpose, context.round + 1)
+
+    async def _step(
+        self, kind: type[_Get], request: RangeRequest, context: RequestContext, path: list[Target]
+    ) -> Outcome | None:
+        """Send a request to the end of ``path``; None where that redirects: then the path is longer by that target."""
+        target = path[-1]
+        try:
+            return await self._transport.send(kind(self, request, target), context)
+        except RedirectedError as redirected:
+            location = redirected.location
+        except AsyncpqError as error:
+            if len(path) > 1:
+                error.message += f"; {self._origin.server} redirects to {target.server}"
+                route = self._routes.get(self._named)
+                if route is not None:
+                    route.forget(target)
+            raise
+        further = next_target(request, target, location)
+        if len(path) > MAX_REDIRECTS:
+            raise too_many(request, further, path)
+        path.append(further)
+        return None
+
+    def _remember(self, path: list[Target]) -> None:
+        if len(path) > 1:
+            self._routes.learn(self._named, path[-1])
+        else:
+            self._routes.drop(self._named)
 
     def _no_ranges(self, ignored: RangeIgnoredError) -> InvalidResponseError:
         return InvalidResponseError(
@@ -255,41 +372,58 @@ class HttpObject(Unpicklable):
 
 
 class _Get:
-    """One ranged GET, however often it is sent."""
+    """One ranged GET of one target, however often it is sent.
+
+    Args:
+        remembered: another target can be had by asking the url: what cannot be reached is not tried again.
+    """
 
     method = "GET"
 
-    def __init__(self, stored: HttpObject, request: RangeRequest) -> None:
+    def __init__(self, stored: HttpObject, request: RangeRequest, target: Target, *, remembered: bool = False) -> None:
         self.request = request
         self._stored = stored
+        self._target = target
+        self._remembered = remembered
+        self._accepted = False
 
     def prepare(self) -> None:
         """Nothing."""
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         stored, request = self._stored, self.request
-        headers = dict(stored.headers)
+        headers = dict(stored.headers) if self._target.own else {}
         if self.method == "GET":
             headers["Range"] = request.header
         etag = strong_etag(request.pin)
         if etag is not None:
             headers["If-Match"] = etag
-        return stored.wire.exchange(self.method, stored.target, headers, request, receiver)
+        sending = stored.wire.exchange(self.method, self._target.url, headers, request, receiver)
+        return self._unless_unreachable(sending) if self._remembered else sending
+
+    async def _unless_unreachable(self, sending: Coroutine[Any, Any, Body]) -> Body:
+        try:
+            return await sending
+        except RetryableError as failure:
+            if self._accepted:
+                raise  # the body broke off: the rest of it is asked for
+            raise failure.error from failure.__cause__
 
     def again(self) -> _Get:
-        return type(self)(self._stored, self.request)
+        return type(self)(self._stored, self.request, self._target, remembered=self._remembered)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         if status == 200 and "etag" not in headers and "xml" in headers.get("content-type", ""):
             return None  # perhaps a presigned url's late SlowDown; Parquet it is not
+        self._accepted = True
         return check_range_response(self.request, status, headers, small_body_bytes=SMALL_BODY_BYTES)
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
         request = self.request
         if status == 200:
             return error_in_200(request, body)
-        if 300 <= status < 400:
-            return redirected(request, headers.get("location", ""))
+        if status in REDIRECT_STATUSES:
+            raise RedirectedError(headers.get("location", "").strip())
         if status == 416:
             size = headers.get("content-range", "").rpartition("/")[2]
             if size == "0":

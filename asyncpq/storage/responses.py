@@ -70,11 +70,17 @@ class ExpectedBody:
 
 
 class RangeIgnoredError(Exception):
-    """The server sends the whole object instead of the range. Never leaves the storage package."""
+    """The server sends the whole object instead of the range. Never leaves the storage package.
+
+    Attributes:
+        size: of the object, if the response said it.
+        round: of the request that showed it, where redirects took rounds of their own.
+    """
 
     def __init__(self, size: int | None) -> None:
         super().__init__("range ignored")
         self.size = size
+        self.round = 0
 
 
 def strong_etag(validator: Validator | None) -> str | None:
@@ -196,13 +202,13 @@ def changed(request: RangeRequest, what: str) -> ObjectChangedError:
 
 
 def redirected(request: RangeRequest, location: str) -> InvalidResponseError:
-    """The error for a redirect; ``location`` is the Location header or empty."""
+    """The error for a redirect that is not followed; ``location`` is the Location header or empty."""
     target = safe_target(location) or "nowhere"
     return InvalidResponseError(
         f"the server redirects to {target}",
         url=request.url,
         byte_range=request.byte_range,
-        hint="Redirects are not followed; read the url or endpoint that it redirects to, if you trust it.",
+        hint="S3 has none that could be followed; read the url or endpoint that it redirects to, if you trust it.",
     )
 
 

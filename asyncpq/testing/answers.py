@@ -73,7 +73,7 @@ def refusal(request: LoggedRequest, fault: Fault) -> Answer | None:
     if fault.html_200:
         return Answer(200, {"Content-Type": "text/html"}, b"<html><body>Please sign in</body></html>")
     if fault.redirect is not None:
-        return Answer(302, {"Location": fault.redirect})
+        return Answer(fault.redirect_status, {"Location": fault.redirect})
     if fault.region is not None:
         scope = re.search(r"Credential=[^/]*/\d+/([^/]*)/", request.headers.get("authorization", ""))
         if scope is not None and scope[1] != fault.region:

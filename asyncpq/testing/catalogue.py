@@ -21,7 +21,7 @@ class Scene:
         other: the bytes of another version of the object. With as many bytes as the object has, faults
             that replace it are the hardest to notice.
         location: the url of the object, for a redirect that leads back to it.
-        elsewhere: a url on another host.
+        elsewhere: a url on another host. Over HTTP it is followed.
         part_bytes: bodies that break off do so after this many bytes.
         drip_s: time between two bytes of a body that comes byte by byte.
         retry_after_s: what a huge Retry-After says.
@@ -71,6 +71,7 @@ CATALOGUE: Mapping[str, Callable[[Scene], Fault]] = MappingProxyType(
         "403 AccessDenied": lambda _: Fault(status=403, code="AccessDenied"),
         "302 to another host": lambda scene: Fault(redirect=scene.elsewhere),
         "redirect loop": lambda scene: Fault(redirect=scene.location),
+        "redirect without Location": lambda _: Fault(status=302, code=""),
         # versions
         "replaced": lambda scene: Fault(replace_with=scene.other),
         "replaced, If-Match ignored": lambda scene: Fault(replace_with=scene.other, ignore_if_match=True),

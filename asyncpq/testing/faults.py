@@ -47,7 +47,8 @@ class Fault:
         gzip: compress the body and say so.
         slow_down_200: an S3 SlowDown error in a 200 response.
         html_200: an HTML page in a 200 response.
-        redirect: 302 to this url.
+        redirect: redirect to this url.
+        redirect_status: with ``redirect``: 301, 302, 303, 307 or 308.
         region: the bucket's region: requests signed for another are refused with it.
         skew_s: the server's clock runs this far ahead; requests more than 900 s off are refused.
         replace_with: put these bytes as the object's new version before answering.
@@ -92,6 +93,7 @@ class Fault:
     slow_down_200: bool = False
     html_200: bool = False
     redirect: str | None = None
+    redirect_status: int = 302
     region: str | None = None
     skew_s: float = 0.0
     replace_with: bytes | None = None
@@ -117,6 +119,10 @@ class Fault:
             raise InvalidOptionError(f"truncate={self.truncate!r}: must be a number of bytes")
         if self.status is None and (self.retry_after_s is not None or self.code != "InternalError"):
             raise InvalidOptionError("code and retry_after_s go with a status")
+        if self.redirect_status not in (301, 302, 303, 307, 308):
+            raise InvalidOptionError(f"redirect_status={self.redirect_status!r}: must be 301, 302, 303, 307 or 308")
+        if self.redirect is None and self.redirect_status != 302:
+            raise InvalidOptionError("redirect_status goes with redirect")
         if self.reset and self.truncate is None:
             raise InvalidOptionError("reset goes with truncate", hint="Fault(truncate=0, reset=True) resets at once.")
 

@@ -1,7 +1,7 @@
 """Every fault of the catalogue times every operation, through every client; docs/faults.md is made by this.
 
 Holds: pyarrow's rows, of one version, or a typed error that names the url; an end in time; requests and bytes
-within bounds; no descriptor, task, thread or byte of the budget left behind; no redirect followed. And what
+within bounds; no descriptor, task, thread or byte of the budget left behind; no redirect of S3 followed. And what
 comes of each fault is what the page says: ASYNCPQ_UPDATE_DOCS=1 writes it anew.
 """
 
@@ -30,7 +30,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def servers() -> AsyncIterator[tuple[ObjectServer, ObjectServer]]:
-    """The one that is asked, and one that nobody should ask."""
+    """The one that is asked, and one that it redirects to."""
     async with ObjectServer() as server, ObjectServer() as elsewhere:
         yield server, elsewhere
 

@@ -20,8 +20,9 @@ from tests.store_backends import (
     running_backend,
 )
 
-KINDS = ["s3", "s3-unsigned", "s3-through-s3fs", "s3-localstack", "http", "local", "memory", "local-through-fsspec"]
-PINNING = {"s3", "s3-unsigned", "s3-through-s3fs", "s3-localstack", "http", "local"}
+HTTP = ["http", "http-redirected"]
+PINNING = ["s3", "s3-unsigned", "s3-through-s3fs", "s3-localstack", *HTTP, "local"]
+KINDS = [*PINNING, "memory", "local-through-fsspec"]
 
 
 @pytest.fixture(params=KINDS)
@@ -57,18 +58,21 @@ async def test_contract_of_a_wrapped_store(
     await made.store.close()
 
 
-async def test_rounds_are_recorded(backend: Backend) -> None:
+async def test_rounds_are_recorded(backend: Backend, kind: str) -> None:
     stored = await backend.store.open_object(backend.url("key"))
     context = new_context().step("index", 3)
     await stored.fetch_range(10, 30, context=context)
-    (record,) = (record for record in context.metrics.log if record.method == "GET")
+    redirects = [record for record in context.metrics.log if record.status == 302]
+    assert [(record.purpose, record.round) for record in redirects] == [("index", 3)] * (kind == "http-redirected")
+    (record,) = (record for record in context.metrics.log if record.method == "GET" and record not in redirects)
     stats = [record for record in context.metrics.log if record.method == "HEAD"]
     through_fsspec = stored.client == "fsspec"
-    assert (record.method, record.purpose, record.round, record.attempt) == ("GET", "index", 3 + through_fsspec, 1)
+    round_ = 3 + through_fsspec + len(redirects)
+    assert (record.method, record.purpose, record.round, record.attempt) == ("GET", "index", round_, 1)
     assert [(stat.purpose, stat.round, stat.status) for stat in stats] == [("stat", 3, 200), ("stat", 5, 200)][
         : 2 * through_fsspec
     ]
-    assert context.metrics.requests == 1 + len(stats)
+    assert context.metrics.requests == 1 + len(stats) + len(redirects)
     assert (record.start, record.stop, record.bytes) == (10, 30, 20)
     assert record.status in (200, 206)
     assert record.seconds >= 0
@@ -86,7 +90,7 @@ async def test_guarantee_and_identity(backend: Backend, kind: str) -> None:
     other = await backend.store.open_object(backend.url("other"))
     assert stored.identity == again.identity != other.identity
     assert stored.client == {"s3-through-s3fs": "s3fs", "local": "file"}.get(
-        kind, "fsspec" if kind not in PINNING else "aiohttp" if kind == "http" else "direct"
+        kind, "fsspec" if kind not in PINNING else "aiohttp" if kind in HTTP else "direct"
     )
     assert "secret" not in repr(stored) + repr(backend.store)
 

@@ -126,7 +126,6 @@ async def test_guarantee_is_what_the_server_gives(
         (Fault(gzip=True), InvalidResponseError),
         (Fault(html_200=True), InvalidResponseError),
         (Fault(redirect="https://user:pw@elsewhere.example/x?sig=SECRET"), InvalidResponseError),
-        (Fault(redirect="/elsewhere.example/x?X-Amz-Signature=SECRET"), InvalidResponseError),
         (Fault(redirect="//user:pw@elsewhere.example/x?token=SECRET"), InvalidResponseError),
         (Fault(etag="other"), ObjectChangedError),
         (Fault(replace_with=b"y" * len(DATA), ignore_if_match=True), ObjectChangedError),

@@ -1,0 +1,173 @@
+"""HTTP redirects: where a Location leads, and the target that each url last led to. RFC 9110, section 15.4.
+
+Nothing here sends a request. A refused redirect is an InvalidResponseError that shows neither query nor user info.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass, field
+from typing import Final
+
+from yarl import URL
+
+from asyncpq.errors import InvalidResponseError
+from asyncpq.storage.responses import RangeRequest
+from asyncpq.storage.urls import safe_url
+
+#: Statuses that are followed. GET and HEAD stay what they are with each of them.
+REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
+MAX_REDIRECTS: Final = 5
+
+_MAX_ROUTES: Final = 2048  # a signed target takes about 2 KB
+_ENCODED_URL = re.compile(r"(?:[!#$&-;=?-Z\[\]_a-z~]|%[0-9A-Fa-f]{2})+")
+
+
+def parse_http_url(text: str, *, encoded: bool = False) -> URL:
+    """``text`` without its fragment. A url that is percent-encoded is kept as it is, any other one is encoded.
+
+    Raises:
+        ValueError: it is no url. Its text may quote secrets.
+    """
+    return URL(text.partition("#")[0], encoded=encoded or _ENCODED_URL.fullmatch(text) is not None)
+
+
+class RedirectedError(Exception):
+    """The response is a redirect. Never leaves the storage package."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__("redirected")  # the location may hold secrets
+        self.location = location
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a request is sent to.
+
+    Attributes:
+        url: without user info and fragment; its query may hold secrets.
+        own: the origin (scheme, host and port) of the url that the user named, and of every redirect before this one.
+            Only there the user's headers go.
+    """
+
+    url: URL = field(repr=False)
+    own: bool
+
+    @property
+    def server(self) -> str:
+        """``https://host``, for messages."""
+        return str(self.url.origin())
+
+
+@dataclass(slots=True)
+class Route:
+    """A url that has redirected.
+
+    Attributes:
+        target: where it last led to; None once that failed.
+        lock: held while the url is asked for another target, so that one fetch asks for all.
+    """
+
+    target: Target | None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def forget(self, target: Target) -> None:
+        """``target`` failed; one that was learnt since is kept."""
+        if self.target is target:
+            self.target = None
+
+
+class Routes:
+    """Routes of one store, by url. The oldest go first."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, Route] = {}
+
+    def get(self, url: str) -> Route | None:
+        """The route of a url that has redirected."""
+        return self._routes.get(url)
+
+    def learn(self, url: str, target: Target) -> None:
+        """``url`` redirects to ``target`` now."""
+        route = self._routes.get(url)
+        if route is not None:
+            route.target = target
+            return
+        if len(self._routes) >= _MAX_ROUTES:
+            del self._routes[next(iter(self._routes))]
+        self._routes[url] = Route(target)
+
+    def drop(self, url: str) -> None:
+        """``url`` does not redirect any more."""
+        self._routes.pop(url, None)
+
+
+def next_target(request: RangeRequest, current: Target, location: str) -> Target:
+    """Where a redirect of ``current`` leads.
+
+    Raises:
+        InvalidResponseError: there is no Location, or it is not followed.
+    """
+    if not location:
+        raise _refused(request, "the server redirects without saying where to", "Ask whoever runs the server.")
+    try:
+        url = current.url.join(parse_http_url(location))
+        origin = _origin(url)
+    except ValueError:  # its text quotes the location
+        url, origin = URL(), ("", "", None)
+    if url.scheme not in ("http", "https") or not url.host:
+        raise _refused(request, "the server redirects to what is no http url", "Ask whoever runs the server.")
+    shown = safe_url(str(url))
+    if url.user is not None or url.password is not None:
+        raise _refused(request, f"the server redirects to a url with a user or password: {shown}", _IF_TRUSTED)
+    if current.url.scheme == "https" and url.scheme == "http":
+        raise _refused(
+            request,
+            f"the server redirects from https to http, where others can read and change what is sent: {shown}",
+            _IF_TRUSTED,
+        )
+    if _is_local(url.host or "") and not _is_local(current.url.host or ""):
+        raise _refused(request, f"the server redirects to an address of this machine or its link: {shown}", _IF_TRUSTED)
+    return Target(url, current.own and origin == _origin(current.url))
+
+
+def too_many(request: RangeRequest, last: Target, before: list[Target]) -> InvalidResponseError:
+    """The error for one redirect more than ``MAX_REDIRECTS``."""
+    loops = any(last.url == target.url for target in before)
+    what = "in a loop" if loops else f"more than {MAX_REDIRECTS} times"
+    return _refused(
+        request,
+        f"the server redirects {what}, the last time to {safe_url(str(last.url))}",
+        "Check the url in a browser.",
+    )
+
+
+_IF_TRUSTED = "This is not followed; read that url itself if you trust it."
+
+
+def _refused(request: RangeRequest, what: str, hint: str) -> InvalidResponseError:
+    return InvalidResponseError(what, url=request.url, byte_range=request.byte_range, hint=hint)
+
+
+def _origin(url: URL) -> tuple[str, str, int | None]:
+    """Scheme, host and port: RFC 6454."""
+    return url.scheme, (url.host or "").lower(), url.port
+
+
+def _is_local(host: str) -> bool:
+    """Whether the host is this machine or its link, where clouds serve credentials. Names are not looked up."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        try:
+            address = ipaddress.ip_address(socket.inet_aton(host))  # 127.1, 2130706433: resolvers take them, too
+        except (OSError, ValueError):
+            return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    address = address if mapped is None else mapped
+    return address.is_loopback or address.is_link_local or address.is_unspecified

@@ -1,0 +1,105 @@
+"""Where a Location leads, and which redirects are refused."""
+
+from __future__ import annotations
+
+import pytest
+from yarl import URL
+
+from asyncpq.errors import InvalidResponseError
+from asyncpq.storage.redirects import Routes, Target, next_target
+from asyncpq.storage.responses import RangeRequest
+
+REQUEST = RangeRequest(0, 10, "https://data.example/a/b.parquet")
+
+
+def follow(url: str, location: str, *, own: bool = True) -> Target:
+    return next_target(REQUEST, Target(URL(url, encoded=True), own), location)
+
+
+@pytest.mark.parametrize(
+    ("location", "leads_to", "own"),
+    [
+        ("c.parquet", "https://data.example/a/c.parquet", True),
+        ("/c.parquet?x=%2F#f", "https://data.example/c.parquet?x=%2F", True),
+        ("?sig=a+b%3D", "https://data.example/a/b.parquet?sig=a+b%3D", True),
+        ("//cdn.example/c", "https://cdn.example/c", False),
+        ("https://DATA.example/c", "https://data.example/c", True),
+        ("https://data.example:443/c", "https://data.example/c", True),
+        ("https://data.example:8443/c", "https://data.example:8443/c", False),
+        ("https://www.data.example/c", "https://www.data.example/c", False),
+        ("/ü b", "https://data.example/%C3%BC%20b", True),
+    ],
+)
+def test_where_it_leads(location: str, leads_to: str, own: bool) -> None:
+    target = follow("https://data.example/a/b.parquet?q", location)
+    assert target.own is own
+    assert URL(str(target.url)) == URL(leads_to)
+    assert target.url.raw_path_qs == URL(leads_to, encoded=True).raw_path_qs
+    assert not follow("https://data.example/a/b.parquet?q", location, own=False).own
+    assert "sig" not in repr(target)
+
+
+def test_up_to_https_is_another_origin() -> None:
+    assert not follow("http://data.example/x", "https://data.example/x").own
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "",
+        "http://data.example/x?token=SECRET",
+        "http://cdn.example/x?token=SECRET",
+        "file:///etc/SECRET",
+        "s3://bucket/SECRET",
+        "data:SECRET",
+        "https://h:port/SECRET",
+        "https://user@cdn.example/x",
+        "https://:SECRET@cdn.example/x",
+        "https://localhost/x",
+        "https://x.localhost/x",
+        "https://127.0.0.1:8000/x",
+        "https://127.1/x",
+        "https://2130706433/x",
+        "https://0x7f.1/x",
+        "https://0.0.0.0/x",
+        "https://[::1]/x",
+        "https://[::ffff:127.0.0.1]/x",
+        "https://[fe80::1%25eth0]/x",
+        "https://169.254.169.254/latest/meta-data?SECRET",
+    ],
+)
+def test_what_is_refused(location: str) -> None:
+    with pytest.raises(InvalidResponseError) as caught:
+        follow("https://data.example/a/b.parquet", location)
+    assert caught.value.hint
+    assert caught.value.url == REQUEST.url
+    assert "SECRET" not in str(caught.value) + str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("here", ["http://localhost/x", "http://127.0.0.1:1/x", "http://[::1]/x"])
+def test_this_machine_may_redirect_to_itself(here: str) -> None:
+    assert follow(here, "http://127.0.0.2:9/y").url == URL("http://127.0.0.2:9/y")
+
+
+def test_routes_are_bounded() -> None:
+    routes = Routes()
+    target = Target(URL("https://cdn.example/x"), own=False)
+    for number in range(5000):
+        routes.learn(f"https://data.example/{number}", target)
+    known = [number for number in range(5000) if routes.get(f"https://data.example/{number}") is not None]
+    assert known == list(range(5000 - 2048, 5000))
+
+
+def test_a_route_forgets_what_failed_and_not_what_came_since() -> None:
+    routes = Routes()
+    old, new = (Target(URL(f"https://cdn.example/{name}"), own=False) for name in ("old", "new"))
+    routes.learn("url", old)
+    route = routes.get("url")
+    assert route is not None
+    routes.learn("url", new)
+    route.forget(old)
+    assert route.target is new
+    route.forget(new)
+    assert route.target is None
+    routes.drop("url")
+    assert routes.get("url") is None
