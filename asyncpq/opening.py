@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from asyncpq.arguments import one_of
 from asyncpq.datasets.dataset import Dataset
-from asyncpq.datasets.listing import INDEX_FOLDER, Commits, Target, is_file_of, parse_target
+from asyncpq.datasets.listing import INDEX_FOLDER, Commits, Target, is_file_of, is_one_file, parse_target
 from asyncpq.datasets.model import Catalog, View
 from asyncpq.datasets.opening import open_files, open_table
 from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
@@ -49,6 +49,7 @@ from asyncpq.indexing.places import open_place
 from asyncpq.indexing.places.json import is_json
 from asyncpq.options import BuildOptions
 from asyncpq.resources import Resources
+from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import canonical_url, safe_url
 from asyncpq.tables.opening import Format, Version, catalog_of
 
@@ -325,6 +326,7 @@ async def build(
         _refuse_among_files(files, at)
     operation = resources.operation("build", _shown(target, files))
     with operation, counted_in(operation):
+        await _refuse_one_file(resources, files, at, operation)
         place = await open_place(resources, _place(at, "at"), create=True)
         look = _look_of(resources, place, files, catalog, options, at)
         return await build_index(resources, place, kinds, look, operation, building, gathering)
@@ -357,11 +359,33 @@ def place_below(files: Target | None) -> str:
         InvalidOptionError: this is no prefix.
     """
     if files is None or files.urls is not None or files.pattern is not None:
-        raise InvalidOptionError(
-            "at: only the index of a prefix has a place of its own, below it",
-            hint="Say where it is to be kept: at='s3://bucket/indexes/trips/'.",
-        )
+        raise _no_place_below(None if files is None else files.url)
     return f"{files.folder}{INDEX_FOLDER}"
+
+
+def _no_place_below(url: str | None) -> InvalidOptionError:
+    return InvalidOptionError(
+        "at: only the index of a prefix has a place of its own, below it",
+        url=None if url is None else safe_url(url),
+        hint="Say where to keep the index: at='s3://bucket/indexes/trips/'.",
+    )
+
+
+async def _refuse_one_file(resources: Resources, files: Target | None, at: object, operation: Operation) -> None:
+    """Refuse to keep the index of one file below the file's own key: the file would be taken for a folder then.
+
+    Args:
+        at: where the index is to be kept.
+
+    Raises:
+        InvalidOptionError: ``at`` is below the file.
+    """
+    if files is None or not files.may_be_file or not isinstance(at, (str, os.PathLike)):
+        return
+    if canonical_url(at).startswith(canonical_url(files.folder).rstrip("/") + "/"):
+        store, _ = await resources.store(files.url)
+        if await is_one_file(store, files, RequestContext(operation.metrics, purpose="list")):
+            raise _no_place_below(files.url)
 
 
 async def open_existing(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 from asyncpq.datasets.model import DataFile, Snapshot, View
 from asyncpq.datasets.opened_file import Ask
@@ -13,7 +14,9 @@ from asyncpq.datasets.reader import counted_in
 from asyncpq.errors import AsyncpqError
 from asyncpq.events import Operation
 from asyncpq.resources import Resources
-from asyncpq.storage.base import RequestContext
+from asyncpq.storage.base import RequestContext, Validator
+
+_FEW_FILES: Final = 64  # whose versions are looked at on the event loop
 
 
 class SkippedFile(NamedTuple):
@@ -97,6 +100,8 @@ class ListedFiles:
         list_files: lists them. A listing that equals the one before is given as that very one.
         known: a listing that was made before.
         max_age_s: reads may do with a listing that is younger; 0: each read lists.
+        check: whether files of a listing have changed, where that takes no request (local files). A listing is then
+            used within its age only while none has. Blocks.
     """
 
     view: View = View.LISTED
@@ -108,6 +113,7 @@ class ListedFiles:
         list_files: Callable[[RequestContext], Awaitable[FileSet]],
         known: FileSet,
         max_age_s: float,
+        check: Callable[[Iterable[tuple[str, Validator | None]]], bool] | None = None,
     ) -> None:
         age = f"listed at most {max_age_s:g} s before a read" if max_age_s else "listed for each read"
         self.description = f"files of {target}, {age}"
@@ -115,15 +121,21 @@ class ListedFiles:
         self._resources = resources
         self._list = list_files
         self._max_age_s = max_age_s
+        self._check = check
 
-    def _is_fresh(self, known: FileSet) -> bool:
-        return known.listed_at is not None and time.monotonic() - known.listed_at < self._max_age_s
+    async def _is_fresh(self, known: FileSet) -> bool:
+        if known.listed_at is None or time.monotonic() - known.listed_at >= self._max_age_s:
+            return False
+        if self._check is None:
+            return True
+        changed = partial(self._check, [(file.url, file.validator) for file in known.files])
+        return not (changed() if len(known.files) <= _FEW_FILES else await self._resources.in_thread(changed))
 
     async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
         known = self.known
         if known is None:
             return await self._look(operation, scan)
-        if self._is_fresh(known):
+        if await self._is_fresh(known):
             return known
         if not hurry:
             return await self._look(operation, scan)

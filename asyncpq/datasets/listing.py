@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
-from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, PartitionError
+from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, PartitionError
 from asyncpq.storage.base import ListedObject, RequestContext, Store, Validator
 from asyncpq.storage.urls import refuse_java_url, safe_url, split_url
 
@@ -301,6 +301,17 @@ def is_file_of(target: Target, url: str, hidden: Sequence[str] = HIDDEN) -> bool
     begins = tuple(hidden)
     path = url[len(target.folder) :]
     return not (begins and any(segment.startswith(begins) for segment in path.split("/")))
+
+
+async def is_one_file(store: Store, target: Target, context: RequestContext) -> bool:
+    """Whether a target names one file: nothing is below it, and there is an object of its very url."""
+    try:
+        if not target.may_be_file or not await _one_file(store, target.url, context):
+            return False
+    except NotParquetError:  # an empty object stands for a folder
+        return False
+    below = await store.list_objects(target.prefix, context=context)
+    return not any(is_file_of(target, listed.url) for listed in below)
 
 
 async def _one_file(store: Store, url: str, context: RequestContext) -> list[ListedObject]:

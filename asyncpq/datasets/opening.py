@@ -22,7 +22,7 @@ from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.resources import Resources
-from asyncpq.storage.base import RequestContext
+from asyncpq.storage.base import RequestContext, listing_check
 from asyncpq.storage.urls import safe_url
 
 
@@ -106,7 +106,8 @@ async def open_files(
     first = _file_set(listing, asked, skips=skips)
     source: FileSource
     if target.urls is None:
-        source = ListedFiles(resources, shown, list_again, first, listing_max_age_s)
+        check = listing_check(store) if resources.options.policy(target.url, shown).kind == "etag" else None
+        source = ListedFiles(resources, shown, list_again, first, listing_max_age_s, check)
     else:
         source = GivenFiles([_as_policy_says(file, resources) for file in first.files], first.bad)
     state = DatasetState(resources, shown, source, Columns(pa.schema([]), None, object()), skips)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 from asyncpq.caching.keys import Pointer, PointerKey
 from asyncpq.caching.tiers import Tiers
@@ -21,14 +22,23 @@ class Currency:
         key: of the pointer that says it, in every tier.
         policy: how long what is cached may be served unasked.
         tiers: outside this process; None where they are told nothing.
+        check: whether the object has a version now, where that takes no request (local files).
 
     Attributes:
         key, policy: as given.
     """
 
-    def __init__(self, resources: Resources, key: PointerKey, policy: CachePolicy, tiers: Tiers | None) -> None:
+    def __init__(
+        self,
+        resources: Resources,
+        key: PointerKey,
+        policy: CachePolicy,
+        tiers: Tiers | None,
+        check: Callable[[Validator], bool] | None = None,
+    ) -> None:
         self.key = key
         self.policy = policy
+        self._check = check if policy.kind == "etag" else None
         self._resources = resources
         self._tiers = tiers
         self._own_pointer: Pointer | None = None
@@ -40,10 +50,16 @@ class Currency:
         """Whether the cache policy lets ``version`` be served without asking the store."""
         if self.policy.kind == "immutable" or not version.can_validate:
             return True  # what cannot be validated expires instead
+        if self._check is not None:
+            return self._check(version.validator)
         pointer = self.pointer()
         if pointer is None or not pointer.validator.same_version(version.validator):
             return False
         return time.monotonic() - pointer.validated_at < self.policy.max_age_s
+
+    def may_be_current(self, pointer: Pointer) -> bool:
+        """Whether the object may still have the version of ``pointer``; a local file is looked at."""
+        return self._check is None or self._check(pointer.validator)
 
     def is_expired(self, version: FileVersion) -> bool:
         """Whether all that is cached of ``version`` must be fetched anew: the store cannot tell whether it is
@@ -117,7 +133,7 @@ class Currency:
     def contradicts(self, validator: Validator) -> bool:
         """Whether this session has seen that the object has it no more, or has just seen another."""
         pointer = self.pointer()
-        if self.is_outdated(validator):
+        if self.is_outdated(validator) or (self._check is not None and not self._check(validator)):
             return True
         if pointer is None or pointer.validator.same_version(validator):
             return False

@@ -29,7 +29,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.options import CachePolicy
 from asyncpq.planning.coalesce import ByteRange, coalesce
 from asyncpq.resources import Resources, TailSizes
-from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator, is_here
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator, is_here, version_check
 
 
 class Tail(NamedTuple):
@@ -124,7 +124,7 @@ class ObjectSource:
         self._tiers = resources.tiers if resources.tiers and shared else None
         self._pointer_key = PointerKey(namespace, handle.identity)
         self._missing_key = ("missing", self._pointer_key)
-        self.currency = Currency(resources, self._pointer_key, policy, self._tiers)
+        self.currency = Currency(resources, self._pointer_key, policy, self._tiers, version_check(handle))
 
     # -- versions ---------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class ObjectSource:
     def held_version(self) -> FileVersion | None:
         """The version that the session's memory has and may use."""
         pointer = self.currency.pointer()
-        if pointer is None:
+        if pointer is None or not self.currency.may_be_current(pointer):
             return None
         version: FileVersion | None = self.resources.memory.get(self._version_key(pointer.validator))
         return None if version is None or self.currency.is_expired(version) else version

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Protocol, runtime_checkable
@@ -188,6 +188,17 @@ class StoredObject(Protocol):
 def is_here(handle: StoredObject) -> bool:
     """Whether its bytes are in this machine's memory or files: no cache outside of the process has them sooner."""
     return handle.client in ("memory", "file")
+
+
+def version_check(handle: StoredObject) -> Callable[[Validator], bool] | None:
+    """A check whether the object has a version at this moment, where that takes no request: for local files, a stat."""
+    return getattr(handle, "has_version", None)
+
+
+def listing_check(store: Store) -> Callable[[Iterable[tuple[str, Validator | None]]], bool] | None:
+    """A check whether objects that were listed have changed, where that takes no request: see
+    :meth:`asyncpq.storage.local.LocalStore.any_changed`."""
+    return getattr(store, "any_changed", None)
 
 
 class Store(Protocol):

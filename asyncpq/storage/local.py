@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -109,6 +109,20 @@ class LocalStore(Unpicklable):
                 RequestRecord("GET", context.purpose, 0, 0, status, 0, 1, context.round, loop.time() - began)
             )
         return found
+
+    def any_changed(self, listed: Iterable[tuple[str, Validator | None]]) -> bool:
+        """Whether a file of an earlier listing is another version now, or gone: one stat each. Blocks.
+
+        Args:
+            listed: urls and versions; None for a version that the listing could not tell.
+        """
+        for url, validator in listed:
+            try:
+                if validator is not None and local_validator(os.stat(local_path(url))) != validator:
+                    return True
+            except OSError:
+                return True
+        return False
 
     # -- writing: see asyncpq.storage.base.WritableStore ------------------------------------------
 
@@ -258,6 +272,10 @@ class LocalObject(Unpicklable):
 
     def learn(self, validator: Validator) -> None:
         """See :meth:`asyncpq.storage.base.StoredObject.learn`. A descriptor pins any version."""
+
+    def has_version(self, validator: Validator) -> bool:
+        """Whether the file at the path is this version now, by one stat."""
+        return not self._replaced() and validator.same_version(self._opened.validator)
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""

@@ -16,6 +16,7 @@ from asyncpq.errors import InvalidOptionError, SchemaMismatchError
 from asyncpq.indexing.differences import field_ids
 from asyncpq.indexing.kinds import Bounds, Keys
 from asyncpq.indexing.places import MemoryPlace
+from asyncpq.testing import ObjectServer
 from tests.delta_tables import DeltaWriter, column, metadata, protocol
 
 
@@ -81,6 +82,26 @@ async def test_one_file(tmp_path: Path) -> None:
         for view in ("snapshot", "listed"):
             dataset = await session.open_dataset(tmp_path / "one.parquet", index=index, view=view)
             assert (await dataset.lookup({"x": 2})).num_rows == 2
+
+
+@pytest.mark.parametrize("at", [None, "_asyncpq/", "_asyncpq"])
+@pytest.mark.parametrize("store", ["file", "s3"])
+async def test_the_index_of_one_file_is_not_kept_below_its_key(tmp_path: Path, store: str, at: str | None) -> None:
+    """Else the object would be a folder to whoever opens it next."""
+    _numbers(tmp_path / "one.parquet", 1, 2)
+    async with ObjectServer() as server, asyncpq.Session({"s3": server.storage_options}) as session:
+        url = str(tmp_path / "one.parquet") if store == "file" else "s3://bucket/one.parquet"
+        server.put("bucket/one.parquet", (tmp_path / "one.parquet").read_bytes())
+        with pytest.raises(InvalidOptionError, match="has a place of its own") as caught:
+            await session.build_index(url, [Keys("x")], at=None if at is None else f"{url}/{at}")
+        assert "at=" in str(caught.value)
+        assert [name for name in server.objects if "_asyncpq" in name] == []
+        dataset = await session.open_dataset(url)
+        assert (await dataset.lookup({"x": 2})).num_rows == 1
+        server.put("bucket/one.parquet/a.parquet", (tmp_path / "one.parquet").read_bytes())
+        if store == "s3":  # a prefix, too, whatever else has its name
+            await session.build_index(url, [Keys("x")])
+            assert await (await session.open_dataset(url)).count() == 2
 
 
 @pytest.mark.parametrize("again", ["open", "build"])
