@@ -11,6 +11,7 @@ import json
 import sys
 import traceback
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -42,7 +43,7 @@ class Verdict:
 
 
 async def judge(path: Path, count: int) -> Verdict:
-    """Ask ``count`` questions about one file, and its whole content before them."""
+    """Ask for the whole content of a file, for counts by each column, and ``count`` random questions."""
     verdict = Verdict(variant=path.stem)
     try:
         full = FullRead(path)
@@ -54,7 +55,8 @@ async def judge(path: Path, count: int) -> Verdict:
     whole = Question(verb="read", columns=columns, rows=list(range(full.table.num_rows)))
     try:
         async with asyncpq.open_file(path) as file:
-            for question in (whole, *Asker(full, f"{path.parent.name}/{path.stem}").questions(count)):
+            asker = Asker(full, f"{path.parent.name}/{path.stem}")
+            for question in chain([whole], asker.sweep(), asker.questions(count)):
                 await _judge(file, full, question, verdict)
     except asyncpq.AsyncpqError as error:
         verdict.fail("refused", f"open: {type(error).__name__}: {error}")

@@ -59,7 +59,7 @@ class PythonEnvironment:
         shutil.rmtree(folder / "venv", ignore_errors=True)
         install([str(interpreter(self.python)), "-m", "venv", "venv"], folder)
         python = str(folder / "venv" / "bin" / "python")
-        pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
         if self.python in ("3.6", "3.7"):
             install([*pip, "--upgrade", "pip"], folder)  # theirs knows no wheels of manylinux2014
         source = ["--no-binary", self.from_source] if self.from_source else []

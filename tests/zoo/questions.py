@@ -156,8 +156,35 @@ class Asker:
         self._full = full
         self._random = random.Random(seed)
 
+    def sweep(self) -> Iterator[Question]:
+        """Counts for each column: of its nulls, of one value, of the least and of the greatest."""
+        for name in self._full.filters:
+            ours, theirs = asyncpq.col(name), pc.field(name)
+            predicates = [Predicate(ours.is_null(), theirs.is_null())]
+            for op, value in (
+                ("==", self._value(name)),
+                ("<=", self._bound(name, "min")),
+                (">=", self._bound(name, "max")),
+            ):
+                if value is not None:
+                    compare = OPERATORS[op]
+                    predicates.append(Predicate(compare(ours, self._literal(name, value)), compare(theirs, value)))
+            for predicate in predicates:
+                try:
+                    rows = self._full.rows(predicate.theirs)
+                except _UNCOMPARABLE:
+                    continue  # pyarrow has no such comparison
+                yield Question(verb="count", where=predicate, rows=rows)
+
+    def _bound(self, name: str, which: str) -> pa.Scalar | None:
+        try:
+            bound = pc.min_max(self._full.values(name))[which]
+        except _UNCOMPARABLE:
+            return None
+        return bound if bound.is_valid else None
+
     def questions(self, count: int) -> Iterator[Question]:
-        """So many questions whose answers pyarrow has."""
+        """So many random questions whose answers pyarrow has."""
         drawn = 0
         for _ in range(count * 20):
             try:
