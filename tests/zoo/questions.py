@@ -97,7 +97,20 @@ class FullRead:
             source = pq.ParquetFile(self.path).read(question.columns)
         else:
             source = self.table if question.columns is None else self.table.select(question.columns)
-        return source.take(pa.array(question.rows, pa.int64()))
+        return pa.concat_tables(
+            [source.slice(0, 0), *(source.slice(start, length) for start, length in _runs(question.rows))]
+        )
+
+
+def _runs(rows: list[int]) -> list[tuple[int, int]]:
+    """Start and length of each run of rows: pyarrow slices all types, but does not take from all."""
+    runs: list[tuple[int, int]] = []
+    for row in rows:
+        if runs and row == sum(runs[-1]):
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((row, 1))
+    return runs
 
 
 def _readable(path: Path) -> tuple[pa.Table, list[str]]:
@@ -136,6 +149,8 @@ def _flat_columns(name: str, column: pa.ChunkedArray) -> list[tuple[str, pa.Chun
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+        column = column.cast(pa.string() if pa.types.is_string_view(column.type) else pa.binary())
     if not pa.types.is_struct(column.type):
         return [] if pa.types.is_nested(column.type) else [(name, column)]
     found = []
