@@ -38,6 +38,10 @@ class Result:
     verdicts: list[Verdict] = field(default_factory=list)
 
 
+class AskingError(Exception):
+    """The process that asks did not begin."""
+
+
 class Zoo:
     """The folders of one run."""
 
@@ -65,7 +69,10 @@ class Zoo:
             except NotInstalledError as error:
                 result.not_installed = str(error)
         if files.is_dir():
-            result.verdicts = self._ask(files)
+            try:
+                result.verdicts = self._ask(files)
+            except AskingError as error:
+                result.failed = f"asking failed: {error}"
         (self.folder / "results").mkdir(exist_ok=True)
         self._result_path(writer).write_text(json.dumps(asdict(result), indent=1))
         self.tell(f"{writer.folder}: {summary(result)}")
@@ -140,7 +147,7 @@ class Zoo:
                 verdicts.append(Verdict(variant=at, outcome="crashed", failures=[f"crashed: {how}"]))
             judged = {verdict.variant for verdict in verdicts}
             if not done and at is None:
-                raise RuntimeError(f"nothing is asked about {files}: {how}")
+                raise AskingError(how)
             left = [variant for variant in left if variant not in judged]
         return sorted(verdicts, key=lambda verdict: verdict.variant)
 
