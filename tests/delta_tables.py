@@ -23,11 +23,12 @@ from asyncpq.datasets.model import DataFile, FileList, TableField
 from asyncpq.errors import ColumnNotFoundError, ObjectNotFoundError
 from asyncpq.expressions import Expression
 from asyncpq.tables.delta import catalog_of
+from tests.readers import PlainReader
 
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
-class FolderReader:
+class FolderReader(PlainReader):
     """A :class:`asyncpq.datasets.model.Reader` on local files; ``urls`` are those that were asked for."""
 
     def __init__(self) -> None:

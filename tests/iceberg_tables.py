@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     DataFile,
@@ -25,6 +26,7 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
     write_manifest_list,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
@@ -33,6 +35,7 @@ from pyroaring import BitMap64
 
 from asyncpq.expressions import Expression
 from tests.predicates import oracle
+from tests.readers import PlainReader
 
 _numbers = itertools.count(1)
 
@@ -59,7 +62,7 @@ def _content(url: str) -> bytes:
     return Path(path_of(url)).read_bytes()
 
 
-class LocalReader:
+class LocalReader(PlainReader):
     """A :class:`asyncpq.datasets.model.Reader` of local files, by pyarrow; ``read`` lists what it was asked for."""
 
     def __init__(self) -> None:
@@ -153,11 +156,38 @@ def deletion_vectors(table: Table, rows: Mapping[str, Sequence[int]], *, like: D
     ]
 
 
-def equality_deletes(table: Table, values: pa.Table, *, like: DataFile, field_ids: Sequence[int]) -> DataFile:
-    """Write an equality delete file: rows that equal one of ``values`` in its columns."""
+def equality_deletes(
+    table: Table, values: pa.Table, *, like: DataFile, field_ids: Sequence[int], **more: Any
+) -> DataFile:
+    """Write an equality delete file: rows that equal one of ``values`` in its columns.
+
+    Args:
+        values: as the file has them, field ids included (:func:`tagged`).
+        like: a data file of the partition that the deletes are for.
+        more: further parts of the record, such as bounds.
+    """
     location = f"{table.location()}/data/equality-{next(_numbers)}.parquet"
     pq.write_table(values, path_of(location))
-    return _delete_file(location, like, DataFileContent.EQUALITY_DELETES, values.num_rows, equality_ids=list(field_ids))
+    return _delete_file(
+        location, like, DataFileContent.EQUALITY_DELETES, values.num_rows, equality_ids=list(field_ids), **more
+    )
+
+
+def tagged(rows: pa.Table, schema: Schema) -> pa.Table:
+    """``rows`` with the types and field ids that their columns have in ``schema``."""
+    arrow = schema_to_pyarrow(schema.select(*rows.column_names))
+    return rows.cast(pa.schema([arrow.field(name) for name in rows.column_names]))
+
+
+def written_file(table: Table, rows: pa.Table, partition: Record | None = None, **more: Any) -> DataFile:
+    """Write a data file, not committed; its field ids are those of ``rows``."""
+    location = f"{table.location()}/data/rows-{next(_numbers)}.parquet"
+    Path(path_of(location)).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, path_of(location), row_group_size=more.pop("row_group_size", 1000))
+    size = Path(path_of(location)).stat().st_size
+    return data_record(
+        table, location, partition or Record(), **{"record_count": rows.num_rows, "file_size_in_bytes": size, **more}
+    )
 
 
 def _delete_file(
@@ -206,13 +236,16 @@ def add_files(
     files: Sequence[DataFile],
     content: ManifestContent = ManifestContent.DELETES,
     deleted: Sequence[DataFile] = (),
+    data: Sequence[DataFile] = (),
 ) -> None:
-    """Commit a snapshot that adds ``files``, each spec's in a manifest of its own, beside entries that are deleted."""
+    """Commit a snapshot that adds ``files``, each spec's in a manifest of its own, beside entries that are deleted,
+    and data files, as an upsert does."""
     snapshot_id = table.metadata.new_snapshot_id()
     sequence_number = table.metadata.next_sequence_number()
     before = table.metadata.current_snapshot()
     manifests = [] if before is None else list(before.manifests(table.io))
     manifests += _manifests(table, files, deleted, content, snapshot_id)
+    manifests += _manifests(table, data, (), ManifestContent.DATA, snapshot_id)
     parent_id = None if before is None else before.snapshot_id
     location = f"{table.location()}/metadata/snap-{snapshot_id}.avro"
     output = table.io.new_output(location)

@@ -69,7 +69,9 @@ def view_of(
     nameless = [] if by_id else [field.name for field in with_ids if not field.names]
     if nameless:
         raise SchemaMismatchError(
-            "the file has no field ids, and the table no names for such files", url=version.url, column=nameless[0]
+            "the file has no field ids, and the table has no valid name mapping for such files",
+            url=version.url,
+            column=nameless[0],
         )
     sources: list[int | None] = []
     used: dict[int, int] = {}

@@ -6,12 +6,13 @@ Listings and catalogs fill it in; pruning and reading rely on it. No I/O.
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from asyncpq.errors import AsyncpqError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.fetching.known_version import KnownVersion
@@ -19,6 +20,8 @@ from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scalars import Scalar
 from asyncpq.storage.base import Validator
+
+T = TypeVar("T")
 
 
 class View(enum.StrEnum):
@@ -65,8 +68,32 @@ class Reader(Protocol):
     ) -> pa.Table:
         """Rows of a Parquet object."""
 
+    def read_rows(
+        self,
+        url: str,
+        fields: tuple[TableField, ...],
+        *,
+        constants: Mapping[str, Any] | None = None,
+        near: Expression | None = None,
+    ) -> AsyncIterator[tuple[pa.Array, pa.Table]]:
+        """Rows of an immutable Parquet object as columns of a table, batch by batch, with their row numbers.
+
+        Args:
+            fields: the columns, and how the object has them.
+            constants: columns that have one value in all rows, by name.
+            near: row groups and pages that hold no row for which this is true are left out; all other rows come.
+        """
+
+    async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> T:
+        """What ``make`` gives beside its bytes in memory. Callers with an equal key share one call and its result,
+        for as long as the session's memory cache keeps it."""
+
     async def list_names(self, url: str) -> list[str]:
         """Names of the objects directly in a folder, ascending; empty where there is none."""
+
+    @property
+    def trust_statistics(self) -> bool:
+        """Whether a table's bounds may be used (:class:`asyncpq.ReadOptions`)."""
 
 
 class Deletes(Protocol):
@@ -111,7 +138,7 @@ class DataFile:
     Attributes:
         url: where it is.
         validator: of the version that is meant, as a listing gives it; None where unknown.
-        size: bytes, as the table or listing says; None where unknown.
+        size: bytes, as the table or listing says; None where unknown. Only an estimate: the object's own counts.
         num_rows: rows in the file, deleted ones included; None where unknown.
         partition: values of columns that are the same in all its rows, by column name, in terms of
             the dataset's column types (for strings that a path gave: before they are typed).
@@ -122,6 +149,7 @@ class DataFile:
         fields: how this file has the table's columns, where that is not how its other files do.
         content: the file itself, where it is in no store; ``url`` then only names it.
         entry: what an index says of it; None: nothing.
+        unreadable: why it cannot be read, such as its format or deletes: the error that opening it raises.
     """
 
     url: str
@@ -136,6 +164,7 @@ class DataFile:
     fields: tuple[TableField, ...] | None = None
     content: bytes | None = None
     entry: IndexEntry | None = None
+    unreadable: AsyncpqError | None = None
 
     def unindexed(self) -> DataFile:
         """The file that is there instead of the version which an index knows."""

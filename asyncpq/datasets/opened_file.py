@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -119,6 +120,8 @@ class OpenedFile:
                 file's version.
             once: as in :func:`asyncpq.fetching.opening.open_source`.
         """
+        if file.unreadable is not None:
+            raise copy(file.unreadable)  # each read locates its own
         policy = immutable() if file.immutable else None
         if file.content is not None:
             source = held_source(resources, file.url, file.content, neighbours)
@@ -138,9 +141,7 @@ class OpenedFile:
                     "the object has another version than the one that was planned", url=version.url, hint="Plan again."
                 )
             if listed_at is None and file.validator is None and file.size not in (None, version.size):
-                raise ObjectChangedError(
-                    f"the file has {version.size} bytes, where the table names one of {file.size}", url=version.url
-                )
+                metrics.fall_back(f"the table says {file.size} bytes of a file of {version.size}: that is ignored")
             opened.version = version
             if opened._entry is not None and not opened._entry.speaks_of(version.validator):
                 opened.file, opened._entry = file.unindexed(), None
@@ -257,15 +258,14 @@ class OpenedFile:
         return self._entry.access
 
     async def _deleted(self, deletes: Deletes, token: object) -> RowRanges:
-        """The rows that are deleted; kept in memory for the next read of the dataset."""
-        memory = self.source.resources.memory
-        key = ("deletes", token, self.file.url, deletes.identity)
-        known: RowRanges | None = memory.get(key)
-        if known is None:
-            reader = SessionReader(self.source.resources, self.operation)
-            known = await deletes.rows(reader, self.version.metadata.num_rows)
-            memory.put(key, known, 500 + 80 * known.num_ranges)
-        return known
+        """Rows that are deleted; loaded once and kept in memory for the next read of the dataset."""
+        reader, num_rows = SessionReader(self.source.resources, self.operation), self.version.metadata.num_rows
+
+        async def load() -> tuple[RowRanges, int]:
+            rows = await deletes.rows(reader, num_rows)
+            return rows, 500 + 80 * rows.num_ranges
+
+        return await reader.once(("deletes", token, self.file.url, deletes.identity), load)
 
     @property
     def has_rows(self) -> bool:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.model import TableField
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.fetching.opening import load_version, open_source
-from asyncpq.prepared import Preparation, Question
+from asyncpq.options import immutable
+from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.prepared import Preparation, Prepared, Question
+from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
 from asyncpq.scan import Scan
 from asyncpq.storage.base import RequestContext
 
+T = TypeVar("T")
+
 _WHOLE = 1 << 40  # bytes: longer than any log or manifest
+_BATCH_ROWS = 1 << 20
 
 
 _counting: ContextVar[Operation | None] = ContextVar("asyncpq_counting", default=None)
@@ -79,6 +90,58 @@ class SessionReader:
         finally:
             await source.handle.close()
 
+    async def read_rows(
+        self,
+        url: str,
+        fields: tuple[TableField, ...],
+        *,
+        constants: Mapping[str, Any] | None = None,
+        near: Expression | None = None,
+    ) -> AsyncIterator[tuple[pa.Array, pa.Table]]:
+        """Rows of an immutable Parquet object as columns of a table, batch by batch, with their row numbers."""
+        schema = pa.schema([pa.field(field.name, field.type) for field in fields])
+        source = await open_source(self._resources, url, policy=immutable())
+        try:
+            version = await load_version(source, self._context())
+            view = view_of(version, schema, fields, constants or {}, self._resources.options.read.extension_types)
+
+            def preparation(question: Question) -> Preparation:
+                operation = self._operation.inner("scan", source.handle.url)
+                return Preparation(source, question, version, lambda version: None, operation)
+
+            rows = RowRanges.all(version.metadata.num_rows)
+            if near is not None:
+                prepared = await preparation(Question(columns=(), where=near, view=view)).prepare(scan=True)
+                rows = _planned_rows(prepared)
+            access = AccessPlan.row_ranges(rows)
+            done = 0
+            question = Question(columns=schema.names, access=access, view=view)
+            async with Scan(preparation(question), batch_size=_BATCH_ROWS, limit=None) as scan:
+                async for batch in scan:
+                    yield _numbers(rows.slice(done, done + batch.num_rows)), pa.table(batch)
+                    done += batch.num_rows
+        finally:
+            await source.handle.close()
+
+    async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> T:
+        """What ``make`` gives, made once and kept in memory."""
+        memory = self._resources.memory
+        kept: T | None = memory.get(key)
+        if kept is not None:
+            return kept
+
+        async def run() -> T:
+            made, num_bytes = await make()
+            memory.put(key, made, num_bytes)
+            return made
+
+        return await self._resources.flights.run(key, run)
+
+    @property
+    def trust_statistics(self) -> bool:
+        """Whether a table's bounds may be used."""
+        return self._resources.options.read.trust_statistics
+
     async def list_names(self, url: str) -> list[str]:
         """Names of the objects directly in a folder, ascending; empty where there is none."""
         store, _ = await self._resources.store(url)
@@ -88,3 +151,19 @@ class SessionReader:
 
     def _context(self) -> RequestContext:
         return RequestContext(self._operation.metrics, round=self._operation.metrics.rounds + 1, purpose="table")
+
+
+def _planned_rows(prepared: Prepared) -> RowRanges:
+    """Row numbers, in the file, of the rows that a plan reads."""
+    groups = prepared.version.metadata.row_groups
+    first_rows = [0, *accumulate(group.num_rows for group in groups)]
+    return RowRanges.from_sorted(
+        span for group in prepared.plan.row_groups for span in group.rows.shift(first_rows[group.ordinal])
+    )
+
+
+def _numbers(rows: RowRanges) -> pa.Array:
+    numbers = array("q")
+    for start, stop in rows:
+        numbers.extend(range(start, stop))
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,13 +18,15 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 
 from asyncpq.datasets.model import DataFile, Reader, TableField
-from asyncpq.errors import CorruptFileError, InvalidOptionError
+from asyncpq.errors import CorruptFileError, InvalidOptionError, printable
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.bounded import call_each
+from asyncpq.tables.iceberg_equality import EqualityIndex, KeyColumns
 from asyncpq.tables.iceberg_fields import doubtful_fields, table_fields
 from asyncpq.tables.iceberg_files import ManifestFiles
 from asyncpq.tables.iceberg_filter import PartitionFilter
@@ -35,6 +38,8 @@ from asyncpq.tables.iceberg_manifests import (
     store_url,
 )
 from asyncpq.tables.iceberg_values import struct_leaves
+
+logger = logging.getLogger(__name__)
 
 _AT_ONCE = 16  # manifests
 _KEPT_ENTRIES = 50_000  # live files of manifests that were read, kept for the next read
@@ -97,12 +102,14 @@ class IcebergCatalog:
                 schema = metadata.schema_by_id(snapshot.schema_id) or schema
             except ValueError as error:
                 raise CorruptFileError(f"{name}: snapshot {snapshot.snapshot_id} has an unknown schema") from error
+        mapping = _name_mapping(metadata, name)
         return IcebergSnapshot(
             description=f"{name}, {'no snapshot' if snapshot is None else f'snapshot {snapshot.snapshot_id}'}",
-            fields=table_fields(schema, metadata.name_mapping(), name),
+            fields=table_fields(schema, mapping, name),
             name=name,
             schema=schema,
-            doubtful=doubtful_fields(metadata.schemas, metadata.name_mapping()),
+            doubtful=doubtful_fields(metadata.schemas, mapping),
+            keys=KeyColumns(_by_age(metadata.schemas, schema), mapping, name),
             specs=metadata.specs(),
             manifest_list=None if snapshot is None else snapshot.manifest_list,
             reader=reader,
@@ -142,6 +149,24 @@ class IcebergCatalog:
         return found
 
 
+def _by_age(schemas: Sequence[Schema], first: Schema) -> list[Schema]:
+    """``first``, then the others from new to old."""
+    others = [schema for schema in schemas if schema.schema_id != first.schema_id]
+    return [first, *sorted(others, key=lambda schema: -schema.schema_id)]
+
+
+def _name_mapping(metadata: TableMetadata, name: str) -> NameMapping | None:
+    """Names of columns in files without field ids; None where the table has none that can be read.
+
+    Files without field ids are then refused. Files with field ids do not need it.
+    """
+    try:
+        return metadata.name_mapping()
+    except (ValueError, TypeError, RecursionError) as error:
+        logger.warning("%s: property schema.name-mapping.default is ignored: %s", name, printable(str(error)))
+        return None
+
+
 def catalog_of(
     table: Table | str,
     *,
@@ -173,6 +198,7 @@ class IcebergSnapshot:
         name: of the table, for messages.
         schema, specs: the snapshot's columns, and the table's partition specs by id.
         doubtful: ids of fields of which manifests may tell another column's values.
+        keys: columns of equality deletes.
         manifest_list: where it is; None for a table without a snapshot.
         entries: live files of manifests, by path.
     """
@@ -182,6 +208,7 @@ class IcebergSnapshot:
     name: str
     schema: Schema
     doubtful: frozenset[int]
+    keys: KeyColumns
     specs: dict[int, PartitionSpec]
     manifest_list: str | None
     reader: Reader
@@ -193,7 +220,7 @@ class IcebergSnapshot:
         """The Parquet files that may hold rows for which ``where`` is true, in the order of the manifests.
 
         Raises:
-            UnsupportedFeatureError: a file is not Parquet, or has deletes that are not applied.
+            UnsupportedFeatureError: metadata have a feature that is not read.
             CorruptFileError: metadata cannot be read.
         """
         if self.manifest_list is None:
@@ -211,8 +238,10 @@ class IcebergSnapshot:
         made = self._made.get(key)
         if made is None:
             entries = await call_each(self._read, kept, at_once=_AT_ONCE)
+            doubtful = self.doubtful if self.reader.trust_statistics else None
+            equality = EqualityIndex(self.keys, self.specs, doubtful, self.name)
             made = await asyncio.to_thread(
-                ManifestFiles, zip(kept, entries, strict=True), self.schema, self.specs, asked, self.name
+                ManifestFiles, zip(kept, entries, strict=True), self.schema, self.specs, asked, equality, self.name
             )
             self._made[key] = made
         return await asyncio.to_thread(made.select, partitions)

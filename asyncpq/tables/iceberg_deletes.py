@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.datasets.model import Deletes, Reader
-from asyncpq.errors import CorruptFileError, QueryError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, QueryError
 from asyncpq.expressions import col
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.bounded import call_each
+from asyncpq.tables.iceberg_equality import EqualityIndex, check_parquet
 from asyncpq.tables.iceberg_manifests import EQUALITY_DELETES, Entry
 from asyncpq.tables.roaring import decode_roaring, unframed
 
@@ -128,21 +129,44 @@ def _decode_vector(blob: bytes) -> RowRanges:
     return decode_roaring(vector[4:])
 
 
+@dataclass(frozen=True, slots=True)
+class AllDeletes:
+    """Rows that any of several deletes names."""
+
+    parts: tuple[Deletes, ...]
+
+    @property
+    def identity(self) -> Hashable:
+        return tuple(part.identity for part in self.parts)
+
+    async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
+        """Numbers of the deleted rows."""
+        deleted = RowRanges.empty()
+        for part in self.parts:
+            deleted |= await part.rows(reader, num_rows)
+        return deleted
+
+
 class DeleteIndex:
     """The delete files of a snapshot, by the data files that they may apply to."""
 
-    def __init__(self, entries: Iterable[Entry], table: str) -> None:
-        """``entries`` are those of the delete manifests; ``table`` names it in errors."""
+    def __init__(self, entries: Iterable[Entry], equality: EqualityIndex, table: str) -> None:
+        """
+        Args:
+            entries: those of the delete manifests.
+            equality: takes the equality deletes among them.
+            table: names the table in errors.
+        """
         self._table = table
+        self._equality = equality
         self._by_path: dict[str, list[Entry]] = defaultdict(list)
         self._by_partition: dict[Hashable, list[Entry]] = defaultdict(list)
-        self._everywhere: list[Entry] = []
         for entry in entries:
             path = _referenced_path(entry)
-            if path is not None:
+            if entry.content == EQUALITY_DELETES:
+                equality.add(entry)
+            elif path is not None:
                 self._by_path[path].append(entry)
-            elif entry.content == EQUALITY_DELETES and not entry.partition:
-                self._everywhere.append(entry)
             else:
                 self._by_partition[entry.partition_key].append(entry)
 
@@ -150,39 +174,30 @@ class DeleteIndex:
         """What is deleted in a data file.
 
         Raises:
-            UnsupportedFeatureError: an equality delete applies to it, or a position delete file is not Parquet.
-            CorruptFileError: two deletion vectors apply to it.
+            UnsupportedFeatureError: a delete file that applies to it is not Parquet.
+            CorruptFileError: two deletion vectors apply to it, or equality deletes by columns that do not exist.
         """
-        near = (*self._by_path.get(data.path, ()), *self._by_partition.get(data.partition_key, ()), *self._everywhere)
+        parts = [part for part in (self._by_position(data), self._equality.of(data)) if part is not None]
+        return AllDeletes(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
+
+    def _by_position(self, data: Entry) -> Deletes | None:
+        near = (*self._by_path.get(data.path, ()), *self._by_partition.get(data.partition_key, ()))
         applied = [entry for entry in near if _applies(entry, data)]
         vectors = [entry for entry in applied if entry.format == "PUFFIN"]
-        for entry in applied:
-            if entry.content == EQUALITY_DELETES:
-                raise UnsupportedFeatureError(
-                    f"{self._table} has equality deletes, such as {safe_url(entry.path)}: they are not applied",
-                    url=safe_url(data.url),
-                    hint="Rewrite the table's data files (compaction), which applies them, or read another snapshot.",
-                )
         if len(vectors) > 1:
             raise CorruptFileError(
                 f"{self._table} has {len(vectors)} deletion vectors for one file", url=safe_url(data.url)
             )
         if vectors:  # it holds what position deletes before it said
             return _vector(vectors[0], data)
-        for entry in applied:
-            if entry.format != "PARQUET":
-                raise UnsupportedFeatureError(
-                    f"{self._table} has position deletes in {entry.format}, which is not read", url=safe_url(entry.url)
-                )
         if not applied:
             return None
+        check_parquet(applied, self._table)
         return PositionDeletes(data.path, tuple(sorted({entry.url for entry in applied})))
 
 
 def _referenced_path(entry: Entry) -> str | None:
     """The one data file that a position delete file or vector speaks of, if it says so."""
-    if entry.content == EQUALITY_DELETES:
-        return None
     if entry.referenced_path is not None:
         return entry.referenced_path
     low, high = entry.lower_bounds.get(_FILE_PATH_ID), entry.upper_bounds.get(_FILE_PATH_ID)
@@ -192,8 +207,6 @@ def _referenced_path(entry: Entry) -> str | None:
 
 
 def _applies(delete: Entry, data: Entry) -> bool:
-    if delete.content == EQUALITY_DELETES:
-        return data.sequence_number < delete.sequence_number
     if data.sequence_number > delete.sequence_number:
         return False
     path = data.path.encode()

@@ -11,13 +11,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, PrimitiveType
 
-from asyncpq.datasets.model import DataFile
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.datasets.model import DataFile, Deletes
+from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError, printable
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.iceberg_deletes import DeleteIndex
+from asyncpq.tables.iceberg_equality import EqualityIndex
 from asyncpq.tables.iceberg_filter import PartitionFilter
 from asyncpq.tables.iceberg_manifests import DATA, Entry
-from asyncpq.tables.iceberg_values import as_literal, column_bounds
+from asyncpq.tables.iceberg_values import column_bounds, partition_value
 
 
 class ManifestFiles:
@@ -29,6 +30,7 @@ class ManifestFiles:
         schema: Schema,
         specs: Mapping[int, PartitionSpec],
         asked: Mapping[str, NestedField],
+        equality: EqualityIndex,
         table: str,
     ) -> None:
         """
@@ -36,6 +38,7 @@ class ManifestFiles:
             manifests: with their live files.
             schema, specs: the snapshot's columns, and the table's partition specs.
             asked: the leaves whose bounds are wanted, by dotted path.
+            equality: takes the equality deletes.
             table: names the table in errors.
         """
         data: list[Entry] = []
@@ -44,72 +47,70 @@ class ManifestFiles:
             (data if manifest.content == ManifestContent.DATA else deletes).extend(found)
         self._table = table
         self._asked = asked
-        self._deletes = DeleteIndex(deletes, table)
+        index = DeleteIndex(deletes, equality, table)
         self._identities = {spec_id: _identities(schema, spec) for spec_id, spec in specs.items()}
         self._entries = [(entry, specs[entry.spec_id]) for entry in data if entry.content == DATA]
         self._specs = {spec.spec_id: spec for _, spec in self._entries}
-        self._files: list[DataFile] = []
-        self._refused: list[int] = []
-        for at, (entry, _) in enumerate(self._entries):
-            try:
-                self._files.append(self._data_file(entry))
-            except (UnsupportedFeatureError, CorruptFileError):  # raised where this file is asked for
-                self._files.append(DataFile(url=entry.url))
-                self._refused.append(at)
+        self._files = [self._data_file(entry, index) for entry, _ in self._entries]
 
     def select(self, partitions: PartitionFilter) -> Sequence[DataFile]:
-        """Those that a filter keeps. What is equal is the same object, for whoever keeps what follows from it.
-
-        Raises:
-            UnsupportedFeatureError: a file is not Parquet, or has deletes that are not applied.
-            CorruptFileError: a file has two deletion vectors.
-        """
+        """Those that a filter keeps. What is equal is the same object, for whoever keeps what follows from it."""
         if all(partitions.keeps_all(spec) for spec in self._specs.values()):
-            kept: Sequence[int] = range(len(self._files))
-        else:
-            kept = [at for at, (entry, spec) in enumerate(self._entries) if partitions.keeps_file(entry.file, spec)]
-        chosen = set(kept) if self._refused else set()
-        for at in self._refused:
-            if at in chosen:
-                self._data_file(self._entries[at][0])
+            return self._files
+        kept = [at for at, (entry, spec) in enumerate(self._entries) if partitions.keeps_file(entry.file, spec)]
         return self._files if len(kept) == len(self._files) else [self._files[at] for at in kept]
 
-    def _data_file(self, entry: Entry) -> DataFile:
-        if entry.format != "PARQUET":
-            raise UnsupportedFeatureError(
-                f"{self._table} has data files in {entry.format}, not read", url=safe_url(entry.url)
-            )
+    def _data_file(self, entry: Entry, index: DeleteIndex) -> DataFile:
+        """What is known of a file. One that cannot be read has the error with it: reads may do without the file."""
+        unreadable: AsyncpqError | None = None
         partition: dict[str, Any] = {}
-        for at, name, kind in self._identities[entry.spec_id]:
-            if entry.partition[at] is None:
-                continue  # a column that the file lacks then has its default
-            try:
-                partition[name] = as_literal(kind, entry.partition[at])
-            except (ValueError, TypeError, ArithmeticError):
+        deletes: Deletes | None = None
+        num_rows = entry.num_rows if entry.num_rows >= 0 else None
+        try:
+            if entry.format != "PARQUET":
                 raise UnsupportedFeatureError(
-                    f"{self._table}: partition value {entry.partition[at]!r} is not read",
+                    f"{self._table} has data files in {printable(entry.format)}: only Parquet is read",
                     url=safe_url(entry.url),
-                    column=name,
-                ) from None
+                )
+            partition = self._partition(entry)
+        except (UnsupportedFeatureError, CorruptFileError) as error:
+            unreadable = error
+        try:
+            deletes = index.of(entry)
+        except (UnsupportedFeatureError, CorruptFileError) as error:
+            unreadable, num_rows = error, None  # how many of its rows are deleted is not known
         return DataFile(
             url=entry.url,
             size=entry.size,
-            num_rows=entry.num_rows if entry.num_rows >= 0 else None,
+            num_rows=num_rows,
             partition=partition,
             bounds={
                 name: column_bounds(leaf, entry.file) for name, leaf in self._asked.items() if name not in partition
             },
-            deletes=self._deletes.of(entry),
+            deletes=deletes,
             immutable=True,
+            unreadable=unreadable,
         )
 
+    def _partition(self, entry: Entry) -> dict[str, Any]:
+        """Values of columns that are the same in all rows of a file.
 
-def _identities(schema: Schema, spec: PartitionSpec) -> list[tuple[int, str, PrimitiveType]]:
-    """Position, column name and type of each partition field that is a column's own value."""
+        Raises:
+            UnsupportedFeatureError: a value that is not read.
+        """
+        return {
+            column.name: partition_value(column, entry.partition[at], self._table, entry.url)
+            for at, column in self._identities[entry.spec_id]
+            if entry.partition[at] is not None  # a column that the file lacks then has its default
+        }
+
+
+def _identities(schema: Schema, spec: PartitionSpec) -> list[tuple[int, NestedField]]:
+    """Position and column of each partition field that is a column's own value."""
     top = {column.field_id: column for column in schema.fields}
     found = []
     for at, part in enumerate(spec.fields):
         source = top.get(part.source_id) if isinstance(part.transform, IdentityTransform) else None
         if source is not None and isinstance(source.field_type, PrimitiveType):
-            found.append((at, source.name, source.field_type))
+            found.append((at, source))
     return found

@@ -53,6 +53,7 @@ class Entry:
         sequence_number: of the snapshot that added it.
         num_rows: rows, deleted ones included; for delete files, the deletes in it.
         referenced_path, content_offset, content_size: of a deletion vector.
+        equality_ids: of an equality delete file, the field ids of its key columns.
         file: pyiceberg's record, for statistics.
     """
 
@@ -68,6 +69,7 @@ class Entry:
     referenced_path: str | None
     content_offset: int | None
     content_size: int | None
+    equality_ids: tuple[int, ...]
     file: IcebergFile
 
     @property
@@ -210,6 +212,7 @@ def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> Entry:
         referenced_path=referenced_path,
         content_offset=content_offset,
         content_size=content_size,
+        equality_ids=tuple(file.equality_ids or ()),
         file=file,
     )
 

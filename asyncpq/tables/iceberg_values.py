@@ -26,7 +26,9 @@ from pyiceberg.types import (
 )
 
 from asyncpq.datasets.model import ColumnBounds
+from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.scalars import Scalar, Timestamp
+from asyncpq.storage.urls import safe_url
 
 
 def as_literal(kind: PrimitiveType, value: Any) -> Scalar:
@@ -41,6 +43,21 @@ def as_literal(kind: PrimitiveType, value: Any) -> Scalar:
         return Timestamp(int(value), "UTC" if isinstance(kind, TimestamptzNanoType) else None)
     literal: Scalar = from_json(kind, value)
     return literal
+
+
+def partition_value(column: NestedField, value: Any, table: str, url: str) -> Scalar:
+    """The value that a column has in all rows of the data file at ``url``, by an identity partition.
+
+    Raises:
+        UnsupportedFeatureError: a literal cannot hold it.
+    """
+    assert isinstance(column.field_type, PrimitiveType)
+    try:
+        return as_literal(column.field_type, value)
+    except (ValueError, TypeError, ArithmeticError):
+        raise UnsupportedFeatureError(
+            f"{table}: partition value {value!r} is not read", url=safe_url(url), column=column.name
+        ) from None
 
 
 def struct_leaves(schema: Schema, without: Collection[int] = ()) -> dict[str, NestedField]:

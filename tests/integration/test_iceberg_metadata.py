@@ -32,7 +32,17 @@ from asyncpq.errors import (
 )
 from asyncpq.tables import iceberg
 from asyncpq.tables.iceberg import catalog_of
-from tests.iceberg_tables import LocalReader, add_files, data_files, data_record, edited_metadata, make_table, path_of
+from tests.iceberg_tables import (
+    LocalReader,
+    add_files,
+    data_files,
+    data_record,
+    edited_metadata,
+    make_table,
+    path_of,
+    tagged,
+    written_file,
+)
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
@@ -295,13 +305,50 @@ async def test_metadata_is_decoded_off_the_loop(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("file_format", [FileFormat.ORC, FileFormat.AVRO])
-async def test_other_data_files_are_refused(tmp_path: Path, file_format: FileFormat) -> None:
+async def test_other_data_files_are_refused_where_they_are_read(tmp_path: Path, file_format: FileFormat) -> None:
     table = make_table(tmp_path, _SCHEMA)
-    table.append(_rows(0, 1))
-    record = data_record(table, "file:///x", Record(), file_format=file_format)
+    table.append(_rows(0, 5))
+    bounds = {side: {1: (100).to_bytes(8, "little")} for side in ("lower_bounds", "upper_bounds")}
+    record = data_record(table, "file:///x.other", Record(), file_format=file_format, record_count=7, **bounds)
     add_files(table, [record], ManifestContent.DATA)
-    with pytest.raises(UnsupportedFeatureError, match=rf"db\.events has data files in {file_format.value}"):
-        await _planned(table)
+    refused = rf"db\.events has data files in {file_format.value}: only Parquet is read; .*x\.other"
+    with pytest.raises(UnsupportedFeatureError, match=refused):
+        await _read(table)
+    with pytest.raises(UnsupportedFeatureError, match=refused):
+        await _read(table, where=col("id") == 100)
+    assert (await _read(table, where=col("id") < 100)).equals(_rows(0, 5))
+    async with asyncpq.open_dataset(table, on_bad_file="skip") as dataset:
+        assert await dataset.count() == 12  # the manifest knows
+        assert (await dataset.read()).num_rows == 5
+        assert [skipped.url for skipped in dataset.skipped] == ["file:///x.other"]
+
+
+async def test_file_sizes_of_manifests_are_advisory(tmp_path: Path) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    for start, wrong in ((0, 1), (5, 10**9), (10, 0), (15, -4)):
+        rows = tagged(_rows(start, start + 5), table.schema())
+        add_files(table, [written_file(table, rows, file_size_in_bytes=wrong)], ManifestContent.DATA)
+    assert (await _read(table)).equals(_rows(0, 20))
+    async with asyncpq.open_dataset(table) as dataset:
+        assert (await dataset.lookup({"id": 7})).num_rows == 1
+        plan = await dataset.plan(where=col("id") == 7)
+        assert "the table says 1000000000 bytes of a file of " in plan.explain()
+        assert [reason for one in plan.files for reason in one.fallbacks if "table says" in reason]
+
+
+@pytest.mark.parametrize("mapping", ["not JSON", "[{]", '{"a": 1}', '[{"field-id": "x", "names": 3}]', "[" * 5000])
+async def test_a_bad_name_mapping_concerns_files_without_ids(
+    tmp_path: Path, mapping: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = make_table(tmp_path, _SCHEMA)
+    table.append(_rows(0, 5))
+    with table.transaction() as transaction:
+        transaction.set_properties({"schema.name-mapping.default": mapping})
+    assert (await _read(table)).equals(_rows(0, 5))
+    assert "schema.name-mapping.default is ignored" in caplog.text
+    add_files(table, [written_file(table, _rows(5, 6))], ManifestContent.DATA)
+    with pytest.raises(SchemaMismatchError, match="no valid name mapping"):
+        await _read(table)
 
 
 async def test_encrypted_files_are_refused(tmp_path: Path) -> None:

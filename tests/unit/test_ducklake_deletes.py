@@ -16,11 +16,12 @@ from pyroaring import BitMap64
 from asyncpq import CorruptFileError, Expression, UnsupportedFeatureError
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.tables.ducklake_deletes import SNAPSHOT_COLUMN, DeleteFile, DuckLakeDeletes
+from tests.readers import PlainReader
 
 NUM_ROWS = 100
 
 
-class Held:
+class Held(PlainReader):
     """Gives one table, or bytes, whatever is asked for."""
 
     def __init__(self, table: pa.Table | None = None, data: bytes = b"") -> None:
