@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.zoo.environments import Environment, PythonEnvironment
+from tests.zoo.environments import (
+    CargoEnvironment,
+    Environment,
+    GoEnvironment,
+    MavenEnvironment,
+    NpmEnvironment,
+    PythonEnvironment,
+)
 
 PROGRAMS = Path(__file__).parent / "writers"
 
@@ -144,6 +151,59 @@ _OTHERS = (
     *_python("daft", "daft", "daft_files.py", "3.11", "0.5.21 0.7.26", "pyarrow==20.0.0"),
 )
 
+
+def _java(version: str) -> Writer:
+    environment = MavenEnvironment(version=version, main="ParquetJava")
+    return Writer(name="parquet-java", version=version, environment=environment, program="java")
+
+
+def _spark(python: str, version: str, *beside: str) -> Writer:
+    environment = PythonEnvironment(
+        python=python, requirements=(f"pyspark=={version}", *beside), from_source="pyspark,py4j"
+    )
+    return Writer(name="spark", version=version, environment=environment, program="spark_files.py")
+
+
+def _rust(version: str, *without: str) -> Writer:
+    environment = CargoEnvironment(version=version, arguments=without)
+    return Writer(name="parquet-rs", version=version, environment=environment, program="rust-parquet")
+
+
+def _go(name: str, version: str, program: str, *, reads_tables: bool = False) -> Writer:
+    environment = GoEnvironment(version=version, reads_tables=reads_tables)
+    return Writer(name=name, version=version, environment=environment, program=program)
+
+
+def _npm(package: str, version: str, program: str, *arguments: str) -> Writer:
+    name = package.removeprefix("@").replace("/", "-")
+    environment = NpmEnvironment(packages=(f"{package}@{version}",), arguments=arguments)
+    return Writer(name=name, version=version, environment=environment, program=f"javascript/{program}")
+
+
+def _wasm(version: str) -> Writer:
+    environment = NpmEnvironment(packages=(f"parquet-wasm@{version}", "apache-arrow@21"), reads_tables=True)
+    return Writer(name="parquet-wasm", version=version, environment=environment, program="javascript/wasm_files.mjs")
+
+
+_NATIVE = (
+    *(_java(version) for version in "1.8.3 1.10.1 1.11.1 1.12.3 1.13.1 1.15.2 1.18.1".split()),
+    _spark("3.9", "3.3.4"),
+    _spark("3.11", "3.5.9"),
+    _spark("3.11", "4.3.0"),
+    *(_rust(version, "v1-gzip-split") for version in ("33.0.0", "42.0.0")),
+    *(_rust(version) for version in ("52.2.0", "55.2.0", "60.1.0")),
+    Writer(name="parquet2", version="0.17.2", environment=CargoEnvironment(version="0.18.0"), program="rust-arrow2"),
+    _go("arrow-go", "18.1.0", "go-arrow", reads_tables=True),
+    _go("arrow-go", "18.8.0", "go-arrow", reads_tables=True),
+    *(_go("parquet-go", version, "go-parquet") for version in ("0.23.0", "0.27.0", "0.32.0")),
+    *(_go("xitongsys-parquet-go", version, "go-xitongsys") for version in ("1.5.1", "1.6.2")),
+    *(_npm("hyparquet-writer", version, "hyparquet_files.mjs") for version in ("0.6.1", "0.12.3", "0.17.0")),
+    _npm("parquetjs", "0.11.2", "parquetjs_files.mjs", "parquetjs"),
+    _npm("@dsnp/parquetjs", "1.8.7", "parquetjs_files.mjs", "@dsnp/parquetjs"),
+    _wasm("0.6.1"),
+    _wasm("0.8.0"),
+)
+
 # Those of other languages stand in modules of their own, each with a tuple that is added here.
 WRITERS: tuple[Writer, ...] = (
     *_PYARROW,
@@ -156,4 +216,5 @@ WRITERS: tuple[Writer, ...] = (
     *_PYICEBERG,
     *_CHDB,
     *_OTHERS,
+    *_NATIVE,
 )
