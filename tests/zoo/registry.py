@@ -186,11 +186,11 @@ def _wasm(version: str) -> Writer:
 
 
 _NATIVE = (
-    *(_java(version) for version in "1.8.3 1.10.1 1.11.1 1.12.3 1.13.1 1.15.2 1.18.1".split()),
+    *(_java(version) for version in ["1.8.3", "1.10.1", "1.11.1", "1.12.3", "1.13.1", "1.15.2", "1.18.1"]),
     _spark("3.9", "3.3.4"),
     _spark("3.11", "3.5.9"),
     _spark("3.11", "4.3.0"),
-    *(_rust(version, "v1-gzip-split") for version in ("33.0.0", "42.0.0")),
+    _rust("42.0.0", "v1-gzip-split"),
     *(_rust(version) for version in ("52.2.0", "55.2.0", "60.1.0")),
     Writer(name="parquet2", version="0.17.2", environment=CargoEnvironment(version="0.18.0"), program="rust-arrow2"),
     _go("arrow-go", "18.1.0", "go-arrow", reads_tables=True),
