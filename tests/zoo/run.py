@@ -62,7 +62,7 @@ class Zoo:
         files = self.folder / "files" / writer.folder
         if ask_only and not files.is_dir():
             return None
-        if not ask_only and (rewrite or not files.is_dir()):
+        if not ask_only and (rewrite or result.failed or not files.is_dir()):
             result = Result(name=writer.name, version=writer.version)
             try:
                 self._write(writer, self._command(writer), files, result)
