@@ -1,7 +1,7 @@
 """Choose small files of a run for ``tests/data/zoo``: ``python -m tests.zoo.keep --folder .zoo``.
 
-Each chosen file adds what none of the others has: a writer's version, and of a writer a codec, an encoding, a type, a
-page index, a bloom filter or a shape of table; the more for its bytes, the earlier.
+Each chosen file adds what none of the others has: a version, a codec, a set of encodings or a shape of table of its
+writer, or a type of column, with and without page indexes; the more for its bytes, the earlier.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ Feature = tuple[str, ...]
 
 
 def features(writer: Writer, path: Path) -> frozenset[Feature]:
-    """What a file has that others of its writer may lack."""
+    """What a file has that others may lack."""
     metadata = pq.ParquetFile(path).metadata
     if not metadata.num_rows:
-        return frozenset({(writer.name, "empty")})
-    found: set[Feature] = {(writer.name, "version", writer.version), (writer.name, path.stem.split("-")[0])}
-    found |= {(writer.name, "option", word) for word in path.stem.split("-")[1:]}
+        return frozenset({("empty", writer.name)})
+    found: set[Feature] = {("version", writer.name, writer.version), ("table", writer.name, path.stem.split("-")[0])}
+    found |= {("option", word) for word in path.stem.split("-")[1:]}
     for group in range(min(metadata.num_row_groups, 2)):
         for at in range(metadata.num_columns):
             column = metadata.row_group(group).column(at)
             leaf = metadata.schema.column(at)
-            found.add((writer.name, "codec", column.compression))
-            found.add((writer.name, "type", leaf.physical_type, str(leaf.logical_type)))
-            found.add((writer.name, "encodings", leaf.physical_type, *sorted(column.encodings)))
-            found.add((writer.name, "index", str(column.has_offset_index), str(column.has_column_index)))
+            index = f"{column.has_offset_index} {column.has_column_index}"
+            found.add(("codec", writer.name, column.compression))
+            found.add(("type", leaf.physical_type, str(leaf.logical_type), index))
+            found.add(("encodings", writer.name, *sorted(column.encodings), index))
     return frozenset(found)
 
 
@@ -56,7 +56,7 @@ def choose(candidates: dict[Path, frozenset[Feature]]) -> list[Path]:
 
 
 def _weight(new: frozenset[Feature]) -> int:
-    return sum(3 if feature[1] in ("version", "codec") else 1 for feature in new)
+    return sum(4 if feature[0] == "version" else 1 for feature in new)
 
 
 def main() -> None:
@@ -75,7 +75,7 @@ def main() -> None:
             if folder in writers and verdict["outcome"] != "unreadable" and path.stat().st_size <= MOST_FILE_BYTES:
                 candidates[path] = features(writers[folder], path)
                 if f"{folder}/{path.stem}" in arguments.always:
-                    candidates[path] |= {("", "", "always", str(at), str(path)) for at in range(1000)}
+                    candidates[path] |= {("always", str(path), str(at)) for at in range(1000)}
     shutil.rmtree(KEPT, ignore_errors=True)
     manifest = {}
     for path in choose(candidates):

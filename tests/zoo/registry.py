@@ -70,7 +70,7 @@ _FASTPARQUET = (
         "3.8",
         "0.5.0",
         "pandas<1.3",
-        "numpy<1.22",
+        "numpy<1.24",
         from_source="fastparquet,thrift",
     ),
     *_python(
@@ -80,7 +80,7 @@ _FASTPARQUET = (
         "3.8",
         "0.6.0.post1 0.7.2",
         "pandas<1.3",
-        "numpy<1.22",
+        "numpy<1.24",
         from_source="thrift",
     ),
     *_python("fastparquet", "fastparquet", "fastparquet_files.py", "3.9", "0.8.3 2022.12.0", "pandas<2", "numpy<2"),
