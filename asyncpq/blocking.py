@@ -8,6 +8,9 @@
         for batch in file.scan(columns=["id"]):
             ...
 
+    with asyncpq.blocking.open_file("trips.parquet") as file:  # one file, once
+        print(file.count())
+
 A bridge and nothing more: each session runs one event loop in a thread of its own, and every method
 waits for its async counterpart there.
 """
@@ -18,9 +21,10 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
 
 import pyarrow as pa
 
@@ -37,11 +41,23 @@ from asyncpq.format.embedded_index import EmbeddedIndexEntry
 from asyncpq.indexing import index as async_index
 from asyncpq.indexing.kinds import Kind
 from asyncpq.metrics import ReadMetrics
+from asyncpq.session import (
+    BuildKeywords,
+    DatasetKeywords,
+    DatasetSessionKeywords,
+    IndexKeywords,
+    OptionKeywords,
+    SessionKeywords,
+    split_keywords,
+)
 from asyncpq.storage.base import Validator
+
+__all__ = ["Dataset", "DatasetScan", "File", "Index", "Scan", "Session", "open_dataset", "open_file"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
+B = TypeVar("B", bound="_Bridge[Any]")
 S = TypeVar("S", async_scan.Scan, async_dataset_scan.DatasetScan)
 Q = TypeVar("Q", async_file.File, async_dataset.Dataset)
 
@@ -98,6 +114,12 @@ class _Bridge(Generic[A]):
     def __repr__(self) -> str:
         return f"blocking.{self._inner!r}"
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a blocking {type(self).__name__} cannot be pickled or copied, as its session's thread and connections "
+            "belong to this process. Pass on the url and the session's options, and open it again in the other process."
+        )
+
 
 def _bridged(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
@@ -109,6 +131,21 @@ def _bridged(
         return self._portal.call(method(self._inner, *args, **kwargs))
 
     return cast("Callable[Concatenate[_Bridge[A], P], T]", call)
+
+
+def _scanning(
+    method: Callable[Concatenate[A, P], T], kind: Callable[[Portal, T], B]
+) -> Callable[Concatenate[_Bridge[A], P], B]:
+    """The blocking form of ``scan``: same arguments and documentation, a scan of ``kind``."""
+
+    @wraps(method)
+    def call(self: _Bridge[A], *args: P.args, **kwargs: P.kwargs) -> B:
+        async def make() -> T:
+            return method(self._inner, *args, **kwargs)
+
+        return kind(self._portal, self._portal.call(make()))
+
+    return cast("Callable[Concatenate[_Bridge[A], P], B]", call)
 
 
 class _Batches(_Bridge[S]):
@@ -190,6 +227,7 @@ class _Asked(_Bridge[Q]):
 class File(_Asked[async_file.File]):
     """A Parquet object; see :class:`asyncpq.File`."""
 
+    scan = _scanning(async_file.File.scan, Scan)
     lookup = _bridged(async_file.File.lookup)
     read = _bridged(async_file.File.read)
     take = _bridged(async_file.File.take)
@@ -198,14 +236,6 @@ class File(_Asked[async_file.File]):
     refresh = _bridged(async_file.File.refresh)
     embedded_index = _bridged(async_file.File.embedded_index)
     close = _bridged(async_file.File.close)
-
-    def scan(self, *args: Any, **kwargs: Any) -> Scan:
-        """See :meth:`asyncpq.File.scan`."""
-
-        async def make() -> async_scan.Scan:
-            return self._inner.scan(*args, **kwargs)
-
-        return Scan(self._portal, self._portal.call(make()))
 
     @property
     def num_rows(self) -> int:
@@ -227,20 +257,13 @@ class File(_Asked[async_file.File]):
 class Dataset(_Asked[async_dataset.Dataset]):
     """Many Parquet files; see :class:`asyncpq.Dataset`."""
 
+    scan = _scanning(async_dataset.Dataset.scan, DatasetScan)
     lookup = _bridged(async_dataset.Dataset.lookup)
     read = _bridged(async_dataset.Dataset.read)
     take = _bridged(async_dataset.Dataset.take)
     count = _bridged(async_dataset.Dataset.count)
     plan = _bridged(async_dataset.Dataset.plan)
     files = _bridged(async_dataset.Dataset.files)
-
-    def scan(self, *args: Any, **kwargs: Any) -> DatasetScan:
-        """See :meth:`asyncpq.Dataset.scan`."""
-
-        async def make() -> async_dataset_scan.DatasetScan:
-            return self._inner.scan(*args, **kwargs)
-
-        return DatasetScan(self._portal, self._portal.call(make()))
 
     @property
     def view(self) -> View:
@@ -281,17 +304,21 @@ class Index(_Bridge[async_index.Index]):
 class Session(_Bridge[async_session.Session]):
     """Opens files; takes the arguments of :class:`asyncpq.Session`. Close it, or use ``with``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        inner = async_session.Session(*args, **kwargs)
+    def __init__(self, storage_options: Mapping[str, Any] | None = None, **options: Unpack[OptionKeywords]) -> None:
+        inner = async_session.Session(storage_options, **options)
         super().__init__(Portal(), inner)
-        self._portal.call(inner.__aenter__())
+        try:
+            self._portal.call(inner.__aenter__())
+        except BaseException:
+            self._portal.close()
+            raise
 
     def open_file(self, url: str | os.PathLike[str], *, decryption_properties: object | None = None) -> File:
         """See :meth:`asyncpq.Session.open_file`."""
         opening = self._inner.open_file(url, decryption_properties=decryption_properties)
         return File(self._portal, self._portal.call(opening))
 
-    def open_dataset(self, target: object, *, index: object = None, **options: Any) -> Dataset:
+    def open_dataset(self, target: object, *, index: object = None, **options: Unpack[DatasetKeywords]) -> Dataset:
         """See :meth:`asyncpq.Session.open_dataset`."""
         inner: object
         if isinstance(index, (list, tuple)):
@@ -300,11 +327,11 @@ class Session(_Bridge[async_session.Session]):
             inner = index._inner if isinstance(index, Index) else index
         return Dataset(self._portal, self._portal.call(self._inner.open_dataset(target, index=inner, **options)))
 
-    def build_index(self, target: object, kinds: Sequence[Kind], **options: Any) -> Index:
+    def build_index(self, target: object, kinds: Sequence[Kind], **options: Unpack[BuildKeywords]) -> Index:
         """See :meth:`asyncpq.Session.build_index`."""
         return Index(self._portal, self._portal.call(self._inner.build_index(target, kinds, **options)))
 
-    def open_index(self, at: object, **options: Any) -> Index:
+    def open_index(self, at: object, **options: Unpack[IndexKeywords]) -> Index:
         """See :meth:`asyncpq.Session.open_index`."""
         return Index(self._portal, self._portal.call(self._inner.open_index(at, **options)))
 
@@ -334,3 +361,34 @@ class Session(_Bridge[async_session.Session]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+@contextmanager
+def open_dataset(
+    target: object, *, index: object = None, **options: Unpack[DatasetSessionKeywords]
+) -> Iterator[Dataset]:
+    """A dataset with a session of its own: ``with asyncpq.blocking.open_dataset(url) as dataset``.
+
+    See :func:`asyncpq.open_dataset`.
+    """
+    session_options, dataset_options = split_keywords(options)
+    with Session(**session_options) as session:
+        yield session.open_dataset(target, index=index, **dataset_options)
+
+
+@contextmanager
+def open_file(
+    url: str | os.PathLike[str],
+    *,
+    decryption_properties: object | None = None,
+    **session_options: Unpack[SessionKeywords],
+) -> Iterator[File]:
+    """One file with a session of its own: ``with asyncpq.blocking.open_file(url) as file``.
+
+    See :func:`asyncpq.open_file`.
+    """
+    with (
+        Session(**session_options) as session,
+        session.open_file(url, decryption_properties=decryption_properties) as file,
+    ):
+        yield file

@@ -148,10 +148,15 @@ class Operation:
             part.metrics.observe(part._request_ended)
         return part
 
-    def part_ended(self, part: Operation, error: BaseException | None, files_done: int) -> None:
-        """Add the metrics of ``part``, a file that is done with, and tell of it. ``error`` is why it was skipped."""
+    def part_ended(self, part: Operation, error: BaseException | None, files_done: int | None) -> None:
+        """Add the metrics of ``part``, a file that is done with, and send a FileEnded for it.
+
+        Args:
+            error: why it was skipped.
+            files_done: None if only the file's footer was looked at: the file is read later, and that sends the event.
+        """
         self.metrics.add_part(part.metrics)
-        if self._on_event is not None:
+        if self._on_event is not None and files_done is not None:
             ended = FileEnded(self.name, part.url, part.metrics, error, files_done, self.metrics.files_total)
             self._tell(self._on_event, ended)
 

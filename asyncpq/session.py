@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypedDict, Unpack, cast
 
 import pyarrow as pa
 
@@ -26,6 +25,7 @@ from asyncpq.file import File
 from asyncpq.indexing.index import Index
 from asyncpq.indexing.kinds import Kind
 from asyncpq.metrics import ReadMetrics
+from asyncpq.one_off import one_off
 from asyncpq.opening import DatasetOptions, build, open_existing, open_target
 from asyncpq.options import (
     BuildOptions,
@@ -45,6 +45,65 @@ from asyncpq.tables.opening import Format, Version
 
 _DEFAULTS = SessionOptions()
 _BUILDING = BuildOptions()
+
+
+class OptionKeywords(TypedDict, total=False):
+    """Keyword arguments of :class:`Session`."""
+
+    memory_cache_bytes: int
+    memory_cache: MemoryCache | None
+    disk_cache: str | os.PathLike[str] | DiskCacheOptions | None
+    shared_cache: str | SharedCacheOptions | None
+    cache_policy: CachePolicy | Mapping[str, CachePolicy]
+    negative_ttl_s: float
+    cache_namespace: str | None
+    on_event: Callable[[Event], None] | None
+    requests: RequestOptions
+    retry: RetryOptions
+    limits: LimitOptions
+    read: ReadOptions
+
+
+class SessionKeywords(OptionKeywords, total=False):
+    """All arguments of :class:`Session`."""
+
+    storage_options: Mapping[str, Any] | None
+
+
+class TargetKeywords(TypedDict, total=False):
+    """Arguments that say how the files of a dataset go together."""
+
+    format: Format | None
+    version: Version | None
+    schema: pa.Schema | None
+    schema_policy: SchemaPolicy
+    partitioning: Literal["hive"] | Sequence[str] | None
+    partition_types: pa.Schema | Mapping[str, pa.DataType] | None
+
+
+class DatasetKeywords(TargetKeywords, total=False):
+    """Arguments of :meth:`Session.open_dataset`, apart from ``index``."""
+
+    view: Literal["snapshot", "listed", "table"] | None
+    on_bad_file: Literal["raise", "skip"]
+    listing_max_age_s: float
+
+
+class BuildKeywords(TargetKeywords, total=False):
+    """Arguments of :meth:`Session.build_index`."""
+
+    at: object
+    building: BuildOptions
+
+
+class IndexKeywords(TypedDict, total=False):
+    """Arguments of :meth:`Session.open_index`."""
+
+    table: object
+    format: Format | None
+    version: Version | None
+    snapshot: int | None
+    building: BuildOptions
 
 
 class Session(Unpicklable):
@@ -339,50 +398,38 @@ class Session(Unpicklable):
         return await open_existing(self._resources, at, table, options, building, snapshot)
 
 
-@asynccontextmanager
+class DatasetSessionKeywords(SessionKeywords, DatasetKeywords, total=False):
+    """Arguments of a session and of a dataset that is opened in it."""
+
+
+def split_keywords(options: DatasetSessionKeywords) -> tuple[SessionKeywords, DatasetKeywords]:
+    """The arguments of the session, and those of the dataset."""
+    given = dict(options)
+    dataset = {name: given.pop(name) for name in DatasetKeywords.__annotations__ if name in given}
+    return cast("SessionKeywords", given), cast("DatasetKeywords", dataset)
+
+
+@one_off
 async def open_dataset(
-    target: object,
-    *,
-    index: object = None,
-    view: Literal["snapshot", "listed", "table"] | None = None,
-    format: Format | None = None,
-    version: Version | None = None,
-    schema: pa.Schema | None = None,
-    schema_policy: SchemaPolicy = "strict",
-    partitioning: Literal["hive"] | Sequence[str] | None = "hive",
-    partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
-    on_bad_file: Literal["raise", "skip"] = "raise",
-    listing_max_age_s: float = 0.0,
-    **session_options: Any,
+    target: object, *, index: object = None, **options: Unpack[DatasetSessionKeywords]
 ) -> AsyncIterator[Dataset]:
     """A dataset with a session of its own, for one-off use: ``async with asyncpq.open_dataset(url) as dataset``.
 
     Args:
-        target and what follows: as in :meth:`Session.open_dataset`.
-        session_options: those of :class:`Session`.
+        target, index: as in :meth:`Session.open_dataset`.
+        options: those of :meth:`Session.open_dataset` and of :class:`Session`.
     """
+    session_options, dataset_options = split_keywords(options)
     async with Session(**session_options) as session:
-        yield await session.open_dataset(
-            target,
-            index=index,
-            view=view,
-            format=format,
-            version=version,
-            schema=schema,
-            schema_policy=schema_policy,
-            partitioning=partitioning,
-            partition_types=partition_types,
-            on_bad_file=on_bad_file,
-            listing_max_age_s=listing_max_age_s,
-        )
+        yield await session.open_dataset(target, index=index, **dataset_options)
 
 
-@asynccontextmanager
+@one_off
 async def open_file(
     url: str | os.PathLike[str],
     *,
     decryption_properties: object | None = None,
-    **session_options: Any,
+    **session_options: Unpack[SessionKeywords],
 ) -> AsyncIterator[File]:
     """One file with a session of its own, for one-off use: ``async with asyncpq.open_file(url) as file``.
 

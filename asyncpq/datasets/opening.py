@@ -153,9 +153,11 @@ async def _schema_of(
     """
     unifier = SchemaUnifier(policy, partitions)
     operation.metrics.files_total = len(files)
+    # a build reads the files later, and with "strict" one file is looked at for all
+    tells = operation.name == "open" and policy != "strict"
 
     def skip(number: int, part: Operation, error: AsyncpqError) -> None:
-        operation.part_ended(part, error, number + 1)
+        operation.part_ended(part, error, number + 1 if tells else None)
 
     async def schema_of(opened: OpenedFile) -> pa.Schema:
         return opened.schema
@@ -172,7 +174,7 @@ async def _schema_of(
     async with aclosing(opener.files(enumerate(files), schema_of)) as opened_files:
         async for opened, schema in opened_files:
             await opened.close()
-            operation.part_ended(opened.operation, None, opened.number + 1)
+            operation.part_ended(opened.operation, None, opened.number + 1 if tells else None)
             unifier.add(opened.version.url, schema)
             if policy == "strict":
                 state.unifier = unifier

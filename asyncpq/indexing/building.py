@@ -20,6 +20,7 @@ from asyncpq.errors import (
     StaleSnapshotError,
 )
 from asyncpq.events import Operation
+from asyncpq.indexing.build_log import BuildLog
 from asyncpq.indexing.commits import commit, gone, new_id
 from asyncpq.indexing.differences import Lake, Todo, differences
 from asyncpq.indexing.file_rows import FileRows, FileWork, Wanted, version_of
@@ -115,6 +116,7 @@ class _Build:
         self._lake = lake
         self._parts = parts
         self._operation = operation
+        self._log = BuildLog(operation.name, place.description)
         self._options = options
         self._id = new_id()
         self._brought: dict[str, IndexedFile] = {}
@@ -129,18 +131,21 @@ class _Build:
         todo = await self._without_unchanged(await self._todo(base))
         idle = todo.is_nothing and not self._lake.alone
         if base is not None and base.is_built and idle and not await self._dead(base):
+            self._log.begins(0, len(self._lake.files))
             return Refreshed(base)
         async with self._heartbeat:
             manifest, todo = await self._begin(base, todo)
             left = await self._read_all(manifest, todo)
             manifest = await self._finish(manifest, left)
-        return Refreshed(
+        refreshed = Refreshed(
             manifest,
             added=len(self._brought),
             removed=len(self._removed) + self._outdated,
             problems=tuple(self._problems),
             resumed=len(todo.taken),
         )
+        self._log.committed(manifest.snapshot, refreshed.added, refreshed.removed, len(refreshed.problems))
+        return refreshed
 
     # -- what is to be done -----------------------------------------------------------------------
 
@@ -297,6 +302,7 @@ class _Build:
             neighbours=lake.url,
             options=self._options,
         )
+        self._log.begins(len(todo.works), metrics.files_ruled_out)
         done, left = metrics.files_ruled_out, list[Segment]()
         # who merges what a checkpoint has committed cannot know that a lake is to have other parts
         commits = not lake.alone
@@ -307,6 +313,7 @@ class _Build:
             metrics.files_opened += not rows.gone
             self._note(rows, todo)
             self._operation.part_ended(part, rows.problem, done)
+            self._log.file_done()
 
         step = self._gathering.files_between_commits(len(todo.works))
         for at in range(0, len(todo.works), step):

@@ -40,6 +40,44 @@ def blocking_reads(url: str) -> int:
         return file.num_rows
 
 
+def misspelt(url: str) -> None:
+    """Never run: mypy finds each of these."""
+    with (
+        asyncpq.blocking.Session(memory_cache_byte=0) as session,  # type: ignore[call-arg]
+        asyncpq.blocking.open_file(url, retries=3) as file,  # type: ignore[call-arg]
+        asyncpq.blocking.open_dataset(url, indexes=None) as dataset,  # type: ignore[call-arg]
+    ):
+        session.open_dataset(url, schema_policy="lax")  # type: ignore[arg-type]
+        session.open_dataset(url, on_bad_files="skip")  # type: ignore[call-arg]
+        session.build_index(url, [], place=url)  # type: ignore[call-arg]
+        session.open_index(url, snapshots=3)  # type: ignore[call-arg]
+        file.scan(column=["id"])  # type: ignore[call-arg]
+        dataset.scan(batch_size="x")  # type: ignore[arg-type]
+        file.lookup({"id": 1}, column=["id"])  # type: ignore[call-arg]
+    asyncpq.open_file(url, storage_option={})  # type: ignore[call-arg]
+    asyncpq.open_dataset(url, on_bad_file="ignore")  # type: ignore[arg-type]
+
+
+def blocking_types(url: str) -> None:
+    """Never run: mypy looks at it."""
+    with (
+        asyncpq.blocking.open_file(url, memory_cache_bytes=0) as file,
+        asyncpq.blocking.open_dataset(url, view="listed", storage_options={}) as dataset,
+    ):
+        assert_type(file, asyncpq.blocking.File)
+        assert_type(dataset, asyncpq.blocking.Dataset)
+        assert_type(file.scan(limit=3), asyncpq.blocking.Scan)
+        assert_type(dataset.scan(limit=3), asyncpq.blocking.DatasetScan)
+        assert_type(file.count(), int)
+
+
+async def one_off_types(url: str) -> None:
+    """Never run: mypy looks at it."""
+    async with asyncpq.open_file(url) as file, asyncpq.open_dataset(url, schema_policy="permissive") as dataset:
+        assert_type(file, asyncpq.File)
+        assert_type(dataset, asyncpq.Dataset)
+
+
 def test_predicates() -> None:
     assert_type((col("a") >= 1) & ~col("b").is_null() | (col("a") == col("b")), asyncpq.Expression)
 
