@@ -24,7 +24,7 @@ from asyncpq.decoding.conform import (
 from asyncpq.decoding.file_view import FileView
 from asyncpq.decoding.splice import schema_file
 from asyncpq.decoding.types import FieldType, field_types
-from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
+from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import LogicalKind, ParquetSchema, PhysicalType
 
@@ -215,9 +215,14 @@ class _Matcher:
         if not kind.num_fields and kind.equals(target.type):
             return Match(target, SourcePart(kind, source, top.first_leaf, top.leaf_stop), None, ())
         ids = _plain_type(version, source) if self._by_id and children_of(kind) else None
-        instant = parquet.leaves[top.first_leaf].element.physical_type is PhysicalType.INT96
+        field = self._fields[ordinal] or _table_field(target)
+        instant = field.ignores_zone or _is_int96(parquet, top.first_leaf)
         part = SourcePart(kind, source, top.first_leaf, top.leaf_stop, instant)
-        return _matched(self._fields[ordinal] or _table_field(target), target, part, ids, parquet)
+        return _matched(field, target, part, ids, parquet)
+
+
+def _is_int96(schema: ParquetSchema, leaf: int) -> bool:
+    return schema.leaves[leaf].element.physical_type is PhysicalType.INT96
 
 
 def _several(name: str) -> AmbiguousColumnError:
@@ -256,6 +261,8 @@ def _matched(
     """
     kind = source.type
     wanted, given = _parts(field, target), children_of(kind)
+    if field.is_variant and any(part.name not in ("metadata", "value") for part in given):
+        raise UnsupportedFeatureError("the file has the column as a shredded variant, which is not read")
     if not wanted or not given:
         if wanted or given:
             raise mismatch(kind, target.type)
@@ -279,8 +286,7 @@ def _matched(
             default = None if at is not None or part.default is None else _scalar(part.default, child, "")
             children.append(lacking(child, default))
             continue
-        leaf = schema.leaves[spans[at][0]]
-        instant = leaf.element.physical_type is PhysicalType.INT96
+        instant = part.ignores_zone or _is_int96(schema, spans[at][0])
         inner = SourcePart(given[at].type, at, *spans[at], instant)
         try:
             children.append(_matched(part, child, inner, with_ids[at].type if with_ids else None, schema))

@@ -189,6 +189,9 @@ class TableField:
             top-level field that has an id: a file without ids is then refused.
         default: value in files that lack it (a pyarrow scalar or a Python value); None for null.
         children: parts of a nested type, in the order of ``type``.
+        ignores_zone: a timestamp that files may keep with or without a zone: one without is UTC's.
+        is_variant: a struct of ``metadata`` and ``value``. A file that has values elsewhere (``typed_value``: a
+            shredded variant) is refused.
     """
 
     name: str
@@ -198,6 +201,8 @@ class TableField:
     names: tuple[str, ...] = ()
     default: Any = None
     children: tuple[TableField, ...] = ()
+    ignores_zone: bool = False
+    is_variant: bool = False
 
 
 class Snapshot(Protocol):

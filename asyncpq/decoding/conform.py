@@ -40,7 +40,8 @@ class SourcePart(NamedTuple):
         type: as the file has it, whole.
         at: ordinal of the top-level field, or position among the parts beside it.
         first_leaf, leaf_stop: the file's leaves in it.
-        instant: an INT96 timestamp: an instant in UTC, though its type has no time zone.
+        instant: a timestamp that is UTC's, whether or not its type has a time zone: of INT96, or of a table that
+            says so.
     """
 
     type: pa.DataType

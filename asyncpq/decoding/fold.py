@@ -46,7 +46,14 @@ def _fold(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expr
         return expr
     few = len(literals(expr)) <= _FEW_LITERALS
     # 0.0 and -0.0 are equal scalars, and not the same to all predicates: their texts tell them apart
-    return _known(expr, values, tuple(map(repr, values))) if few else _result(expr, values)
+    return _known(expr, values, tuple(map(_text, values))) if few else _result(expr, values)
+
+
+def _text(value: pa.Scalar) -> str:
+    try:
+        return repr(value)
+    except (ValueError, OverflowError):  # a date that Python does not have
+        return ""
 
 
 def _result(atom: Expression, values: Sequence[pa.Scalar], _: Sequence[str] = ()) -> Constant:

@@ -6,9 +6,9 @@ of its own. A ``deltalake.DeltaTable`` may say which table and which version is 
 
 What is read: reader versions 1 to 3, with the features in ``delta_schema.READER_FEATURES``; classic, multi-part and
 v2 checkpoints. What is refused: every other reader feature, types without an Arrow type that Delta's readers agree on
-(variant, void, intervals), binary partition columns, data that is not Parquet, and absolute paths that lead to another
-store. Versions by time follow the in-commit timestamps or, without them, the timestamps in ``commitInfo``: modification
-times of log files do not outlive a copy.
+(intervals, geometries), data that is not Parquet, and absolute paths that lead to another store. Versions by time
+follow the in-commit timestamps or, without them, the timestamps in ``commitInfo``: modification times of log files do
+not outlive a copy.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from asyncpq.storage.urls import safe_url, split_url
 from asyncpq.tables.delta_actions import Add, TableState
 from asyncpq.tables.delta_deletes import deletes_of
 from asyncpq.tables.delta_log import Listing
+from asyncpq.tables.delta_partitions import partition_value
 from asyncpq.tables.delta_paths import TableRoot
 from asyncpq.tables.delta_replay import ACTIONS_AT_ONCE, Log
-from asyncpq.tables.delta_schema import Leaf, Schema, decode_schema, mapping_mode
-from asyncpq.tables.delta_values import Statistics, num_records, partition_value
+from asyncpq.tables.delta_schema import ColumnMapping, Leaf, Schema, decode_schema
+from asyncpq.tables.delta_values import Statistics, num_records
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -150,13 +151,13 @@ async def _snapshot(state: TableState, root: TableRoot, version: int) -> DeltaSn
     metadata = state.metadata
     try:
         configuration = dict(metadata.get("configuration") or {})
-        provider = (metadata.get("format") or {}).get("provider", "parquet")
+        provider = str((metadata.get("format") or {}).get("provider", "parquet")).lower()
         text, partition_columns = metadata["schemaString"], tuple(map(str, metadata.get("partitionColumns") or ()))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptFileError(f"Delta metadata: {type(error).__name__}: {error}", url=shown) from error
     if provider != "parquet":
         raise UnsupportedFeatureError(f"Delta tables of {provider!r} files are not read", url=shown)
-    schema = decode_schema(text, mapping_mode(state.protocol, configuration, shown), shown)
+    schema = decode_schema(text, ColumnMapping.of(state.protocol, configuration, shown), shown)
     files = _Files(root, schema, partition_columns)
     data_files = []
     for number, added in enumerate(state.files.values()):
@@ -181,6 +182,7 @@ class _Files:
         if missing:
             raise CorruptFileError(f"Delta metadata: no partition column {missing[0]!r}", url=root.shown)
         self._partition = tuple(by_name[name] for name in partition_columns)
+        self._names = frozenset(leaf.path[0] for leaf in self._partition)
         self._leaves = {leaf.name: leaf for leaf in schema.leaves}
         self._values: dict[tuple[str, str | None], Any] = {}
 
@@ -207,10 +209,19 @@ class _Files:
         )
 
     def _value(self, leaf: Leaf, values: Mapping[str, str | None]) -> Any:
+        """
+        Null where the action does not say, as Spark, deltalake and DuckDB have it.
+
+        Raises:
+            CorruptFileError: it is no value of the column, or the action names other columns instead.
+        """
         physical = leaf.path[0]
-        if physical not in values:
-            raise CorruptFileError("a file of the Delta table has no value of a partition column", column=leaf.name)
-        key = (physical, values[physical])
+        if physical not in values and not self._names.issuperset(values):
+            raise CorruptFileError(
+                f"a file of the Delta table has values of {', '.join(values)}, and none of a partition column",
+                column=leaf.name,
+            )
+        key = (physical, values.get(physical))
         if key not in self._values:
             self._values[key] = partition_value(key[1], leaf)
         return self._values[key]

@@ -42,7 +42,7 @@ class TableState:
     files: dict[str, Add] = field(default_factory=dict)
 
     def apply(self, action: Mapping[str, Any]) -> None:
-        """Take over an action; those that do not matter to readers change nothing.
+        """Take over an action, or several that stand in one object; those that do not matter to readers change nothing.
 
         Raises:
             TypeError, ValueError, KeyError: it is malformed.
@@ -55,9 +55,9 @@ class TableState:
             vector = DeletionVector.from_action(remove.get("deletionVector"))
             if held is not None and _unique_id(held.vector) == _unique_id(vector):
                 del self.files[held.path]
-        elif (metadata := action.get("metaData")) is not None:
+        if (metadata := action.get("metaData")) is not None:
             self.metadata = dict(metadata)
-        elif (protocol := action.get("protocol")) is not None:
+        if (protocol := action.get("protocol")) is not None:
             self.protocol = dict(protocol)
 
 
@@ -69,13 +69,25 @@ def _decode_add(add: Mapping[str, Any]) -> Add:
     values, size, stats = add["partitionValues"], add.get("size"), add.get("stats")
     if isinstance(values, list):  # pyarrow's form of a map
         values = dict(values)
-    if not isinstance(values, dict) or not all(value is None or isinstance(value, str) for value in values.values()):
+    if values is not None and not isinstance(values, dict):
         raise TypeError(f"partitionValues {values!r}")
-    if size is not None and (type(size) is not int or size < 0):
-        raise TypeError(f"size {size!r}")
-    if stats is not None and not isinstance(stats, (str, pa.StructScalar)):
-        raise TypeError("stats is no text")
+    values = {name: _partition_text(value) for name, value in (values or {}).items()}
+    if type(size) is not int or size < 0:
+        size = None  # it says nothing of the rows, nor does a statistic that is not understood
+    if not isinstance(stats, (str, pa.StructScalar)):
+        stats = None
     return Add(_text(add["path"]), values, size, stats, DeletionVector.from_action(add.get("deletionVector")))
+
+
+def _partition_text(value: Any) -> str | None:
+    """The text of a partition value, which some writers give as a JSON number or boolean."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (int, float)):
+        return str(value)
+    raise TypeError(f"partition value {value!r}")
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -22,6 +23,8 @@ from asyncpq.tables.delta_log import Listing, Segment
 from asyncpq.tables.delta_paths import TableRoot
 from asyncpq.tables.delta_schema import check_protocol
 
+_DECODER = json.JSONDecoder()
+_NO_SPACE = re.compile(r"\S")
 _AT_ONCE = 32  # commits asked for together
 _PARTS_HELD = 4
 ACTIONS_AT_ONCE = 1024  # looked at before other tasks have a turn
@@ -98,21 +101,46 @@ class Log:
         return list(zip(names, contents, strict=True))
 
     def _actions(self, name: str, content: bytes, part: bytes = b"") -> Iterator[dict[str, Any]]:
-        """The actions of a file, one a line; only of lines that have ``part`` in them."""
+        """The actions of a file: one a line, as the protocol has it, or JSON objects over several lines.
+
+        Args:
+            part: of lines that hold one action, only those with this in them.
+        """
         if not content:
             raise CorruptFileError("a file of the Delta log is empty", url=safe_url(self._url(name)))
-        for number, line in enumerate(content.splitlines(), 1):
-            if not line.strip() or part not in line:
-                continue
-            try:
-                action = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise CorruptFileError(
-                    f"line {number} of the Delta log is not JSON", url=safe_url(self._url(name))
-                ) from error
-            if not isinstance(action, dict):
-                raise CorruptFileError(f"line {number} of the Delta log is no action", url=safe_url(self._url(name)))
-            yield action
+        begin = 0
+        for number, line in enumerate(content.splitlines(keepends=True), 1):
+            if line.strip() and part in line:
+                try:
+                    action = json.loads(line)
+                except (ValueError, RecursionError):
+                    action = None
+                if not isinstance(action, dict):
+                    # perhaps the lines that were passed over hold parts of an action, too
+                    yield from self._actions_over_lines(name, content if part else content[begin:], number)
+                    return
+                yield action
+            begin += len(line)
+
+    def _actions_over_lines(self, name: str, content: bytes, number: int) -> Iterator[dict[str, Any]]:
+        """The actions of JSON objects with white space between them, or nothing.
+
+        Args:
+            number: of the line that is no action by itself, for messages.
+        """
+        try:
+            text, at = content.decode("utf-8-sig"), 0
+            while (begin := _NO_SPACE.search(text, at)) is not None:
+                action, at = _DECODER.raw_decode(text, begin.start())
+                if not isinstance(action, dict):
+                    raise CorruptFileError(
+                        f"line {number} of the Delta log is no action", url=safe_url(self._url(name))
+                    )
+                yield action
+        except (ValueError, RecursionError) as error:
+            raise CorruptFileError(
+                f"line {number} of the Delta log is not JSON", url=safe_url(self._url(name))
+            ) from error
 
     def _apply(self, state: TableState, action: Mapping[str, Any], name: str) -> None:
         try:

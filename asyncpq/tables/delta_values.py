@@ -1,7 +1,6 @@
-"""Partition values and statistics of a Delta table's files, in terms of its columns' types.
+"""Statistics of a Delta table's files, in terms of its columns' types.
 
-PROTOCOL.md, "Partition Value Serialization" and "Per-file Statistics". A partition value must be understood, since
-it is the column's value; a bound that is not understood is unknown.
+PROTOCOL.md, "Per-file Statistics". A bound that is not understood is unknown.
 """
 
 from __future__ import annotations
@@ -18,11 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from asyncpq.datasets.model import ColumnBounds
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.scalars import Scalar
 from asyncpq.tables.delta_schema import Leaf
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUM_RECORDS = re.compile(r'\{\s*"numRecords"\s*:\s*([0-9]{1,18})\s*[,}]')
 _MILLISECOND = dt.timedelta(milliseconds=1)
 _EXACT = decimal.Context(prec=100)
@@ -31,57 +28,6 @@ _FLOAT_DIGITS = 15
 _FLOAT_ERROR = decimal.Decimal(2) ** -50
 #: A string bound of so many characters may be the beginning of a longer value. (Spark's default; others keep more.)
 _CUT_CHARACTERS = 32
-
-
-# -- partition values ---------------------------------------------------------------------------
-
-
-def partition_value(text: str | None, leaf: Leaf) -> Any:
-    """The typed value that an ``add`` action gives as ``text``; an empty string is null.
-
-    Raises:
-        CorruptFileError: it is no value of the column's type.
-        UnsupportedFeatureError: a binary column, whose values writers escape in different ways.
-    """
-    if text is None or text == "":
-        return None
-    if pa.types.is_binary(leaf.type):
-        raise UnsupportedFeatureError("binary partition columns of Delta are not read", column=leaf.name)
-    try:
-        return _typed(text, leaf.type)
-    except (ValueError, ArithmeticError) as error:
-        message = f"partition value {text!r} is not of type {leaf.type}"
-        raise CorruptFileError(message, column=leaf.name) from error
-
-
-def _typed(text: str, kind: pa.DataType) -> Any:
-    if pa.types.is_string(kind):
-        return text
-    if pa.types.is_integer(kind):
-        if _INTEGER.fullmatch(text) is None:
-            raise ValueError(text)
-        return pa.scalar(int(text), kind).as_py()
-    if pa.types.is_floating(kind):
-        return pa.scalar(float(text), kind).as_py()
-    if pa.types.is_decimal(kind):
-        return pa.scalar(decimal.Decimal(text), kind).as_py()
-    if pa.types.is_boolean(kind):
-        return bool(("false", "true").index(text.lower()))
-    if pa.types.is_date(kind):
-        return dt.date.fromisoformat(text)
-    return _time(dt.datetime.fromisoformat(text), kind)
-
-
-def _time(value: dt.datetime, kind: pa.DataType) -> dt.datetime:
-    """In UTC where the type has a zone; a time without one is taken as UTC."""
-    if kind.tz is None:
-        if value.tzinfo is not None:
-            raise ValueError(f"{value} has a zone")
-        return value
-    return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
-
-
-# -- statistics ---------------------------------------------------------------------------------
 
 
 def num_records(stats: str | pa.StructScalar | None) -> int | None:
@@ -253,6 +199,15 @@ def _decimal_bound(value: Any, kind: pa.DataType, side: int) -> decimal.Decimal 
 
 def _plain_date(value: Any) -> dt.date | None:
     return value if type(value) is dt.date else None
+
+
+def _time(value: dt.datetime, kind: pa.DataType) -> dt.datetime:
+    """In UTC where the type has a zone; a time without one is taken as UTC."""
+    if kind.tz is None:
+        if value.tzinfo is not None:
+            raise ValueError(f"{value} has a zone")
+        return value
+    return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
 
 
 def _time_bound(value: Any, kind: pa.DataType, side: int) -> dt.datetime | None:

@@ -237,9 +237,9 @@ async def test_a_checkpoint_and_later_commits_with_a_removed_file(tmp_path: Path
 
 async def test_an_unknown_feature_is_refused(tmp_path: Path) -> None:
     writer = DeltaWriter(tmp_path / "t")
-    writer.commit(protocol("variantType"), metadata(column("id", "long")), writer.file("f.parquet", ids(1)))
+    writer.commit(protocol("catalogManaged"), metadata(column("id", "long")), writer.file("f.parquet", ids(1)))
     async with asyncpq.Session() as session:
-        with pytest.raises(UnsupportedFeatureError, match="variantType") as caught:
+        with pytest.raises(UnsupportedFeatureError, match="catalogManaged") as caught:
             await session.open_dataset(str(writer.folder), format="delta")
         assert str(writer.folder) in str(caught.value)
         with pytest.raises(InvalidOptionError, match="Delta"):  # not as plain files, either

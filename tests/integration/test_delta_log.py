@@ -123,10 +123,57 @@ async def test_a_checkpoint_in_parts(writer: DeltaWriter) -> None:
     assert (await rows_of(await snapshot_of(writer.folder)))["id"].to_pylist() == [0, 1, 2]
 
 
+def _objects(actions: list[dict[str, Any]], joint: str, indent: int | None = None) -> str:
+    return joint.join(json.dumps(action, indent=indent) for action in actions)
+
+
+@pytest.mark.parametrize(
+    ("content", "by_duckdb"),
+    [
+        (lambda actions: _objects(actions, "\n", indent=2), True),
+        (lambda actions: "\n" + _objects(actions, "\n\n", indent=0) + "\n \n", True),
+        (lambda actions: _objects(actions, "\n") + "\n", True),
+        (lambda actions: _objects(actions, "\r\n"), True),
+        (lambda actions: _objects(actions, " "), True),
+        (lambda actions: _objects(actions[:2], "\n") + "\n" + _objects(actions[2:], "\n", indent=4), True),
+        (lambda actions: json.dumps({**actions[0], **actions[1], **actions[2]}), True),
+        (lambda actions: "\ufeff" + _objects(actions, "\n", indent=1), False),
+        (lambda actions: "\ufeff" + _objects(actions, "\n"), False),
+    ],
+)
+async def test_actions_need_not_stand_in_lines(
+    writer: DeltaWriter, content: Callable[[list[dict[str, Any]]], str], by_duckdb: bool
+) -> None:
+    """The protocol wants a line for each; kernels read JSON objects, and tools indent them."""
+    fields = metadata(ID, column("protocol", "string"), partition_columns=["protocol"])
+    actions = [protocol(), fields, writer.file("f.parquet", ids(1, 2), partition={"protocol": '"protocol"'})]
+    (writer.log / f"{0:020}.json").write_text(content(actions))
+    expected = [{"id": number, "protocol": '"protocol"'} for number in (1, 2)]
+    if by_duckdb:
+        assert await assert_same_as_duckdb(writer.folder) == expected
+    assert (await rows_of(await snapshot_of(writer.folder))).to_pylist() == expected
+    meta = protocol(), metadata(ID), {"checkpointMetadata": {"version": 0}}, *actions[2:]  # as a checkpoint, too
+    name = f"{0:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+    (writer.log / name).write_text(_objects(list(meta), "\n", indent=2))
+    assert (await rows_of(await snapshot_of(writer.folder)))["id"].to_pylist() == [1, 2]
+
+
+async def test_what_says_nothing_of_rows_may_be_anything(writer: DeltaWriter) -> None:
+    """Sizes and statistics that are not understood are none; so are partition values of no partition column."""
+    added = writer.file("f.parquet", ids(1, 2))
+    for more in ({"size": "5"}, {"size": -1}, {"stats": {"numRecords": 7}}, {"stats": "{"}, {"partitionValues": None}):
+        writer.commit(protocol(), metadata(ID), {"add": added["add"] | more})
+        snapshot = await snapshot_of(writer.folder)
+        assert (await rows_of(snapshot))["id"].to_pylist() == [1, 2]
+        assert snapshot.data_files[0].num_rows in (None, 2)
+
+
 # -- damage -----
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"add": ', "\x00", '{"protocol": 1}', "null"])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"add": ', "\x00", '{"protocol": 1}', "null", '{"txn": {}} 7', '{"txn":\n{}}\n}']
+)
 async def test_a_torn_commit_is_an_error(writer: DeltaWriter, content: str) -> None:
     writer.commit(protocol(), metadata(ID), writer.file("f.parquet", ids(1)))
     writer.commit()

@@ -42,7 +42,11 @@ async def test_equal_to_pyarrow(tmp_path: Path, kind: pa.DataType, texts: list[s
     schema = pa.schema([("id", pa.int64()), ("p", kind)])
     expected = ds.dataset(tmp_path, schema=schema, partitioning="hive").to_table()
     async with asyncpq.Session() as session:
-        for target in (f"{tmp_path}/", f"{tmp_path}/**/*.parquet", [str(path) for path in tmp_path.glob("*/*")]):
+        for target in (
+            f"{tmp_path}/",
+            f"{tmp_path}/**/*.parquet",
+            [f"{tmp_path}/p={text}/f.parquet" for text in texts],
+        ):
             dataset = await session.open_dataset(target, schema=schema)
             assert dataset.schema.equals(schema)
             found = (await dataset.read()).sort_by("id")

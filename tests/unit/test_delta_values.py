@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from asyncpq import col
-from asyncpq.tables.delta_schema import Leaf, Mapped, decode_schema
+from asyncpq.tables.delta_schema import ColumnMapping, Leaf, Mapped, decode_schema
 from asyncpq.tables.delta_values import Statistics, num_records
 from tests.delta_tables import ID, DeltaWriter, add, column, inline_vector, metadata, protocol, snapshot_of
 
@@ -87,7 +87,9 @@ async def test_a_count_that_is_too_long_is_unknown(writer: DeltaWriter) -> None:
 )
 def test_a_bound_that_python_has_not_is_unknown(kind: str, stored: pa.Scalar) -> None:
     """Of a checkpoint's struct: a year beyond 9999."""
-    (leaf,) = decode_schema(metadata(column("v", kind))["metaData"]["schemaString"], Mapped.NONE, "x").leaves
+    (leaf,) = decode_schema(
+        metadata(column("v", kind))["metaData"]["schemaString"], ColumnMapping(Mapped.NONE, False), "x"
+    ).leaves
     values = pa.StructArray.from_arrays([pa.array([stored.value], stored.type)], ["v"])
     least = pa.StructArray.from_arrays([pa.array([0], stored.type)], ["v"])
     rows = pa.array([5], pa.int64())
@@ -130,7 +132,7 @@ async def test_null_counts_beside_a_vector(writer: DeltaWriter, nulls: int, expe
 def test_columns_of_one_dotted_name_have_no_bounds() -> None:
     inner = {"type": "struct", "fields": [column("b", "long"), column("c", "long")]}
     text = metadata(column("a.b", "long"), column("a", inner))["metaData"]["schemaString"]
-    assert [leaf.name for leaf in decode_schema(text, Mapped.NONE, "x").leaves] == ["a.c"]
+    assert [leaf.name for leaf in decode_schema(text, ColumnMapping(Mapped.NONE, False), "x").leaves] == ["a.c"]
 
 
 async def test_either_zero_may_stand_for_both(writer: DeltaWriter) -> None:
