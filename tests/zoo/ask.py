@@ -59,7 +59,7 @@ async def judge(path: Path, count: int) -> Verdict:
             for question in chain([whole], asker.sweep(), asker.questions(count)):
                 await _judge(file, full, question, verdict)
     except asyncpq.AsyncpqError as error:
-        verdict.fail("refused", f"open: {type(error).__name__}: {error}")
+        verdict.fail("refused", f"open: {type(error).__name__}: {error}".replace(str(path), path.name))
     return verdict
 
 
@@ -68,7 +68,7 @@ async def _judge(file: asyncpq.File, full: FullRead, question: Question, verdict
     try:
         found = await ask(file, question)
     except asyncpq.AsyncpqError as error:
-        verdict.fail("refused", f"{question}: {type(error).__name__}: {error}")
+        verdict.fail("refused", f"{question}: {type(error).__name__}: {error}".replace(str(full.path), full.path.name))
         return
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
         where = traceback.extract_tb(error.__traceback__)[-1]

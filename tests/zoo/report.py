@@ -45,27 +45,34 @@ def _row(name: str, version: str, counts: Mapping[str, int]) -> str:
 
 
 def _notes(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = ["## What is not right", ""]
-    for result in results:
-        for verdict in result["verdicts"]:
-            if verdict["outcome"] != "right":
-                why = _cell(verdict["failures"][0].removeprefix(f"{verdict['outcome']}: "))
-                lines.append(
-                    f"- {result['name']} {result['version']}, `{verdict['variant']}`, {verdict['outcome']}: {why}"
-                )
-    lines += ["", "## Columns that pyarrow cannot read", "", "No question is about them.", ""]
-    for result in results:
-        for verdict in result["verdicts"]:
-            if verdict["unreadable"]:
-                names = ", ".join(f"`{name}`" for name in verdict["unreadable"])
-                lines.append(f"- {result['name']} {result['version']}, `{verdict['variant']}`: {names}")
-    lines += ["", "## Writers that could not be installed, or failed", ""]
-    for result in results:
-        if result["not_installed"]:
-            lines.append(f"- {result['name']} {result['version']}: not installed: {_cell(result['not_installed'])}")
-        elif result["failed"]:
-            lines.append(f"- {result['name']} {result['version']}: {_cell(result['failed'])}")
-    return [*lines, ""]
+    lines = _list("What is not right", "Every file is right.", _failures(results))
+    left_out = [
+        f"{result['name']} {result['version']}, `{verdict['variant']}`: {', '.join(verdict['unreadable'])}"
+        for result in results
+        for verdict in result["verdicts"]
+        if verdict["unreadable"]
+    ]
+    lines += _list("Columns that pyarrow cannot read, so that no question is about them", "None.", left_out)
+    absent = [
+        f"{result['name']} {result['version']}: {_cell(result['not_installed'] or result['failed'])}"
+        for result in results
+        if result["not_installed"] or result["failed"]
+    ]
+    return lines + _list("Writers that could not be installed, or failed", "None.", absent)
+
+
+def _failures(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [
+        f"{result['name']} {result['version']}, `{verdict['variant']}`, {verdict['outcome']}: "
+        + _cell(verdict["failures"][0].removeprefix(f"{verdict['outcome']}: "))
+        for result in results
+        for verdict in result["verdicts"]
+        if verdict["outcome"] != "right"
+    ]
+
+
+def _list(title: str, otherwise: str, items: list[str]) -> list[str]:
+    return [f"## {title}", "", *([f"* {item}" for item in items] or [otherwise]), ""]
 
 
 def _cell(text: str) -> str:

@@ -67,7 +67,7 @@ class Zoo:
             try:
                 self._write(writer, self._command(writer), files, result)
             except NotInstalledError as error:
-                result.not_installed = str(error)
+                result.not_installed = self._shown(str(error))
         if files.is_dir():
             try:
                 result.verdicts = self._ask(files)
@@ -133,8 +133,14 @@ class Zoo:
             elif line.startswith("skipped "):
                 result.skipped.append(line.removeprefix("skipped "))
         if process.returncode and not result.failed:
-            result.failed = f"exit status {process.returncode}: {' / '.join(err.strip().splitlines()[-3:])}"
+            result.failed = self._shown(
+                f"exit status {process.returncode}: {' / '.join(err.strip().splitlines()[-3:])}"
+            )
         fresh.rename(files)
+
+    def _shown(self, text: str) -> str:
+        """Without the paths of this machine."""
+        return text.replace(str(self.folder), ".zoo").replace(f"{ROOT}/", "")
 
     def _ask(self, files: Path) -> list[Verdict]:
         """Verdicts of all files; a process that dies or hangs is that of the file it was at."""

@@ -102,5 +102,5 @@ def test_the_report_names_what_is_not_right_and_who_is_missing() -> None:
     )
     assert "**1 of 2 files are right**, after 18 questions." in page
     assert "| one | 1 | 2 | 1 | 1 | 0 | 0 | 0 |" in page
-    assert "- one 1, `flat`, wrong: `count: 1`" in page
-    assert "- two 2: not installed: `no wheel`" in page
+    assert "* one 1, `flat`, wrong: `count: 1`" in page
+    assert "* two 2: `no wheel`" in page
