@@ -268,7 +268,7 @@ class ReadOptions:
         extension_types: names of Arrow extension types registered in Python that a file may ask
             for; others come as their storage type. Canonical types need no listing.
         int96_unit: of timestamps that are stored as INT96: "ns", which reaches from 1677 to 2262, as pyarrow has
-            them, or "us", without the digits below.
+            them, or "us", without the digits below. Tables without nanoseconds are read in "us".
     """
 
     verify_crc: bool = True

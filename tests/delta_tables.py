@@ -82,7 +82,7 @@ async def rows_of(snapshot: FileList) -> pa.Table:
 
 async def _file_rows(file: DataFile, fields: Sequence[TableField]) -> pa.Table:
     content = _read(Path(file.url))
-    stored = pq.ParquetFile(pa.BufferReader(content)).read()
+    stored = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us").read()
     assert file.num_rows in (None, stored.num_rows)
     assert file.size in (None, len(content))
     if file.deletes is not None:

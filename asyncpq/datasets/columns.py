@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -166,6 +167,19 @@ def _scalar(value: Any, field: pa.Field, url: str) -> pa.Scalar:
         raise SchemaMismatchError(
             f"the value {value!r}, which all rows of the file have, is no {kind}: {error}", url=url, column=field.name
         ) from error
+
+
+@functools.lru_cache(maxsize=64)
+def has_coarse_timestamps(schema: pa.Schema) -> bool:
+    """Whether there are timestamps, none of them in nanoseconds: those of INT96 need no more than microseconds."""
+    units: set[str] = set()
+    left = [field.type for field in schema]
+    while left:
+        kind = left.pop()
+        if isinstance(kind, pa.TimestampType):
+            units.add(kind.unit)
+        left += [child.type for child in children_of(kind)]
+    return bool(units) and "ns" not in units
 
 
 # -- matching -------------------------------------------------------------------------------------

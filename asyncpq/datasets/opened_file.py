@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.datasets.columns import FileView, view_of
+from asyncpq.datasets.columns import FileView, has_coarse_timestamps, view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
 from asyncpq.datasets.reader import SessionReader
 from asyncpq.decoding.resolution import ColumnNames
@@ -180,7 +180,7 @@ class OpenedFile:
     def share_types(self, extensions: frozenset[str]) -> None:
         """Types of columns are those of other files with the same schema, as most of a dataset have."""
         memory, elements = self.source.resources.memory, self.version.metadata.schema.elements
-        key = ("types of a schema", extensions, *self.schema_bytes)
+        key = ("types of a schema", extensions, self.version.metadata.int96_unit, *self.schema_bytes)
         types: dict[int, FieldType] | None = memory.get(key)
         if types is None:
             types = {}
@@ -212,6 +212,8 @@ class OpenedFile:
             return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes)
 
     async def _prepare(self, ask: Ask, columns: Columns, *, scan: bool, other_bytes: int) -> int:
+        if columns.fields is not None and has_coarse_timestamps(columns.schema):
+            self.version = self.version.in_int96_unit("us")
         file, version = self.file, self.version
         extensions = self.source.resources.options.read.extension_types
 

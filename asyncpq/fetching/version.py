@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import secrets
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 from asyncpq.caching.keys import ContentKey, PartKind, version_digest
 from asyncpq.errors import FormatError
 from asyncpq.fetching.known_version import KnownVersion, MadeIndex, Spans
 from asyncpq.format.metadata import ColumnChunk, FileMetadata, validate_chunk
+from asyncpq.format.schema import PhysicalType
 from asyncpq.format.writer_version import DICTIONARY_HEADER_PADDING, omits_dictionary_header
 from asyncpq.storage.base import Validator
 
 T = TypeVar("T")
 
 _MAX_LEARNT = 4  # indexes beside one object
+_DECODED: Final = frozenset({"dictionary", "page"})  # parts that memory holds as arrays, too
 _MAX_RECENT = 128  # questions of one file whose names stay resolved
 
 
@@ -89,6 +93,9 @@ class FileVersion:
         self.leaves = leaves
         self.spans = Spans()
         self.made: dict[tuple[int, int], MadeIndex] = {}
+        self._original: FileVersion | None = None
+        self._other_unit: FileVersion | None = None
+        self._decoded_digest = self.digest
         self._learnt: tuple[KnownVersion, ...] = ()  # holds them in memory
         self.padded_chunks = omits_dictionary_header(metadata.created_by)
         self._derived: dict[Hashable, Any] = {}
@@ -100,7 +107,14 @@ class FileVersion:
     @property
     def weight(self) -> int:
         derived = self._derived_weight + self._recent_weight
+        if self._other_unit is not None:
+            derived += 2000 + self._other_unit._derived_weight + self._other_unit._recent_weight
         return self.metadata.weight + derived + len(self.footer) + self.spans.weight
+
+    @property
+    def original(self) -> FileVersion:
+        """Itself, or the version of which this one is another reading (see :meth:`in_int96_unit`)."""
+        return self if self._original is None else self._original
 
     def learn(self, known: KnownVersion) -> None:
         """Keep what an index beside the object says of its pages."""
@@ -115,7 +129,28 @@ class FileVersion:
                 self._derived_weight += 200 + len(made.offsets) + len(made.bounds or b"")
 
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
-        return ContentKey(self.digest, kind, start, stop)
+        return ContentKey(self._decoded_digest if kind in _DECODED else self.digest, kind, start, stop)
+
+    def in_int96_unit(self, unit: Literal["ns", "us"]) -> FileVersion:
+        """The same version, its INT96 timestamps decoded in ``unit``; itself where it has none, or that is its unit.
+
+        Pages and dictionaries have other keys then, since memory holds them decoded.
+        """
+        if unit == self.metadata.int96_unit:
+            return self
+        leaves = self.metadata.schema.leaves
+        if not self.derived(("INT96",), lambda: any(leaf.physical_type is PhysicalType.INT96 for leaf in leaves), 100):
+            return self
+        if self._other_unit is None:
+            other = self._other_unit = copy.copy(self)
+            other._original = self
+            other.metadata = copy.copy(self.metadata)
+            other.metadata.int96_unit = unit
+            other._decoded_digest = hashlib.sha256(self.digest + unit.encode()).digest()[: len(self.digest)]
+            other._other_unit = None
+            other._derived, other._derived_weight = {}, 0
+            other._recent, other._recent_weight = {}, 0
+        return self._other_unit
 
     def derived(self, name: Hashable, make: Callable[[], T], weight: int | Callable[[T], int] = 500) -> T:
         """What ``make`` returned when it was first asked for under ``name``: kept with the footer,

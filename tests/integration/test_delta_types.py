@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.errors import CorruptFileError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.expressions import Expression
-from tests.delta_tables import ID, DeltaWriter, assert_same_as_duckdb, column, ids, metadata, protocol
+from tests.delta_tables import ID, DeltaWriter, add, assert_same_as_duckdb, column, ids, metadata, protocol
 
 UTC = dt.UTC
 NTZ = protocol("timestampNtz")
@@ -141,6 +142,66 @@ async def test_timestamps_of_every_unit_and_zone(writer: DeltaWriter, stored: pa
             assert (await read(writer, col("t") == time))["t"].to_pylist() == [time]
             later = [other for other in times if other is not None and other > time]
             assert (await read(writer, col("t") > time))["t"].to_pylist() == later
+
+
+EXTREMES = [dt.datetime(1, 1, 1), dt.datetime(1600, 7, 7), dt.datetime(9999, 12, 31, 23, 59, 59, 999999), None]
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+async def test_int96_of_every_year(writer: DeltaWriter, kind: str) -> None:
+    """Spark's default. The table has microseconds, so they are read in those; a file by itself is read as before."""
+    nested = {"type": "array", "elementType": kind, "containsNull": True}
+    stored = pa.table({"id": range(4), "t": pa.array(EXTREMES, pa.timestamp("us"))})
+    stored = stored.append_column("l", pa.array([[time] for time in EXTREMES], pa.list_(pa.timestamp("us"))))
+    action = writer.file("f.parquet", stored)
+    path = writer.folder / "f.parquet"
+    pq.write_table(stored, path, use_deprecated_int96_timestamps=True)
+    action["add"]["size"] = path.stat().st_size
+    writer.commit(NTZ, metadata(ID, column("t", kind), column("l", nested)), action)
+    zone = UTC if kind == "timestamp" else None
+    times = [None if time is None else time.replace(tzinfo=zone) for time in EXTREMES]
+    await assert_same_as_duckdb(writer.folder)
+    async with asyncpq.Session() as session:
+        for _ in range(2):  # from the file, then from what memory keeps of it decoded
+            table = await session.open_dataset(str(writer.folder), format="delta")
+            assert (await table.read())["t"].to_pylist() == times
+            assert (await table.read())["l"].to_pylist() == [[time] for time in times]
+            for number, time in enumerate(times[:3]):
+                assert (await table.read(["id"], col("t") == time))["id"].to_pylist() == [number]
+            file = await session.open_file(str(path))
+            assert (await file.read()).equals(pq.read_table(path))
+            assert (await file.lookup({"id": [0, 2]})).equals(pq.read_table(path).take([0, 2]))
+
+
+async def test_digits_that_a_table_has_not(writer: DeltaWriter) -> None:
+    """Of INT96 they are cut off, as Spark does; nanoseconds in 64 bits are an error, as Spark's and pyarrow's."""
+    nanoseconds = pa.table({"t": pa.array([1_500], pa.timestamp("ns"))})
+    action = writer.file("f.parquet", nanoseconds)
+    writer.commit(protocol(), metadata(column("t", "timestamp")), action)
+    with pytest.raises(SchemaMismatchError, match="would lose data"):
+        await read(writer)
+    pq.write_table(nanoseconds, writer.folder / "f.parquet", use_deprecated_int96_timestamps=True)
+    writer.commit({"add": action["add"] | {"size": (writer.folder / "f.parquet").stat().st_size}})
+    assert (await read(writer))["t"].cast(pa.int64()).to_pylist() == [1]
+
+
+async def test_int96_takes_no_request_more(tmp_path: Path) -> None:
+    """The footer's tail, which holds all of a small file, is used whatever the unit."""
+    server_reads = {}
+    for int96 in (False, True):
+        writer = DeltaWriter(tmp_path / str(int96))
+        stored = pa.table({"t": pa.array(TIMES, pa.timestamp("us", "UTC"))})
+        pq.write_table(stored, writer.folder / "f.parquet", use_deprecated_int96_timestamps=int96)
+        writer.commit(
+            protocol(),
+            metadata(column("t", "timestamp")),
+            add("f.parquet", size=(writer.folder / "f.parquet").stat().st_size),
+        )
+        async with asyncpq.Session() as session:
+            dataset = await session.open_dataset(str(writer.folder), format="delta")
+            assert (await dataset.read()).equals(stored)
+            server_reads[int96] = dataset.metrics.requests
+    assert server_reads[True] == server_reads[False]
 
 
 # -- partition values -----------------------------------------------------------------------------
