@@ -73,7 +73,7 @@ class FullRead:
         self.filters = {
             name: column.type
             for name, column in zip(self._comparable.column_names, self._comparable.columns, strict=True)
-            if self._comparable.column_names.count(name) == 1 and not pa.types.is_nested(column.type)
+            if self._comparable.column_names.count(name) == 1 and name != _ROW
         }
         self.paths = [
             name for name in _leaf_paths(path) if "." in name and name.split(".")[0] in self.table.column_names
@@ -85,8 +85,7 @@ class FullRead:
 
     def rows(self, predicate: pc.Expression) -> list[int]:
         """The numbers of the rows that match."""
-        numbered = self._comparable.append_column(_ROW, pa.array(range(self.table.num_rows), pa.int64()))
-        found: list[int] = numbered.filter(predicate).column(_ROW).to_pylist()
+        found: list[int] = self._comparable.filter(predicate).column(_ROW).to_pylist()
         return found
 
     def answer(self, question: Question) -> pa.Table:
@@ -135,12 +134,11 @@ def _reads(path: Path, name: str) -> bool:
 
 
 def _comparable(table: pa.Table) -> pa.Table:
-    """The flat columns and leaves of structs, dictionaries and extension types as what they stand for."""
+    """Row numbers, the flat columns and leaves of structs; dictionaries and extension types as what they stand for."""
     named: list[tuple[str, pa.ChunkedArray]] = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         named += _flat_columns(name, column)
-    if not named:
-        return pa.table({"": pa.nulls(table.num_rows)})
+    named.append((_ROW, pa.chunked_array([pa.array(range(table.num_rows), pa.int64())])))
     return pa.table([column for _, column in named], names=[name for name, _ in named])
 
 
