@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.selection import take_table
-from asyncpq.errors import AmbiguousColumnError, QueryError
+from asyncpq.errors import AmbiguousColumnError, ExpressionError, QueryError
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or
-from asyncpq.scalars import RelativeTime, as_scalar
+from asyncpq.scalars import RelativeTime, Scalar, as_scalar, as_scalars, is_collection
 
 KEY_POSITION = "key_position"
 _MAX_PAIRS_PRUNED = 256  # composite keys that prune one by one; more prune column by column
@@ -37,7 +37,7 @@ class Keys:
                 hint='Pass a mapping of column to value or list of values, such as {"id": 42}.',
             )
         self.names = tuple(keys)
-        lists = {name: _values(value) for name, value in keys.items()}
+        lists = {name: _values(name, value) for name, value in keys.items()}
         lengths = {len(values) for values in lists.values()}
         if len(lengths) > 1:
             raise QueryError(
@@ -57,9 +57,7 @@ class Keys:
         if self._count == 1:
             self.where = _and([_equals(name, values[0]) for name, values in lists.items()])
         else:
-            self.where = _and(
-                [KeyIn(name, tuple(as_scalar(value) for value in values)) for name, values in lists.items()]
-            )
+            self.where = _and([KeyIn(name, values) for name, values in lists.items()])
         if len(self.names) > 1 and 1 < self._count <= _MAX_PAIRS_PRUNED:
             self.prune = Or(
                 tuple(
@@ -113,8 +111,9 @@ class Keys:
     def _hashed(self, columns: Sequence[pa.ChunkedArray]) -> list[tuple[int, int]]:
         by_key: dict[tuple[Any, ...], list[int]] = {}
         for position, values in enumerate(self._tuples):
-            by_key.setdefault(values, []).append(position)
-        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+            key = tuple([value.encode("utf-8", "surrogatepass") if type(value) is str else value for value in values])
+            by_key.setdefault(key, []).append(position)
+        rows = zip(*(_plain_values(column) for column in columns), strict=True)
         return [(row, position) for row, key in enumerate(rows) for position in by_key.get(key, ())]
 
     def _compared(self, columns: Sequence[pa.ChunkedArray], num_rows: int) -> list[tuple[int, int]]:
@@ -137,14 +136,27 @@ def _values_of(table: pa.Table, position: int, name: str) -> pa.ChunkedArray:
     return pc.struct_field(column, path.split(".")) if path else column
 
 
-def _values(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple, set, frozenset, range)):
-        return list(value)
-    if isinstance(value, (pa.Array, pa.ChunkedArray)):
-        return list(value.to_pylist())
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 1:
-        return list(value.tolist())
-    return [value]
+def _values(name: str, value: Any) -> tuple[Scalar, ...]:
+    """The keys of one column: of a collection its values, else the one."""
+    if isinstance(value, Mapping):
+        raise QueryError(
+            "the keys of a column are a value or a list of values, not a mapping",
+            column=name,
+            hint='Pass its .keys() or .values(); name leaves of structs by dotted path, such as {"address.city": ...}.',
+        )
+    try:
+        return as_scalars(value) if is_collection(value) else (as_scalar(value),)
+    except ExpressionError as error:
+        raise error.locate(column=name) from error.__cause__
+
+
+def _plain_values(column: pa.ChunkedArray) -> list[Any]:
+    """Integers or bytes; text as bytes, since a file may hold what is no UTF-8."""
+    if pa.types.is_dictionary(column.type):
+        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], column.type.value_type)
+    if _python_kind(column.type) is str:
+        column = column.cast(pa.large_binary())
+    return list(column.to_pylist())
 
 
 def _python_kind(kind: pa.DataType) -> type | None:
@@ -153,15 +165,15 @@ def _python_kind(kind: pa.DataType) -> type | None:
         return _python_kind(kind.value_type)
     if pa.types.is_integer(kind):
         return int
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return str
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         return bytes
     return None
 
 
-def _equals(name: str, value: Any) -> Expression:
-    return Comparison(name, "==", as_scalar(value))
+def _equals(name: str, value: Scalar) -> Expression:
+    return Comparison(name, "==", value)
 
 
 def _and(parts: Sequence[Expression]) -> Expression:

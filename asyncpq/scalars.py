@@ -6,8 +6,9 @@ numpy, pandas and pyarrow scalars are unwrapped by duck typing, so that none of 
 from __future__ import annotations
 
 import datetime as dt
+import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -35,6 +36,35 @@ class Timestamp:
 
     nanoseconds: int
     timezone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOfDay:
+    """A time of day finer than ``time`` can hold.
+
+    Attributes:
+        nanoseconds: since midnight.
+    """
+
+    nanoseconds: int
+
+    def __str__(self) -> str:
+        seconds, fraction = divmod(self.nanoseconds, NANOSECONDS["s"])
+        return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:09}"
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A duration finer or longer than ``timedelta`` can hold.
+
+    Attributes:
+        nanoseconds: negative of those that go back.
+    """
+
+    nanoseconds: int
+
+    def __str__(self) -> str:
+        return f"{self.nanoseconds} ns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +116,8 @@ Scalar: TypeAlias = (
     | dt.timedelta
     | uuid.UUID
     | Timestamp
+    | TimeOfDay
+    | Duration
     | RelativeTime
     | None
 )
@@ -104,86 +136,176 @@ _PLAIN: frozenset[type] = frozenset(
         dt.timedelta,
         uuid.UUID,
         Timestamp,
+        TimeOfDay,
+        Duration,
         RelativeTime,
     }
+)
+Moment: TypeAlias = dt.datetime | dt.time | dt.timedelta | Timestamp | TimeOfDay | Duration
+_BASES: tuple[type, ...] = (bool, int, float, Decimal, str, bytes, dt.date, dt.time, uuid.UUID)
+_ARROW_VALUES = frozenset({"extension<arrow.uuid>", "extension<arrow.bool8>"})  # of which as_py() is the value
+_DAY_MILLISECONDS = 86_400_000
+_HINT = (
+    "Literals are None, bool, int, float, Decimal, str, bytes, date, datetime, time, timedelta and UUID, and the "
+    "scalars of numpy, pandas and pyarrow that stand for one."
 )
 
 
 def as_scalar(value: object) -> Scalar:
     """Bring a literal into one of the :data:`Scalar` types; numpy, pandas and pyarrow scalars are unwrapped.
 
+    The scalar has exactly the value of the literal, to the nanosecond.
+
     Raises:
         ExpressionError: the value is not a scalar of a known kind.
     """
-    kind = type(value)
-    if kind in _PLAIN:
+    if type(value) in _PLAIN:
         return value  # type: ignore[return-value]  # just checked
-    nanosecond = getattr(value, "nanosecond", None)
-    if isinstance(value, dt.datetime):  # pandas.Timestamp among others
-        return _from_nanoseconds(int(value.value), value) if nanosecond else _plain_datetime(value)  # type: ignore[attr-defined]  # pandas'
-    if kind.__module__ == "numpy" and kind.__name__ in ("datetime64", "timedelta64"):
-        return _from_numpy_time(value)
-    for name in ("as_py", "item"):
-        unwrap: Callable[[], object] | None = getattr(value, name, None)
-        if unwrap is not None:
-            return _unwrap(value, unwrap)
-    for base in (bool, int, float, Decimal, str, bytes, dt.date, dt.time, dt.timedelta, uuid.UUID):
-        if isinstance(value, base):  # IntEnum, StrEnum, pandas.Timedelta, ...
-            return _plain_subclass(value, base)
+    try:
+        return _unwrapped(value)
+    except ExpressionError:
+        raise
+    except (ValueError, OverflowError, TypeError) as error:
+        raise ExpressionError(f"literal {_described(value)}: {error}", hint=_HINT) from error
+
+
+def _unwrapped(value: Any) -> Scalar:
+    kind = type(value)
+    if getattr(value, "shape", ()):
+        raise ExpressionError(
+            f"a {kind.__name__} is not one literal but several", hint="Ask with is_in(...) for one of several values."
+        )
+    if isinstance(value, dt.datetime):
+        return None if value != value else _moment(value)  # pandas.NaT is a datetime
+    if isinstance(value, dt.timedelta):
+        return duration(nanoseconds(_plain_timedelta(value)) + getattr(value, "nanoseconds", 0))
+    if isinstance(value, _BASES):  # IntEnum, StrEnum, numpy.float64, ...
+        return _plain_subclass(value, next(base for base in _BASES if isinstance(value, base)))
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    raise ExpressionError(f"{value!r} of type {kind.__name__} is not a literal that a column can be compared with")
+    if hasattr(value, "as_py"):
+        return _from_arrow(value)
+    if kind.__module__ == "numpy" and kind.__name__ in ("datetime64", "timedelta64"):
+        return _from_numpy_time(value)
+    if hasattr(value, "item"):
+        inner = value.item()
+        if type(inner) is not kind:
+            return as_scalar(inner)
+    if kind.__name__ == "NAType" and kind.__module__.startswith("pandas"):
+        return None
+    raise ExpressionError(
+        f"{_described(value)} of type {kind.__name__} is not a literal that a column can be compared with", hint=_HINT
+    )
 
 
-def as_scalars(values: Iterable[object]) -> tuple[Scalar, ...]:
-    """Bring each of ``values`` through :func:`as_scalar`. A string is not a collection of values."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise ExpressionError(f"expected a collection of values, not {values!r}")
-    return tuple(value if type(value) in _PLAIN else as_scalar(value) for value in values)  # type: ignore[misc]  # just checked
-
-
-def _unwrap(value: object, unwrap: Callable[[], object]) -> Scalar:
+def _described(value: object) -> str:
     try:
-        inner = unwrap()
-    except (ValueError, OverflowError) as error:
-        kind = getattr(value, "type", None)
-        if str(kind).startswith("timestamp[ns"):
-            return Timestamp(int(value.value), getattr(kind, "tz", None))  # type: ignore[attr-defined]  # pyarrow's
-        raise ExpressionError(f"literal {value!r}: {error}") from error
-    if inner is value:
-        raise ExpressionError(f"{value!r} is not a literal that a column can be compared with")
-    return as_scalar(inner)
+        return repr(value)
+    except (ValueError, OverflowError):  # pyarrow makes a Python value for it
+        return f"of type {getattr(value, 'type', type(value).__name__)}"
+
+
+def duration(nanoseconds: int) -> dt.timedelta | Duration:
+    """A duration as a ``timedelta`` where that holds it exactly."""
+    micros, rest = divmod(nanoseconds, 1000)
+    try:
+        return Duration(nanoseconds) if rest else dt.timedelta(microseconds=micros)
+    except OverflowError:
+        return Duration(nanoseconds)
+
+
+def time_of_day(nanoseconds: int) -> dt.time | TimeOfDay:
+    """A time of day as a ``time`` where that holds it exactly."""
+    micros, rest = divmod(nanoseconds, 1000)
+    if rest or not 0 <= nanoseconds < NANOSECONDS["s"] * 86_400:
+        return TimeOfDay(nanoseconds)
+    return (_EPOCH + dt.timedelta(microseconds=micros)).time()
+
+
+def timestamp(nanoseconds: int, timezone: str | None) -> dt.datetime | Timestamp:
+    """A point in time as a ``datetime`` where that holds it exactly and there is no zone to look up."""
+    micros, rest = divmod(nanoseconds, 1000)
+    if rest or timezone is not None:
+        return Timestamp(nanoseconds, timezone)
+    try:
+        return _EPOCH + dt.timedelta(microseconds=micros)
+    except OverflowError:
+        return Timestamp(nanoseconds)
+
+
+# -- of other libraries ---------------------------------------------------------------------------
+
+
+def _from_arrow(value: Any) -> Scalar:
+    """Of pyarrow; ``as_py()`` cuts times and durations to microseconds."""
+    if not value.is_valid:
+        return None
+    kind = value.type
+    inner: Any = getattr(value, "value", None)
+    name = str(kind)
+    if hasattr(inner, "as_py") and name not in _ARROW_VALUES:  # of a dictionary, of another extension type, ...
+        return as_scalar(inner)
+    family = name.partition("[")[0]
+    if family in ("time32", "time64"):
+        return time_of_day(inner * NANOSECONDS[kind.unit])
+    if family == "duration":
+        return duration(inner * NANOSECONDS[kind.unit])
+    if family == "timestamp":
+        return _from_arrow_timestamp(value, inner * NANOSECONDS[kind.unit])
+    if family == "date64" and inner % _DAY_MILLISECONDS:
+        raise ValueError("a date64 that is no midnight is no date")
+    return as_scalar(value.as_py())
+
+
+def _from_arrow_timestamp(value: Any, since_epoch: int) -> Scalar:
+    zone = value.type.tz
+    if zone is None or value.type.unit == "ns":
+        return timestamp(since_epoch, zone)
+    try:
+        return as_scalar(value.as_py())
+    except (ValueError, OverflowError, KeyError):  # before year 1, an unknown zone, ...
+        return Timestamp(since_epoch, zone)
 
 
 def _from_numpy_time(value: Any) -> Scalar:
-    if str(value) == "NaT":
+    if value != value:  # NaT
         return None
     inner = value.item()
     if not isinstance(inner, int):
         return as_scalar(inner)
-    # numpy gives plain integers for what datetime and timedelta cannot hold
-    if type(value).__name__ == "datetime64":
-        nanoseconds = value.astype("datetime64[ns]")
-        if nanoseconds.astype(value.dtype) == value:
-            return _from_nanoseconds(int(nanoseconds.astype("int64")), None)
-    else:
-        microseconds = value.astype("timedelta64[us]")
-        if microseconds.astype(value.dtype) == value and isinstance(microseconds.item(), dt.timedelta):
-            return as_scalar(microseconds.item())
-    raise ExpressionError(f"literal {value!r} is finer or larger than a column can be compared with")
+    # numpy gives plain integers for what datetime and timedelta do not hold
+    is_moment = type(value).__name__ == "datetime64"
+    held = _NUMPY_UNIT.search(value.dtype.str)
+    unit = None if held is None else _NUMPY_NANOSECONDS.get(held[2])
+    if held is None or unit is None:
+        raise ExpressionError(
+            f"literal {value!r} is finer or larger than a column can be compared with",
+            hint="Write it with numpy's unit ns, us, ms or s.",
+        )
+    since_epoch = inner * int(held[1] or 1) * unit
+    return timestamp(since_epoch, None) if is_moment else duration(since_epoch)
 
 
-def _from_nanoseconds(nanoseconds: int, source: dt.datetime | None) -> Scalar:
-    zone = None if source is None or source.tzinfo is None else str(source.tzinfo)
-    micros, rest = divmod(nanoseconds, 1000)
-    if rest or zone is not None:
-        return Timestamp(nanoseconds, zone)
-    return dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=micros)
+_NUMPY_UNIT = re.compile(r"\[(\d*)([a-z]+)\]", re.IGNORECASE)
+_NUMPY_NANOSECONDS = {
+    **NANOSECONDS,
+    "m": 60 * NANOSECONDS["s"],
+    "h": 3_600 * NANOSECONDS["s"],
+    "D": 86_400 * NANOSECONDS["s"],
+    "W": 604_800 * NANOSECONDS["s"],
+}
 
 
-def _plain_datetime(value: dt.datetime) -> dt.datetime:
+def _moment(value: dt.datetime) -> dt.datetime | Timestamp:
     parts = (value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond)
-    return dt.datetime(*parts, tzinfo=value.tzinfo, fold=value.fold)
+    plain = dt.datetime(*parts, tzinfo=value.tzinfo, fold=value.fold)
+    finer = getattr(value, "nanosecond", 0)  # pandas'
+    zone = None if value.tzinfo is None else str(value.tzinfo)
+    return Timestamp(nanoseconds(plain) + finer, zone) if finer else plain
+
+
+def _plain_timedelta(value: dt.timedelta) -> dt.timedelta:
+    return dt.timedelta(value.days, value.seconds, value.microseconds)
 
 
 def _plain_subclass(value: Any, base: type) -> Scalar:
@@ -191,13 +313,61 @@ def _plain_subclass(value: Any, base: type) -> Scalar:
         return dt.date(value.year, value.month, value.day)
     if base is dt.time:
         return dt.time(value.hour, value.minute, value.second, value.microsecond, value.tzinfo, fold=value.fold)
-    if base is dt.timedelta:
-        if getattr(value, "nanoseconds", 0):
-            raise ExpressionError(f"literal {value!r} is finer than a microsecond")
-        return dt.timedelta(value.days, value.seconds, value.microseconds)
     if base is uuid.UUID:
         return uuid.UUID(int=value.int)
     return base(value)  # type: ignore[no-any-return]  # one of the plain types
+
+
+# -- several --------------------------------------------------------------------------------------
+
+
+def is_collection(value: object) -> bool:
+    """Whether ``value`` stands for several literals; text and bytes do not."""
+    if isinstance(value, (str, bytes, bytearray, memoryview)) or hasattr(value, "as_py"):
+        return False
+    return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
+
+
+def as_scalars(values: object) -> tuple[Scalar, ...]:
+    """Bring each value of a collection through :func:`as_scalar`.
+
+    Args:
+        values: any iterable; one column of pyarrow, numpy, pandas or Polars. Of pandas, NaN is null, as to pyarrow.
+
+    Raises:
+        ExpressionError: it is no collection, or not all of its values are scalars.
+    """
+    if not is_collection(values):
+        raise ExpressionError(f"expected a collection of values, not {values!r}", hint="Write [...] around the value.")
+    if len(getattr(values, "shape", ())) > 1:
+        raise ExpressionError(
+            f"expected one column of values, not a {type(values).__name__} of several",
+            hint='Take one of its columns, such as frame["id"].',
+        )
+    found = tuple(map(as_scalar, _elements(values)))
+    if type(values).__module__.startswith("pandas"):
+        return tuple(None if type(value) is float and value != value else value for value in found)
+    return found
+
+
+def _elements(values: Any) -> Iterable[Any]:
+    """The values one by one; at once where a library has a way that is exact."""
+    dtype = getattr(values, "dtype", None)
+    if type(values).__module__.startswith("polars"):
+        values = values.to_arrow()  # its own values are cut to microseconds
+    elif hasattr(dtype, "pyarrow_dtype"):  # pandas with values of pyarrow
+        values = values.array.__arrow_array__()
+    found: Iterable[Any] = values
+    if hasattr(values, "to_pylist"):
+        name = str(values.type)
+        if "[ns" not in name and "date64" not in name:
+            try:
+                found = values.to_pylist()
+            except (ValueError, OverflowError):  # of a value that is no Python object as_scalar() says so
+                found = values
+    elif type(values).__module__ == "numpy" and getattr(dtype, "kind", "") in "biufSU":
+        found = values.tolist()
+    return found
 
 
 def unscaled_decimal(value: Decimal, scale: int) -> int | Fraction:
@@ -206,9 +376,9 @@ def unscaled_decimal(value: Decimal, scale: int) -> int | Fraction:
     return unscaled.numerator if unscaled.denominator == 1 else unscaled
 
 
-def nanoseconds(value: dt.datetime | dt.time | dt.timedelta | Timestamp) -> int:
+def nanoseconds(value: Moment) -> int:
     """Since 1970-01-01 (in UTC if there is a zone, else of the wall clock), since midnight, or of a duration."""
-    if isinstance(value, Timestamp):
+    if isinstance(value, (Timestamp, TimeOfDay, Duration)):
         return value.nanoseconds
     if isinstance(value, dt.timedelta):
         return value // _MICROSECOND * 1000
@@ -233,7 +403,7 @@ def show(value: Scalar) -> str:
     """A literal for messages and ``explain()``."""
     if isinstance(value, (dt.date, dt.time)):
         return value.isoformat()
-    if isinstance(value, (Decimal, uuid.UUID, dt.timedelta, RelativeTime)):
+    if isinstance(value, (Decimal, uuid.UUID, dt.timedelta, TimeOfDay, Duration, RelativeTime)):
         return str(value)
     return "null" if value is None else repr(value)
 

@@ -184,6 +184,12 @@ def trees(leaves: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression
     )
 
 
+def without_views(table: pa.Table) -> pa.Table:
+    """The table with plain strings and binary for views, which pyarrow's kernels do not compare."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    return table.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in table.schema]))
+
+
 def oracle(expr: Expression) -> pc.Expression:
     """The same predicate written with pyarrow's own operators."""
     match expr:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.pruning.value_kinds import FLOAT16, Domain, ValueKind
 
 
 def kind_of(type_: pa.DataType) -> ValueKind:
     """How values of a column of this type compare with literals; of dictionaries, how the values in them do."""
-    if isinstance(type_, pa.DictionaryType):
-        return kind_of(type_.value_type)
-    if isinstance(type_, pa.UuidType):
-        return ValueKind(Domain.FIXED)
-    if isinstance(type_, pa.JsonType):
-        return kind_of(type_.storage_type)
+    type_ = storage_type(type_)
     if isinstance(type_, pa.TimestampType):
         return ValueKind(Domain.TIMESTAMP, unit=type_.unit, zoned=type_.tz is not None)
     if isinstance(type_, (pa.Time32Type, pa.Time64Type)):
@@ -40,6 +36,5 @@ def _domain(type_: pa.DataType) -> Domain:
         return Domain.DATE
     if pa.types.is_fixed_size_binary(type_):
         return Domain.FIXED
-    # Views are not compared by pyarrow's kernels.
     plain = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     return Domain.BYTES if any(is_plain(type_) for is_plain in plain) else Domain.OTHER

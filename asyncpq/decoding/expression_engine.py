@@ -7,7 +7,7 @@ answers is what asyncpq answers. It costs some 70 us a call, so the filter asks 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.acero as acero
@@ -31,10 +31,26 @@ from asyncpq.expressions import (
     StartsWith,
     columns,
 )
-from asyncpq.scalars import Scalar, Timestamp, nanoseconds
+from asyncpq.scalars import Duration, Moment, Scalar, TimeOfDay, Timestamp, nanoseconds
 
 _SHOWN = 3  # leaves of a struct that a hint names
 _NULLS = "Of columns of {} only is_null() and is_valid() can be asked."
+_TEXT_HINTS: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
+    (lambda kind: isinstance(kind, pa.UuidType), 'uuid.UUID("...")'),
+    (pa.types.is_date, 'date.fromisoformat("...")'),
+    (pa.types.is_timestamp, 'datetime.fromisoformat("...")'),
+    (pa.types.is_time, 'time.fromisoformat("...")'),
+    (pa.types.is_duration, "timedelta(seconds=...)"),
+    (pa.types.is_decimal, 'Decimal("...")'),
+    (pa.types.is_integer, 'int("...")'),
+    (pa.types.is_floating, 'float("...")'),
+    (pa.types.is_boolean, "True or False"),
+)
+_SAME_KIND: Mapping[type, tuple[type[Moment], ...]] = {
+    Timestamp: (dt.datetime, Timestamp),
+    TimeOfDay: (dt.time, TimeOfDay),
+    Duration: (dt.timedelta, Duration),
+}
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
@@ -108,19 +124,34 @@ def arrow_scalar(value: Scalar) -> pa.Scalar:
     """``value`` as pyarrow infers it."""
     if isinstance(value, Timestamp):
         return pa.scalar(value.nanoseconds, pa.timestamp("ns", value.timezone))
-    return pa.scalar(value)
+    if isinstance(value, TimeOfDay):
+        return pa.scalar(value.nanoseconds, pa.time64("ns"))
+    if isinstance(value, Duration):
+        return pa.scalar(value.nanoseconds, pa.duration("ns"))
+    return pa.scalar(_without_zone(value))
+
+
+def _without_zone(value: Scalar) -> Scalar:
+    """The value; refuse times of day with a zone, which pyarrow would drop."""
+    if isinstance(value, dt.time) and value.tzinfo is not None:
+        raise TypeError("times of day have no time zone")
+    return value
 
 
 def _value_set(values: tuple[Scalar, ...]) -> pa.Array:
-    fine = next((value for value in values if isinstance(value, Timestamp)), None)
+    fine = next((value for value in values if isinstance(value, (Timestamp, TimeOfDay, Duration))), None)
     if fine is None:
-        return pa.array(values)
+        return pa.array(map(_without_zone, values))
+    kind = arrow_scalar(fine).type
     moments: list[int | None] = []
     for value in values:
-        if value is not None and not isinstance(value, (dt.datetime, Timestamp)):
-            raise TypeError(f"{value!r} among timestamps")
-        moments.append(None if value is None else nanoseconds(value))
-    return pa.array(moments, pa.timestamp("ns", fine.timezone))
+        if value is None:
+            moments.append(None)
+        elif isinstance(value, _SAME_KIND[type(fine)]):
+            moments.append(nanoseconds(value))
+        else:
+            raise TypeError(f"{value!r} among values of {kind}")
+    return pa.array(moments, kind)
 
 
 class EngineAtom:
@@ -169,18 +200,22 @@ class EngineAtom:
 def _hint(expr: Expression, kinds: Sequence[pa.DataType]) -> str:
     """What can be asked of columns of these types instead."""
     for name, kind in zip(columns(expr), kinds, strict=True):
-        kind = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+        kind = _value_type(kind)
         if isinstance(kind, pa.StructType):
             leaves = ", ".join(f'col("{name}.{child.name}")' for child in list(kind)[:_SHOWN])
             return f"Name leaves of the struct: {leaves}{', ...' if kind.num_fields > _SHOWN else ''}."
         if pa.types.is_nested(kind):
             return _NULLS.format("lists and maps")
-        if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or pa.types.is_float16(kind):
+        if pa.types.is_float16(kind):
             return _NULLS.format(str(kind))
         if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
             return _NULLS.format(str(kind))
     if len(kinds) > 1:
         return "Compare columns of the same type."
+    if any(isinstance(value, str) for value in literals(expr)):
+        text = next((text for is_kind, text in _TEXT_HINTS if is_kind(_value_type(kinds[0]))), None)
+        if text is not None:
+            return f"Give the literal the column's type: {text}."
     if isinstance(kinds[0], pa.TimestampType) and any(
         isinstance(value, (dt.datetime, Timestamp)) for value in literals(expr)
     ):
@@ -188,6 +223,10 @@ def _hint(expr: Expression, kinds: Sequence[pa.DataType]) -> str:
             return "Give the datetime a tzinfo: the column's values are instants."
         return "Give the datetime no tzinfo: the column's values have no time zone."
     return "Give the literal the column's type."
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
 
 
 def literals(expr: Expression) -> tuple[Scalar, ...]:

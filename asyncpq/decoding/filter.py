@@ -19,7 +19,16 @@ from asyncpq.decoding.conform import is_list
 from asyncpq.decoding.expression_engine import EngineAtom
 from asyncpq.decoding.list_filter import any_element
 from asyncpq.decoding.text_filter import is_text, text_kernel, words_kernel
-from asyncpq.decoding.typed_literals import between_values, converter, exact_array, exact_scalar, storage_type
+from asyncpq.decoding.typed_literals import (
+    between_values,
+    converter,
+    exact_array,
+    exact_scalar,
+    is_time_of,
+    lacks_kernels,
+    storage_type,
+    storage_values,
+)
 from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError
 from asyncpq.expressions import (
     And,
@@ -151,8 +160,8 @@ class _Column:
             if not isinstance(self.type, pa.StructType) or self.type.get_field_index(child) < 0:
                 raise ColumnNotFoundError(f"no column {name!r} to filter by", column=name)
             self.type = self.type.field(child).type
-        if isinstance(self.type, pa.JsonType):  # pyarrow compares its text, where it is no extension type to it
-            self.type = self.type.storage_type
+        if isinstance(self.type, pa.JsonType) or lacks_kernels(self.type):  # pyarrow compares the text of plain strings
+            self.type = storage_type(self.type)
 
     def get(self, columns: Columns) -> Any:
         array = columns[self.key]
@@ -245,6 +254,7 @@ class _Compiler:
             return self._keys(expr, column)
         type_ = storage_type(column.type)
         held, others = expr.derived(("array", type_), lambda: exact_array(expr.values, type_))
+        others = [value for value in others if not is_time_of(value, type_)]  # those that the type does not hold
         if others or converter(type_) is None:
             for value in others:
                 _refuse_uuid(value, column)
@@ -330,15 +340,15 @@ class _Compiler:
         self.engine_atoms.append(expr)
 
         def evaluate(arrays: Columns) -> Any:
-            given = [column.get(arrays) for column in found]
-            return atom.evaluate(
-                [
-                    array if array.type == column.type else array.cast(column.type)
-                    for array, column in zip(given, found, strict=True)
-                ]
-            )
+            return atom.evaluate([_as_type(column.get(arrays), column.type) for column in found])
 
         return evaluate
+
+
+def _as_type(array: Any, type_: pa.DataType) -> Any:
+    if isinstance(array.type, pa.BaseExtensionType) and not isinstance(type_, pa.BaseExtensionType):
+        array = array.cast(array.type.storage_type)
+    return array if array.type == type_ else array.cast(type_)
 
 
 def _refuse_uuid(value: Scalar, column: _Column) -> None:
@@ -365,8 +375,8 @@ def _on_array(array: Any, kernel: Kernel, null: bool | None) -> Any:
             return _on_array(array.dictionary_decode(), kernel, null)
         mask = _on_array(array.dictionary, kernel, null).take(array.indices)
         return mask if null is None or mask.null_count == 0 else mask.fill_null(null)
-    if isinstance(type_, pa.BaseExtensionType):
+    if isinstance(type_, pa.BaseExtensionType) or lacks_kernels(type_):
         if isinstance(array, pa.ChunkedArray):
-            return pa.chunked_array([_on_array(chunk.storage, kernel, null) for chunk in array.chunks], pa.bool_())
-        return kernel(array.storage)
+            return pa.chunked_array([_on_array(chunk, kernel, null) for chunk in array.chunks], pa.bool_())
+        return kernel(storage_values(array))
     return kernel(array)

@@ -92,7 +92,10 @@ def from_pyarrow(expression: pc.Expression, schema: pa.Schema) -> Expression:
         ColumnNotFoundError: it names no column of ``schema``.
         ExpressionError: it has another form.
     """
-    text = str(expression)
+    try:
+        text = str(expression)
+    except UnicodeDecodeError as error:
+        raise ExpressionError(f"pyarrow cannot show the expression: {error}", hint=_HINT) from error
     short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     if "null_matching_behavior=" in text.replace("null_matching_behavior=MATCH", ""):
         raise ExpressionError(f"{short}: isin with another treatment of nulls than the default", hint=_HINT)

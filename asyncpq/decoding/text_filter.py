@@ -14,7 +14,7 @@ from asyncpq.expressions.tokens import tokens
 
 Kernel: TypeAlias = Callable[[Any], Any]
 
-_TEXTS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
+_TEXTS = frozenset({pa.string(), pa.large_string()})
 _NULL = pa.scalar(None, pa.bool_())
 _GAP = r"[\x00-/:-@\[-`{-\x7f]"  # what is neither letter nor number in ASCII
 _MAX_PATTERN = 10_000  # characters; pyarrow refuses patterns that take much memory
@@ -56,8 +56,6 @@ def words_kernel(expr: HasTokens | HasPhrase) -> Kernel:
     def kernel(values: Any) -> Any:
         if isinstance(values, pa.ChunkedArray):
             return pa.chunked_array([kernel(chunk) for chunk in values.chunks], pa.bool_())
-        if pa.types.is_string_view(values.type):
-            values = values.cast(pa.large_string())
         found = pc.if_else(pc.is_valid(values), in_ascii and not too_long, _NULL)
         for pattern in patterns if in_ascii and not too_long else ():
             found = pc.and_(found, pc.match_substring_regex(values, pattern))

@@ -15,12 +15,12 @@ import uuid
 from collections.abc import Callable, Iterable
 from decimal import Context, Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 
 from asyncpq.expressions import CompareOp
-from asyncpq.scalars import NANOSECONDS, Scalar, Timestamp, nanoseconds, unscaled_decimal
+from asyncpq.scalars import NANOSECONDS, Duration, Moment, Scalar, TimeOfDay, Timestamp, nanoseconds, unscaled_decimal
 
 _INT_RANGES = {
     pa.int8(): (-(1 << 7), (1 << 7) - 1),
@@ -32,18 +32,36 @@ _INT_RANGES = {
     pa.uint32(): (0, (1 << 32) - 1),
     pa.uint64(): (0, (1 << 64) - 1),
 }
-_INT64_MAX = (1 << 63) - 1
 _EXACT = Context(prec=80)  # more digits than any decimal has
 
 Convert = Callable[[Scalar], Any]
 _INEXACT = object()
+_MOMENTS = (dt.datetime, Timestamp, dt.time, TimeOfDay, dt.timedelta, Duration)
+_OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 def storage_type(type_: pa.DataType) -> pa.DataType:
-    """The type that values are compared in: what UUIDs are stored as, what dictionaries hold, else the type itself."""
-    if isinstance(type_, pa.UuidType):
-        return pa.binary(16)
-    return type_.value_type if isinstance(type_, pa.DictionaryType) else type_
+    """The type that values are compared in: what dictionaries hold, what UUIDs and JSON are stored as; of what pyarrow
+    :func:`lacks_kernels`, plain strings, plain binary and wider decimals; else the type itself."""
+    if isinstance(type_, pa.DictionaryType):
+        return storage_type(type_.value_type)
+    if isinstance(type_, (pa.UuidType, pa.JsonType)):
+        return storage_type(type_.storage_type)
+    if isinstance(type_, (pa.Decimal32Type, pa.Decimal64Type)):
+        return pa.decimal128(type_.precision, type_.scale)
+    return _OF_VIEWS.get(type_, type_)
+
+
+def lacks_kernels(type_: pa.DataType) -> bool:
+    """Whether pyarrow does not compare, find or take all values of the type: views and small decimals."""
+    return type_ in _OF_VIEWS or isinstance(type_, (pa.Decimal32Type, pa.Decimal64Type))
+
+
+def storage_values(array: pa.Array) -> pa.Array:
+    """Values as :func:`storage_type` has them; dictionaries stay."""
+    if isinstance(array.type, pa.BaseExtensionType):
+        return storage_values(array.storage)
+    return array.cast(storage_type(array.type)) if lacks_kernels(array.type) else array
 
 
 def exact_scalar(value: Scalar, type_: pa.DataType) -> pa.Scalar | None:
@@ -86,21 +104,19 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
                 return op == "!="
         elif type(value) is not int and not (type(value) is Decimal and value.is_finite()):
             return None
-    elif pa.types.is_decimal128(type_) or pa.types.is_decimal256(type_):
+    elif pa.types.is_decimal(type_):
         if type(value) is not int and not (type(value) is Decimal and value.is_finite()):
             return None
         scale = type_.scale
         high = 10**type_.precision - 1
         low = -high
-    elif pa.types.is_timestamp(type_) and isinstance(value, (dt.datetime, Timestamp)):
-        zone = value.timezone if isinstance(value, Timestamp) else value.tzinfo
-        if (zone is None) is not (type_.tz is None):
-            return None
-        low, high = -_INT64_MAX - 1, _INT64_MAX
+    elif is_time_of(value, type_):
+        bits = type_.bit_width
+        low, high = -(1 << bits - 1), (1 << bits - 1) - 1
     else:
         return None
     step: float | Fraction
-    if isinstance(value, (dt.datetime, Timestamp)):
+    if isinstance(value, _MOMENTS):
         step = Fraction(nanoseconds(value), NANOSECONDS[type_.unit])
     else:
         step = unscaled_decimal(Decimal(value), scale) if type(value) is not float else value
@@ -113,6 +129,20 @@ def between_values(op: CompareOp, value: Scalar, type_: pa.DataType) -> tuple[Co
     return ("<=" if op[0] == "<" else ">"), held
 
 
+def is_time_of(value: Scalar, type_: pa.DataType) -> TypeGuard[Moment]:
+    """Whether the column has timestamps, times of day or durations, and the literal is one, of whatever unit."""
+    if pa.types.is_timestamp(type_):
+        return isinstance(value, (dt.datetime, Timestamp)) and is_zoned(value) is (type_.tz is not None)
+    if pa.types.is_time(type_):
+        return isinstance(value, TimeOfDay) or (isinstance(value, dt.time) and value.tzinfo is None)
+    return bool(pa.types.is_duration(type_)) and isinstance(value, (dt.timedelta, Duration))
+
+
+def is_zoned(value: dt.datetime | Timestamp) -> bool:
+    """Whether it is an instant, and no time of a wall clock."""
+    return (value.timezone if isinstance(value, Timestamp) else value.tzinfo) is not None
+
+
 def converter(type_: pa.DataType) -> Convert | None:
     """What turns a literal into what ``pa.scalar(_, type_)`` takes, or into a mark for "not exactly".
 
@@ -121,16 +151,12 @@ def converter(type_: pa.DataType) -> Convert | None:
     plain = _PLAIN.get(type_)
     if plain is not None:
         return plain
-    if pa.types.is_timestamp(type_):
-        return _timestamp(type_.tz is not None, NANOSECONDS[type_.unit])
-    if pa.types.is_decimal128(type_) or pa.types.is_decimal256(type_):
+    if pa.types.is_decimal(type_):
         return _decimal(type_.precision, type_.scale)
     if pa.types.is_fixed_size_binary(type_):
         return _fixed(type_.byte_width)
-    if pa.types.is_time(type_):
-        return _time(NANOSECONDS[type_.unit])
-    if pa.types.is_duration(type_):
-        return _duration(NANOSECONDS[type_.unit])
+    if pa.types.is_timestamp(type_) or pa.types.is_time(type_) or pa.types.is_duration(type_):
+        return _moment(type_)
     return None
 
 
@@ -206,32 +232,15 @@ def _decimal(precision: int, scale: int) -> Convert:
     return convert
 
 
-def _in_units(nanoseconds: int, unit: int) -> Any:
-    held, rest = divmod(nanoseconds, unit)
-    return held if rest == 0 and -_INT64_MAX <= held <= _INT64_MAX else _INEXACT
+def _moment(type_: pa.DataType) -> Convert:
+    unit = NANOSECONDS[type_.unit]
+    limit = 1 << type_.bit_width - 1
 
-
-def _timestamp(zoned: bool, unit: int) -> Convert:
     def convert(value: Scalar) -> Any:
-        if type(value) is dt.datetime:
-            return _in_units(nanoseconds(value), unit) if (value.tzinfo is not None) is zoned else _INEXACT
-        if type(value) is Timestamp and (value.timezone is not None) is zoned:
-            return _in_units(value.nanoseconds, unit)
-        return _INEXACT
-
-    return convert
-
-
-def _time(unit: int) -> Convert:
-    def convert(value: Scalar) -> Any:
-        return _in_units(nanoseconds(value), unit) if type(value) is dt.time and value.tzinfo is None else _INEXACT
-
-    return convert
-
-
-def _duration(unit: int) -> Convert:
-    def convert(value: Scalar) -> Any:
-        return _in_units(nanoseconds(value), unit) if type(value) is dt.timedelta else _INEXACT
+        if not is_time_of(value, type_):
+            return _INEXACT
+        held, rest = divmod(nanoseconds(value), unit)
+        return held if rest == 0 and -limit <= held < limit else _INEXACT
 
     return convert
 

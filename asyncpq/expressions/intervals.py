@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from asyncpq.scalars import Scalar, Timestamp, nanoseconds, show
+from asyncpq.scalars import Duration, Scalar, Timestamp, nanoseconds, show
 
 _MAX_EXPONENT: Final = 400  # of decimals that are made fractions
 _SURROGATES: Final = (0xD800, 0xDFFF)
@@ -55,6 +55,10 @@ def _moment(value: dt.datetime | Timestamp) -> tuple[str, int]:
     return "time of no zone" if zone is None else "instant", nanoseconds(value)
 
 
+def _duration(value: dt.timedelta | Duration) -> tuple[str, int]:
+    return "duration", nanoseconds(value)
+
+
 def _plain(kind: str) -> Callable[[Any], tuple[str, Any]]:
     return lambda value: (kind, value)
 
@@ -69,7 +73,8 @@ _ORDER: Final[Mapping[type, Callable[[Any], tuple[str, Any]]]] = {
     dt.date: _plain("date"),
     dt.datetime: _moment,
     Timestamp: _moment,
-    dt.timedelta: _plain("duration"),
+    dt.timedelta: _duration,
+    Duration: _duration,
     uuid.UUID: lambda value: ("binary", value.bytes),
 }
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.indexing.blooms import key_hashes, make_bitset
 from asyncpq.indexing.grams import ngrams
 from asyncpq.indexing.key_order import key_order
@@ -247,9 +248,7 @@ def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
     if len(arrays) > 1 or pa.types.is_nested(arrays[0].type):
         return arrays
     (array,) = arrays
-    if pa.types.is_decimal(array.type) and array.type.bit_width < 128:
-        return arrays  # pyarrow does not find the distinct ones
-    return [pc.unique(array.storage if isinstance(array.type, pa.BaseExtensionType) else array)]
+    return [pc.unique(storage_values(array))]
 
 
 # -- postings -------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from asyncpq.datasets.columns import FileView, view_of
 from asyncpq.datasets.kinds import kind_of
 from asyncpq.datasets.model import TableField
-from asyncpq.decoding.conform import Match
+from asyncpq.decoding.conform import Match, constant_array
+from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import AsyncpqError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.column_order import order_of
@@ -27,7 +28,6 @@ from asyncpq.indexing.normalised import (
     float_key,
     integer_key,
     is_variable,
-    stored_type,
     width_of,
 )
 from asyncpq.indexing.page_values import least_and_greatest
@@ -202,7 +202,7 @@ def _descend(match: Match, path: str) -> Match | None:
 
 
 def _constant(value: pa.Scalar, type_: pa.DataType, groups: Mapping[int, int]) -> dict[int, ZoneBounds]:
-    one = bounds_of(pa.array([value.as_py()], value.type), type_)
+    one = bounds_of(constant_array(value, 1), type_)
     zones: dict[int, ZoneBounds] = {}
     for number, rows in groups.items():
         counts = [rows if count else 0 for count in (one.values, one.nulls, one.nans)]
@@ -276,7 +276,7 @@ def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool
     Raises:
         OverflowError: the type does not hold one.
     """
-    kind = stored_type(type_)
+    kind = storage_type(type_)
     if is_variable(kind):  # cut short, a string need not be UTF-8
         rest = _HIGHEST if upper else b""
         return [VALUE_TAG + value[:PREFIX_BYTES] + (rest if len(value) > PREFIX_BYTES else b"") for value in values]

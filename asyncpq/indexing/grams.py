@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.expressions import Atom, Comparison, Contains, In, KeyIn, Like, StartsWith
 from asyncpq.pruning.bounds import Truth
 
@@ -33,6 +34,7 @@ def ngrams(array: pa.Array, n: int) -> pa.BinaryArray:
     """
     if isinstance(array.type, pa.DictionaryType):
         array = array.dictionary
+    array = storage_values(array)
     is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
     values = pc.unique(array).drop_null().cast(pa.large_binary())
     codes = pa.array([], pa.uint64())
@@ -62,7 +64,7 @@ def needed_ngrams(atom: Atom, truth: Truth, n: int) -> tuple[bytes, ...] | None:
     if texts is None:
         return None
     grams = dict.fromkeys(text[at : at + n] for text in texts for at in range(len(text) - n + 1))
-    return tuple(grams) or None
+    return tuple(gram for gram in grams if _SEPARATOR not in gram) or None  # which grams of strings leave out
 
 
 def _bytes(text: object) -> list[bytes] | None:

@@ -6,6 +6,7 @@ compares them; what it does not compare exactly says nothing here. ``UNKNOWN_KEY
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ from asyncpq.indexing.normalised import (
 from asyncpq.pruning.bounds import Truth
 from asyncpq.pruning.literals import Comparable, Incomparable, Key, ToKey, to_key
 from asyncpq.pruning.value_kinds import Domain
-from asyncpq.scalars import NANOSECONDS, Scalar, nanoseconds
+from asyncpq.scalars import NANOSECONDS, Duration, Scalar, nanoseconds
 
 Ranges: TypeAlias = tuple[KeyRange, ...]
 
@@ -193,9 +194,9 @@ def _column(type_: pa.DataType) -> tuple[ToKey, _Locate]:
 
 def _durations(unit: int) -> ToKey:
     def convert(value: Scalar) -> Comparable | Incomparable:
-        if type(value).__name__ != "timedelta":
+        if not isinstance(value, (dt.timedelta, Duration)):
             return Incomparable("no duration")
-        key = Fraction(nanoseconds(value), unit)  # type: ignore[arg-type]  # just checked
+        key = Fraction(nanoseconds(value), unit)
         return Comparable(key, same_type=key.denominator == 1)
 
     return convert

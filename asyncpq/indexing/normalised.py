@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.conform import is_list
+from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.indexing.model import NAN_KEY, NULL_KEY, VALUE_TAG
 
 PREFIX_BYTES: Final = 64
@@ -45,13 +46,6 @@ _types = pa.types
 _TEXT: Final = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 
 
-def stored_type(type_: pa.DataType) -> pa.DataType:
-    """What values are stored as: of dictionaries and extension types."""
-    if isinstance(type_, pa.DictionaryType):
-        return stored_type(type_.value_type)
-    return type_.storage_type if isinstance(type_, (pa.UuidType, pa.JsonType)) else type_
-
-
 def element_type(type_: pa.DataType) -> pa.DataType | None:
     """Of a list, what it is a list of; None for all else."""
     return type_.value_type if is_list(type_) else None
@@ -59,19 +53,19 @@ def element_type(type_: pa.DataType) -> pa.DataType | None:
 
 def is_indexable(type_: pa.DataType) -> bool:
     """Whether values of this type have keys; a list has if its elements have: a key for each of them."""
-    kind = stored_type(element_type(type_) or type_)
+    kind = storage_type(element_type(type_) or type_)
     return is_variable(kind) or _types.is_null(kind) or width_of(kind) is not None
 
 
 def is_variable(type_: pa.DataType) -> bool:
     """Whether keys of this type differ in length: strings and binary, of one length too."""
-    kind = stored_type(type_)
+    kind = storage_type(type_)
     return kind in _TEXT or bool(_types.is_fixed_size_binary(kind))
 
 
 def width_of(type_: pa.DataType) -> int | None:
     """Bytes of a key's body; None where they differ, and for types without keys."""
-    kind = stored_type(type_)
+    kind = storage_type(type_)
     if _types.is_boolean(kind):
         return 1
     if _types.is_decimal(kind):
@@ -93,7 +87,7 @@ def normalised(array: pa.Array, type_: pa.DataType) -> pa.BinaryArray:
     """
     if isinstance(array.type, pa.DictionaryType):
         return _with_nulls(normalised(array.dictionary, type_).take(array.indices), array)
-    kind = stored_type(type_)
+    kind = storage_type(type_)
     values = _stored(array, kind)
     if _types.is_null(kind):
         return _repeated(_NULL, len(values))
@@ -111,7 +105,7 @@ def bound_keys(array: pa.Array, type_: pa.DataType, *, upper: bool) -> pa.Binary
         array = array.dictionary_decode()
     if not is_variable(type_):
         return normalised(array, type_)
-    values = _binary(_stored(array, stored_type(type_)))
+    values = _binary(_stored(array, storage_type(type_)))
     heads = pc.binary_slice(values, 0, PREFIX_BYTES).cast(pa.binary())
     rest = pc.if_else(_is_long(values), _HIGHEST, _EMPTY) if upper else _EMPTY
     return _with_nulls(pc.binary_join_element_wise(_TAG, heads, rest, _EMPTY), values)
@@ -186,8 +180,6 @@ def _fixed_keys(values: pa.Array, kind: pa.DataType) -> pa.BinaryArray:
     if _types.is_boolean(kind):
         return _big_endian(values.cast(pa.uint8()), 1, 1, signed=False)
     if _types.is_decimal(kind):
-        if kind.bit_width < 128:
-            values = values.cast(pa.decimal128(kind.precision, kind.scale))
         width = values.type.bit_width // 8
         return _big_endian(values, width, width, signed=True)
     if kind == pa.uint64():

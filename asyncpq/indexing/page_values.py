@@ -144,8 +144,7 @@ def _comparable(scalar: Any, leaf: Leaf, order: Order) -> Comparable:
     elif _types.is_date64(kind):
         value = scalar.value // _DAY_MILLISECONDS
     elif order is Order.BYTES:
-        value = scalar.as_py()
-        value = value.encode() if isinstance(value, str) else value
+        value = scalar.as_buffer().to_pybytes()  # strings may be no UTF-8
     elif _types.is_integer(kind) or _types.is_floating(kind) or _types.is_boolean(kind):
         value = scalar.as_py()
     if not isinstance(value, _HELD[order]):

@@ -18,7 +18,7 @@ def token_lists(texts: pa.Array) -> pa.ListArray:
     """The tokens of each string, in any order, perhaps several times, perhaps with empty strings among them.
 
     Args:
-        texts: of type string or large_string.
+        texts: strings of whatever size, or views of them.
 
     Returns:
         lists of strings; null where the string is.
@@ -47,5 +47,6 @@ def _of_ascii(texts: pa.StringArray) -> pa.ListArray:
 
 def _of_any(texts: pa.StringArray) -> pa.ListArray:
     encoded = texts.dictionary_encode()
-    lists = [list(set(tokens(text))) for text in encoded.dictionary.to_pylist()]
+    texts_as_bytes = encoded.dictionary.cast(pa.binary()).to_pylist()  # a file may hold what is no UTF-8
+    lists = [list(set(tokens(text.decode("utf-8", "replace")))) for text in texts_as_bytes]
     return pa.array(lists, pa.list_(pa.string())).take(encoded.indices)

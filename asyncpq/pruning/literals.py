@@ -25,7 +25,7 @@ from typing import Any, Final, TypeAlias
 
 from asyncpq.errors import UsageError
 from asyncpq.pruning.value_kinds import Domain, ValueKind
-from asyncpq.scalars import NANOSECONDS, RelativeTime, Scalar, Timestamp, nanoseconds, unscaled_decimal
+from asyncpq.scalars import NANOSECONDS, RelativeTime, Scalar, TimeOfDay, Timestamp, nanoseconds, unscaled_decimal
 
 Key: TypeAlias = int | float | Fraction | bytes | bool
 
@@ -176,7 +176,7 @@ def _timestamp(unit: int, zoned: bool | None) -> ToKey:
 
 def _time(unit: int) -> ToKey:
     def convert(value: Scalar) -> Comparable | Incomparable:
-        if type(value) is dt.time and value.tzinfo is None:
+        if type(value) is TimeOfDay or (type(value) is dt.time and value.tzinfo is None):
             key = _ratio(nanoseconds(value), unit)
             return Comparable(key, same_type=type(key) is int)
         return _mismatch(value)

@@ -161,7 +161,7 @@ def test_kinds(kind: str) -> None:
     assert kind_of(pa.time32("ms")) == ValueKind(Domain.TIME, unit="ms")
     assert kind_of(pa.timestamp("ns", "UTC")) == ValueKind(Domain.TIMESTAMP, unit="ns", zoned=True)
     assert kind_of(pa.timestamp("s")) == ValueKind(Domain.TIMESTAMP, unit="s", zoned=False)
-    for other in (pa.float16(), pa.string_view(), pa.list_(pa.int8()), pa.struct([]), pa.null(), pa.duration("s")):
+    for other in (pa.float16(), pa.list_(pa.int8()), pa.struct([]), pa.null(), pa.duration("s")):
         assert kind_of(other).why_not
 
 

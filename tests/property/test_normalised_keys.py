@@ -251,7 +251,7 @@ def test_composite_keys_delimit_themselves() -> None:
         (pa.list_(pa.string()), True),
         (pa.list_view(pa.string()), True),
         (pa.float16(), False),
-        (pa.string_view(), False),
+        (pa.string_view(), True),
         (pa.month_day_nano_interval(), False),
         (pa.struct([("a", pa.int8())]), False),
         (pa.map_(pa.string(), pa.int8()), False),

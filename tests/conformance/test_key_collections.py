@@ -1,0 +1,252 @@
+"""Keys, ``is_in`` and ``filters=`` take collections of every usual kind."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]  # it has no stubs here
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import ExpressionError, PredicateTypeError, QueryError, col
+from asyncpq.scalars import Duration, TimeOfDay, Timestamp, as_scalars
+from tests.reads import ask
+
+TABLE = pa.table(
+    {
+        "id": pa.array([1, 2, 3, None, 5], pa.int64()),
+        "name": pa.array(["a", "b", None, "d", "e"]),
+        "x": pa.array([0.5, 1.5, None, float("nan"), 2.5]),
+        "t": pa.array([1, 2, 1_000, None, 5_000], pa.timestamp("ns")),
+        "c": pa.array([1, 2, 1_000, None, 5_000], pa.time64("ns")),
+        "d": pa.array([1, 2, 1_000, None, 5_000], pa.duration("ns")),
+        "u": pa.array([uuid.UUID(int=n).bytes for n in range(5)], pa.uuid()),
+        "dec": pa.array([Decimal("1.5")] * 5),
+        "day": pa.array([1] * 5, pa.date32()),
+        "ms": pa.array([1] * 5, pa.timestamp("ms", "UTC")),
+        "row": pa.array(range(5)),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(TABLE, sink, row_group_size=2, write_page_index=True)
+    return bytes(sink.getvalue())
+
+
+def generated(values: Any) -> Iterator[Any]:
+    yield from values
+
+
+# For each kind of collection the column and how its values are given.
+COLLECTIONS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "list": ("id", lambda: [1, 3, 9]),
+    "tuple": ("id", lambda: (1, 3, 9)),
+    "set": ("id", lambda: {1, 3, 9}),
+    "frozenset": ("id", lambda: frozenset([1, 3, 9])),
+    "range": ("id", lambda: range(1, 10, 2)),
+    "generator": ("id", lambda: generated([1, 3, 9])),
+    "map": ("id", lambda: map(int, "139")),
+    "dict keys": ("id", lambda: {1: "x", 3: "y"}.keys()),
+    "dict values": ("id", lambda: {"x": 1, "y": 3}.values()),
+    "numpy int8": ("id", lambda: np.array([1, 3, 9], np.int8)),
+    "numpy objects": ("id", lambda: np.array([1, 3, None], object)),
+    "numpy strings": ("name", lambda: np.array(["a", "e", "z"])),
+    "numpy float32": ("x", lambda: np.array([0.5, np.nan], np.float32)),
+    "numpy datetime64": ("t", lambda: np.array([1, 1_000, "NaT"], "datetime64[ns]")),
+    "numpy timedelta64": ("d", lambda: np.array([1, 1_000, "NaT"], "timedelta64[ns]")),
+    "list of numpy": ("id", lambda: [np.int64(1), np.uint8(3)]),
+    "arrow": ("id", lambda: pa.array([1, 3, None])),
+    "arrow chunks": ("id", lambda: pa.chunked_array([[1], [3, 9]])),
+    "arrow dictionary": ("name", lambda: pa.array(["a", "a", "e", None]).dictionary_encode()),
+    "arrow times": ("c", lambda: pa.array([1, 1_000, None], pa.time64("ns"))),
+    "arrow dictionary of times": ("c", lambda: pa.array([1, 1_000], pa.time64("ns")).dictionary_encode()),
+    "arrow timestamps": ("t", lambda: pa.array([1, 5_000], pa.timestamp("ns"))),
+    "arrow view": ("name", lambda: pa.array(["a", "e"], pa.string_view())),
+    "arrow uuid": ("u", lambda: TABLE["u"].slice(1, 2)),
+    "list of arrow": ("t", lambda: list(pa.array([1, 5_000], pa.timestamp("ns")))),
+    "pandas": ("id", lambda: pd.Series([1, 3, 9], index=[7, 8, 9])),
+    "pandas nullable": ("id", lambda: pd.Series([1, 3, None], dtype="Int64")),
+    "pandas strings": ("name", lambda: pd.Series(["a", "e", None])),
+    "pandas floats": ("x", lambda: pd.Series([0.5, 2.5, None])),
+    "pandas categories": ("name", lambda: pd.Series(["a", "e"], dtype="category")),
+    "pandas timestamps": ("t", lambda: pd.Series([1, 1_000, None], dtype="datetime64[ns]")),
+    "pandas durations": ("d", lambda: pd.Series([1, 1_000, None], dtype="timedelta64[ns]")),
+    "pandas of arrow": (
+        "c",
+        lambda: pd.Series(pa.array([1, 1_000], pa.time64("ns")), dtype=pd.ArrowDtype(pa.time64("ns"))),
+    ),
+    "pandas index": ("id", lambda: pd.Index([1, 3, 9])),
+    "pandas range index": ("id", lambda: pd.RangeIndex(1, 4, 2)),
+    "pandas datetime index": ("t", lambda: pd.DatetimeIndex([1, 1_000])),
+    "polars": ("id", lambda: pl.Series([1, 3, None])),
+    "polars strings": ("name", lambda: pl.Series(["a", "e", None])),
+    "polars categories": ("name", lambda: pl.Series(["a", "e"], dtype=pl.Categorical)),
+    "polars timestamps": ("t", lambda: pl.Series([1, 1_000], dtype=pl.Int64).cast(pl.Datetime("ns"))),
+    "polars times": ("c", lambda: pl.Series([1, 1_000], dtype=pl.Int64).cast(pl.Time)),
+    "polars durations": ("d", lambda: pl.Series([1, 1_000], dtype=pl.Int64).cast(pl.Duration("ns"))),
+}
+
+
+def _values(values: Any) -> pa.Array:
+    """As pyarrow has them."""
+    if isinstance(values, pl.Series):
+        return values.to_arrow()
+    return (
+        values
+        if isinstance(values, (pa.Array, pa.ChunkedArray))
+        else pa.array(values if hasattr(values, "dtype") else list(values))
+    )
+
+
+def _rows(name: str, values: pa.Array, *, null: bool) -> list[int]:
+    """Rows by pyarrow: those that are in the values, perhaps with nulls (and NaN) among them."""
+    column = TABLE[name]
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if name == "u":
+        column, values = pa.chunked_array([column.chunk(0).storage]), values.combine_chunks().storage
+    values = values.cast(column.type)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    mask = pc.is_in(column, value_set=values)
+    if not null:
+        valid = pc.is_valid(column)
+        mask = pc.and_(mask, pc.and_not(valid, pc.is_nan(column)) if name == "x" else valid)
+    return list(pc.indices_nonzero(mask.combine_chunks()).to_pylist())
+
+
+@pytest.mark.parametrize("kind", COLLECTIONS)
+def test_every_kind_of_collection(kind: str, data: bytes) -> None:
+    name, make = COLLECTIONS[kind]
+
+    async def question(file: asyncpq.File) -> None:
+        members = _rows(name, _values(make()), null=True)
+        assert (await file.read(["row"], col(name).is_in(make())))["row"].to_pylist() == members
+        assert (await file.read(["row"], [(name, "in", make())]))["row"].to_pylist() == members
+        assert await file.count([(name, "not in", make())]) == TABLE.num_rows - len(members)
+        keys = _rows(name, _values(make()), null=False)
+        assert (await file.lookup({name: make()}, columns=["row"]))["row"].to_pylist() == keys
+        found = await file.lookup({name: make()}, columns=["row"], with_keys=True)
+        assert set(found["row"].to_pylist()) == set(keys)
+        size = len(_values(make()))
+        both = await file.lookup({name: make(), "row": generated(range(size))}, columns=["row"])
+        paired = (
+            list(zip(_values(make()).to_pylist(), range(size), strict=True))
+            if kind not in ("set", "frozenset")
+            else None
+        )
+        if paired is not None and name == "id":
+            wanted = [row for value, row in paired if value is not None and TABLE["id"][row].as_py() == value]
+            assert both["row"].to_pylist() == wanted
+
+    ask(data, question)
+
+
+def test_no_precision_is_lost() -> None:
+    assert as_scalars(pd.Series([1], dtype="datetime64[ns]")) == (Timestamp(1),)
+    assert as_scalars(pl.Series([1]).cast(pl.Time)) == (TimeOfDay(1),)
+    assert as_scalars(pl.Series([1]).cast(pl.Duration("ns"))) == (Duration(1),)
+    assert as_scalars(pa.array([2**60], pa.duration("s"))) == (Duration(2**60 * 10**9),)
+
+
+@pytest.mark.parametrize(
+    "values",
+    ["abc", b"abc", 5, None, pd.DataFrame({"a": [1]}), pl.DataFrame({"a": [1]}), TABLE, np.zeros((2, 2)), np.array(5)],
+    ids=lambda values: type(values).__name__,
+)
+def test_what_is_no_collection(values: Any) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        col("id").is_in(values)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"id": {"a": 1}}, "not a mapping"),
+        ({"id": pd.DataFrame({"a": [1]})}, "one column of values"),
+        ({"id": [1, 2], "name": (name for name in "abc")}, "equal lengths"),
+        ({"id": [[1]]}, "not a literal"),
+        ({"id": object()}, "not a literal"),
+    ],
+)
+def test_what_is_no_key(keys: Any, message: str, data: bytes) -> None:
+    async def question(file: asyncpq.File) -> None:
+        with pytest.raises(QueryError, match=message):
+            await file.lookup(keys)
+
+    ask(data, question)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "hint"),
+    [
+        ("u", "00000000-0000-0000-0000-000000000001", 'uuid.UUID("...")'),
+        ("day", "1970-01-02", 'date.fromisoformat("...")'),
+        ("t", "1970-01-01T00:00:00", 'datetime.fromisoformat("...")'),
+        ("ms", "1970-01-01T00:00:00Z", 'datetime.fromisoformat("...")'),
+        ("c", "00:00:00", 'time.fromisoformat("...")'),
+        ("dec", "1.5", 'Decimal("...")'),
+        ("d", "1s", "timedelta("),
+        ("id", "1", 'int("...")'),
+    ],
+)
+def test_text_for_other_columns_says_what_to_write(name: str, text: str, hint: str, data: bytes) -> None:
+    async def question(file: asyncpq.File) -> None:
+        reads = [
+            file.lookup({name: text}),
+            file.lookup({name: [text, text]}),
+            file.lookup({name: [text], "row": [1]}),
+            file.read(where=col(name) == text),
+            file.read(where=col(name) >= text),
+            file.count([(name, "=", text)]),
+        ]
+        for read in reads:
+            with pytest.raises(PredicateTypeError) as caught:
+                await read
+            assert hint in str(caught.value.hint)
+            assert caught.value.column == name
+
+    ask(data, question)
+
+
+def test_text_among_the_members_of_a_uuid_column(data: bytes) -> None:
+    async def question(file: asyncpq.File) -> None:
+        with pytest.raises(PredicateTypeError) as caught:
+            await file.read(where=col("u").is_in([str(uuid.UUID(int=1))]))
+        assert "uuid.UUID" in str(caught.value.hint)
+
+    ask(data, question)
+
+
+def test_blocking_files_and_datasets_take_the_same(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(data)
+    with asyncpq.blocking.Session() as session:
+        file = session.open_file(str(tmp_path / "a.parquet"))
+        dataset = session.open_dataset(str(tmp_path))
+        for opened in (file, dataset):
+            for keys in (
+                pd.Series([1, 5]),
+                pl.Series([1, 5]),
+                generated([1, 5]),
+                np.array([1, 5]),
+                {1: 0, 5: 0}.keys(),
+            ):
+                assert opened.lookup({"id": keys}, columns=["row"])["row"].to_pylist() == [0, 4]
+            assert opened.count(col("t").is_in(pd.Series([1, 2], dtype="datetime64[ns]"))) == 2
+            with pytest.raises(PredicateTypeError, match=r"date\.fromisoformat"):
+                opened.lookup({"day": "1970-01-02"})
+        assert dt.date(1970, 1, 2) == TABLE["day"][0].as_py()
