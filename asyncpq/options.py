@@ -262,6 +262,8 @@ class ReadOptions:
 
     Attributes:
         verify_crc: check page CRCs where the file has them.
+        validate_utf8: refuse rows whose text is no UTF-8 with :class:`asyncpq.CorruptFileError`; by default its
+            bytes come as they are, as pyarrow reads them.
         trust_statistics: prune by statistics and page indexes, of files and of tables (bounds and row counts in a
             log or catalog); False reads everything and filters. Partition values always count.
         require_pinning: refuse stores that cannot pin or compare versions.
@@ -272,13 +274,14 @@ class ReadOptions:
     """
 
     verify_crc: bool = True
+    validate_utf8: bool = False
     trust_statistics: bool = True
     require_pinning: bool = False
     extension_types: frozenset[str] = frozenset()
     int96_unit: Literal["ns", "us"] = "ns"
 
     def __post_init__(self) -> None:
-        _require_flags(self, "verify_crc", "trust_statistics", "require_pinning")
+        _require_flags(self, "verify_crc", "validate_utf8", "trust_statistics", "require_pinning")
         _require(
             type(self.extension_types) is frozenset,
             "extension_types",

@@ -306,7 +306,12 @@ class Preparation:
     def _shape(self, resolved: Resolved, filter_: Filter | None) -> QueryShape:
         options = self.source.resources.options
         self._check_types(resolved.schema)
-        limits = DecodeLimits(options.read.verify_crc, options.limits.max_page_bytes, options.limits.max_decoded_bytes)
+        limits = DecodeLimits(
+            options.read.verify_crc,
+            options.limits.max_page_bytes,
+            options.limits.max_decoded_bytes,
+            options.read.validate_utf8,
+        )
         extensions = options.read.extension_types
         dictionaries, view = resolved.dictionaries, resolved.view
         return QueryShape(resolved.schema, resolved.columns.output, filter_, limits, extensions, dictionaries, view)

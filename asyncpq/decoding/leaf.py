@@ -36,6 +36,7 @@ class DecodeLimits(NamedTuple):
     verify_crc: bool
     max_page_bytes: int
     max_decoded_bytes: int
+    validate_utf8: bool = False
 
 
 class LeafDecoder:

@@ -20,7 +20,8 @@ from asyncpq.decoding.page import Dictionary, LeafArray, Page
 from asyncpq.decoding.row_access import PackedPage
 from asyncpq.decoding.selection import counted, keep, take
 from asyncpq.decoding.sources import KeepDecoded, KeepPart, QueryShape, open_sources
-from asyncpq.errors import AsyncpqError
+from asyncpq.decoding.utf8 import first_invalid, has_text
+from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.page_index import OffsetIndex
 from asyncpq.format.schema import Projection
@@ -104,8 +105,7 @@ class RowGroupReader:
 
     def _select_of(self, projection: Projection, rows: RowRanges) -> pa.Array:
         field = self._sources.fields.get(projection.field)
-        limits = self._shape.limits
-        limits = DecodeLimits(limits.verify_crc, limits.max_page_bytes, self.allowance.left)
+        limits = self._shape.limits._replace(max_decoded_bytes=self.allowance.left)
         if field is not None:
             array = field.select(rows, limits, projection.leaves)
         else:
@@ -249,6 +249,9 @@ class RowGroupReader:
             for column in shape.view.output:
                 source = None if column.projection is None else self._output(column.projection, matched)
                 columns.append(self._viewed(column, source, matched.num_rows))
+        if shape.limits.validate_utf8:
+            for field, values in zip(shape.schema, columns, strict=True):
+                self._check_utf8(field, values, matched)
         self.skip(matched)
         if not columns:
             return counted(matched.num_rows)
@@ -262,6 +265,20 @@ class RowGroupReader:
             if matched.mask is not None:
                 array = keep(array, matched.mask)
         return array
+
+    def _check_utf8(self, field: pa.Field, values: pa.Array, matched: Matched) -> None:
+        at = first_invalid(values) if has_text(field.type) else None
+        if at is None:
+            return
+        rows = list(matched.rows.rows())
+        if matched.mask is not None:
+            at = pc.indices_nonzero(matched.mask)[at].as_py()
+        row = sum(group.num_rows for group in self._version.metadata.row_groups[: self.plan.ordinal]) + rows[at]
+        raise CorruptFileError(
+            f"the text in row {row} is not valid UTF-8",
+            column=field.name,
+            hint="Read it with ReadOptions(validate_utf8=False), and cast the column to binary for its bytes.",
+        )
 
     def _viewed(self, column: ColumnView, source: pa.Array | None, num_rows: int) -> pa.Array:
         """A column of the dataset; constants are counted as if they had been decoded."""

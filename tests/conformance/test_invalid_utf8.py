@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq import Expression, ExpressionError, col
+from asyncpq import CorruptFileError, Expression, ExpressionError, ReadOptions, col
 from asyncpq.expressions import HasPhrase, HasTokens
 from asyncpq.indexing import Bloom, Bounds, Footers, Keys, Kind, NGrams, Pages, Text, ValueSet
 from tests.predicates import oracle, without_views
@@ -127,3 +127,77 @@ def test_keys_that_are_no_text_are_refused() -> None:
                 await file.read(where=col("x").is_in(keys))
 
     ask(written(text(pa.string())), question)
+
+
+STRICT = ReadOptions(validate_utf8=True)
+GOOD = [row for row in range(len(RAW)) if row not in BAD]
+
+
+def nested(name: str) -> pa.Array:
+    """A column of one text a row."""
+    values = text(pa.string())
+    if name == "struct":
+        return pa.StructArray.from_arrays([values, pa.array(range(len(RAW)))], ["a", "b"])
+    if name == "struct of dictionary":
+        return pa.StructArray.from_arrays([values.dictionary_encode()], ["a"])
+    offsets = pa.array(range(len(RAW) + 1), pa.int32())
+    if name == "list":
+        return pa.ListArray.from_arrays(offsets, values)
+    if name == "map":
+        return pa.MapArray.from_arrays(offsets, pa.array(range(len(RAW))), values)
+    return values if name == "text" else text(TYPES[int(name)])
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("name", ["text", "1", "2", "3", "struct", "struct of dictionary", "list", "map"])
+def test_text_that_is_validated(name: str, dictionary: bool) -> None:
+    data = written(nested(name), use_dictionary=dictionary)
+
+    async def question(file: asyncpq.File) -> None:
+        for row in BAD:
+            for read in (
+                file.read(where=col("n") == row),
+                file.read(where=col("n").is_in([0, row, 9])),
+                file.take([row]),
+                file.lookup({"n": [row]}, columns=["x"]),
+            ):
+                with pytest.raises(CorruptFileError, match=f"the text in row {row} is not valid UTF-8") as caught:
+                    await read
+                assert caught.value.column == "x"
+        for columns in (None, ["x"]):
+            with pytest.raises(CorruptFileError, match="row 1 "):
+                await file.read(columns)
+        found = await file.read(where=col("n").is_in(GOOD))
+        assert found["n"].to_pylist() == GOOD
+        found["x"].to_pylist()
+        assert (await file.read(["n"])).num_rows == len(RAW)  # text that does not come is not looked at
+        assert await file.count(col("x").is_valid()) > 0
+        async with file.scan(["x"], batch_size=1) as scan:
+            with pytest.raises(CorruptFileError, match="row 1 "):
+                [batch async for batch in scan]
+
+    ask(data, question, read=STRICT)
+
+
+@pytest.mark.parametrize("name", ["text", "list", "map", "struct"])
+def test_nothing_else_is_refused(name: str) -> None:
+    good = nested(name).take(pa.array([0, 3, 5, 8, 9, 8]))
+    data = written(good)
+
+    async def question(file: asyncpq.File) -> None:
+        assert (await file.read())["x"].combine_chunks().equals(good)
+
+    ask(data, question, read=STRICT)
+
+
+def test_a_dataset_says_which_file(tmp_path: Path) -> None:
+    (tmp_path / "0.parquet").write_bytes(written(text(pa.string(), [b"a"] * 9)))
+    (tmp_path / "1.parquet").write_bytes(written(text(pa.string(), [b"a"] * 8 + [b"\xff"])))
+
+    async def run() -> None:
+        async with asyncpq.Session(read=STRICT) as session, await session.open_dataset(str(tmp_path)) as dataset:
+            with pytest.raises(CorruptFileError, match=r"row 8 .*1\.parquet"):
+                await dataset.read()
+            assert (await dataset.read(where=col("n") < 8)).num_rows == 16
+
+    asyncio.run(run())
