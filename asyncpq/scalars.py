@@ -81,7 +81,9 @@ class RelativeTime:
         if not isinstance(other, dt.timedelta):
             return NotImplemented
         moved = as_scalar(self.offset + other)  # pandas' timedelta is finer than the plain one
-        return RelativeTime(moved) if isinstance(moved, dt.timedelta) else NotImplemented
+        if not isinstance(moved, dt.timedelta):
+            raise ExpressionError(f"{other!r} is finer than a microsecond", hint="Add whole microseconds to now().")
+        return RelativeTime(moved)
 
     __radd__ = __add__
 

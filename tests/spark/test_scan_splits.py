@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,6 +88,13 @@ def test_a_partition_of_nan_and_zeros() -> None:
     assert math.isnan(found.partition["x"])
     assert math.copysign(1, found.partition["y"]) == -1
     assert str(found.partition["z"]) == "1.50"
+
+
+def test_a_partition_of_nanoseconds() -> None:
+    kinds = {"t": pa.time64("ns"), "d": pa.duration("ns"), "z": pa.timestamp("ns", "UTC")}
+    partition = {name: pa.scalar(1_001, kind) for name, kind in kinds.items()}
+    (found,) = decode_files(encode_files([PlannedFile(url="a", validator=None, partition=partition)]))
+    assert found.partition == partition
 
 
 def file(num_bytes: int, url: str = "s3://b/k", payload: int = 0) -> PlannedFile:

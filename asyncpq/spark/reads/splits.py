@@ -23,7 +23,7 @@ from asyncpq.errors import CorruptIndexError
 from asyncpq.expressions import Expression
 from asyncpq.options import KIB, MIB
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scalars import Timestamp, as_scalar
+from asyncpq.scalars import Duration, TimeOfDay, Timestamp, as_scalar
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.base import Validator
 
@@ -403,6 +403,8 @@ def _plain(value: Any) -> Any:
         return ["bytes", base64.b64encode(value).decode()]
     if isinstance(value, Timestamp):
         return ["ns", value.nanoseconds, value.timezone]
+    if isinstance(value, (TimeOfDay, Duration)):
+        return [type(value).__name__, value.nanoseconds]
     if isinstance(value, dt.timedelta):
         return ["timedelta", value.days, value.seconds, value.microseconds]
     if isinstance(value, (dt.date, dt.time)):  # datetimes are dates
@@ -414,6 +416,8 @@ _TYPES: Final[Mapping[str, Any]] = {
     "float": float.fromhex,
     "bytes": base64.b64decode,
     "ns": lambda nanoseconds, zone: pa.scalar(nanoseconds, pa.timestamp("ns", zone)),
+    "TimeOfDay": lambda nanoseconds: pa.scalar(nanoseconds, pa.time64("ns")),
+    "Duration": lambda nanoseconds: pa.scalar(nanoseconds, pa.duration("ns")),
     "timedelta": dt.timedelta,
     "datetime": dt.datetime.fromisoformat,
     "date": dt.date.fromisoformat,
