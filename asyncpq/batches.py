@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, NoReturn, Self
 
 import pyarrow as pa
 
+from asyncpq.batch_reader import BatchPuller
 from asyncpq.errors import UsageError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
@@ -48,6 +49,11 @@ class Batches(ABC):
     def entered(self) -> bool:
         """Whether the scan was entered."""
         return self._state != "new"
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the batches."""
 
     @abstractmethod
     async def _begin(self) -> None:
@@ -132,6 +138,41 @@ class Batches(ABC):
         self.metrics.rows_returned += batch.num_rows
         return batch
 
+    async def to_table(self) -> pa.Table:
+        """The rows that were not given out yet, as one table. A scan that was not entered is entered and closed.
+
+        Raises:
+            AsyncpqError: reading failed.
+        """
+        if self._state == "new":
+            async with self:
+                return await self.to_table()
+        batches = [batch async for batch in self]
+        return pa.Table.from_batches(batches, self.schema)
+
+    async def to_reader(self) -> pa.RecordBatchReader:
+        """The batches that were not given out yet, for one consumer in another thread::
+
+            async with file.scan() as scan:
+                reader = await scan.to_reader()
+                await asyncio.to_thread(duckdb_query, reader)
+
+        A consumer in this thread gets a UsageError: it would wait for itself. The reader is used inside the ``async
+        with`` block. It fetches ahead no more than the scan does.
+
+        Raises:
+            UsageError: the scan is not open.
+        """
+        self.__aiter__()  # it was entered
+        return reader_of(self, closes=False)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> NoReturn:
+        raise UsageError(
+            "an async scan is no Arrow stream, since its consumer would block the event loop",
+            hint="Give away `await scan.to_table()`, or in another thread `await scan.to_reader()`; or use "
+            "asyncpq.blocking, whose scans are Arrow streams.",
+        )
+
     async def _refill(self) -> None:
         if self._holds_unit:
             self._holds_unit = False
@@ -156,3 +197,16 @@ class Batches(ABC):
             self._resources.unregister(self)
             self._operation.end(error)
         self._state = state
+
+
+def reader_of(scan: Batches, *, closes: bool) -> pa.RecordBatchReader:
+    """See :meth:`Batches.to_reader`; called in the scan's event loop.
+
+    Args:
+        closes: the scan is closed when the reader is dropped.
+    """
+
+    async def next_batch() -> pa.RecordBatch | None:
+        return await anext(scan, None)
+
+    return pa.RecordBatchReader.from_batches(scan.schema, BatchPuller(next_batch, scan.close if closes else None))

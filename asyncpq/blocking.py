@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -31,12 +32,14 @@ import pyarrow as pa
 from asyncpq import file as async_file
 from asyncpq import scan as async_scan
 from asyncpq import session as async_session
+from asyncpq.batch_reader import post
+from asyncpq.batches import Batches, reader_of
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.datasets import dataset as async_dataset
 from asyncpq.datasets import dataset_scan as async_dataset_scan
 from asyncpq.datasets.file_sets import SkippedFile
 from asyncpq.datasets.model import View
-from asyncpq.errors import UsageError
+from asyncpq.errors import QueryError, UsageError
 from asyncpq.format.embedded_index import EmbeddedIndexEntry
 from asyncpq.indexing import index as async_index
 from asyncpq.indexing.kinds import Kind
@@ -58,7 +61,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B", bound="_Bridge[Any]")
-S = TypeVar("S", async_scan.Scan, async_dataset_scan.DatasetScan)
+S = TypeVar("S", bound=Batches)
 Q = TypeVar("Q", async_file.File, async_dataset.Dataset)
 
 
@@ -92,6 +95,11 @@ class Portal:
         except BaseException:
             future.cancel()
             raise
+
+    def post(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run ``work`` in the loop some time, if there is still one: from a destructor."""
+        if not self.closed:
+            post(self._loop, work)
 
     def close(self) -> None:
         """Stop the loop and its thread. Idempotent."""
@@ -134,29 +142,46 @@ def _bridged(
 
 
 def _scanning(
-    method: Callable[Concatenate[A, P], T], kind: Callable[[Portal, T], B]
+    method: Callable[Concatenate[A, P], T], kind: Callable[[Portal, Callable[[], T]], B]
 ) -> Callable[Concatenate[_Bridge[A], P], B]:
     """The blocking form of ``scan``: same arguments and documentation, a scan of ``kind``."""
 
     @wraps(method)
     def call(self: _Bridge[A], *args: P.args, **kwargs: P.kwargs) -> B:
-        async def make() -> T:
-            return method(self._inner, *args, **kwargs)
-
-        return kind(self._portal, self._portal.call(make()))
+        return kind(self._portal, lambda: method(self._inner, *args, **kwargs))
 
     return cast("Callable[Concatenate[_Bridge[A], P], B]", call)
 
 
 class _Batches(_Bridge[S]):
-    """Record batches; iterate it, in a ``with`` block or without."""
+    """Record batches; iterate it, in a ``with`` block or without, or give it to what takes Arrow streams.
+
+    Outside of a ``with`` block each iteration and each stream is a read of its own; inside, all go on in one read.
+    """
+
+    def __init__(self, portal: Portal, make: Callable[[], S]) -> None:
+        async def made() -> S:
+            return make()
+
+        self._make: Callable[[], Coroutine[Any, Any, S]] = made
+        self._inside = False
+        self._closing: weakref.finalize[..., Any] | None = None  # of a read that was entered and not yet given away
+        super().__init__(portal, portal.call(made()))
 
     @property
     def metrics(self) -> ReadMetrics:
         return self._inner.metrics
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the batches. Outside of a ``with`` block it plans the read that the next iteration gives."""
+        self._enter()
+        return self._inner.schema
+
     def __enter__(self) -> Self:
-        self._portal.call(self._inner.__aenter__())
+        self._inside = True
+        if self._closing is None:
+            self._portal.call(self._inner.__aenter__())
         return self
 
     def __exit__(
@@ -169,31 +194,86 @@ class _Batches(_Bridge[S]):
         if not self._portal.closed:
             self._portal.call(self._inner.close())
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._inner.schema
-
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        entered = self._inner.entered
-        if not entered:
-            self.__enter__()
+        inner = self._take()
         try:
             while True:
                 try:
-                    yield self._portal.call(self._inner.__anext__())
+                    yield self._portal.call(inner.__anext__())
                 except StopAsyncIteration:
                     return
         finally:
-            if not entered:
-                self.close()
+            if not self._inside and not self._portal.closed:
+                self._portal.call(inner.close())
+
+    def to_table(self) -> pa.Table:
+        """The rows as one table; inside a ``with`` block those that were not given out yet."""
+        return self._portal.call(self._take().to_table())
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The same batches as a pyarrow.RecordBatchReader, whose errors are asyncpq's own.
+
+        Dropping it ends a read that began outside of a ``with`` block.
+        """
+        inner = self._take()
+
+        async def make() -> pa.RecordBatchReader:
+            return reader_of(inner, closes=not self._inside)
+
+        return self._portal.call(make())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Arrow's PyCapsule protocol, for pyarrow, Polars, DuckDB, ...: batches are fetched as they are pulled.
+
+        Raises:
+            QueryError: the consumer requests a schema that the batches cannot be cast to.
+        """
+        reader = self.to_reader()
+        try:
+            return reader.__arrow_c_stream__(requested_schema)
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise QueryError(
+                f"the scan cannot be cast to the schema that was requested: {error}",
+                hint="Name the columns in scan(columns=...), and cast the table that comes of it.",
+            ) from error
+
+    def __arrow_c_schema__(self) -> object:
+        """See :meth:`__arrow_c_stream__`."""
+        return self.schema.__arrow_c_schema__()
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
+        """pandas and NumPy ask for it before they iterate: a batch is no row."""
+        raise UsageError(
+            "a scan is a stream of Arrow batches, not of rows",
+            hint="Write scan.to_table().to_pandas(), or iterate the scan and convert each batch.",
+        )
+
+    def _enter(self) -> None:
+        """Enter the read that the next iteration gives; it ends when nobody refers to this scan any more."""
+        inner = self._inner
+        if not inner.entered:
+            self._portal.call(inner.__aenter__())
+            self._closing = weakref.finalize(self, self._portal.post, inner.close)
+
+    def _take(self) -> S:
+        """An entered read, which this call's caller ends unless it is inside of a ``with`` block."""
+        if self._inside:
+            return self._inner
+        if self._inner.entered and self._closing is None:
+            self._inner = self._portal.call(self._make())
+        self._enter()
+        if self._closing is not None:
+            self._closing.detach()
+            self._closing = None
+        return self._inner
 
 
 class Scan(_Batches[async_scan.Scan]):
-    """Batches of one file's rows; iterate it, in a ``with`` block or without."""
+    """Batches of one file's rows; an Arrow stream. See :class:`asyncpq.Scan`."""
 
 
 class DatasetScan(_Batches[async_dataset_scan.DatasetScan]):
-    """Batches of a dataset's rows; iterate it, in a ``with`` block or without."""
+    """Batches of a dataset's rows; an Arrow stream. See :class:`asyncpq.DatasetScan`."""
 
     @property
     def skipped(self) -> list[SkippedFile]:

@@ -23,7 +23,6 @@ class DatasetScan(Batches):
 
     Attributes:
         metrics: what it has cost so far, of files that are done with.
-        schema: Arrow schema of the batches.
     """
 
     _of: ClassVar[str] = "dataset"
@@ -39,8 +38,13 @@ class DatasetScan(Batches):
         limit: int | None,
     ) -> None:
         super().__init__(resources, operation, batch_size=batch_size, limit=limit)
-        self.schema = schema
+        self._schema = schema
         self._read = read
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the batches."""
+        return self._schema
 
     @property
     def skipped(self) -> list[SkippedFile]:
