@@ -127,10 +127,10 @@ def _readable(path: Path) -> tuple[pa.Table, list[str]]:
 
 def _reads(path: Path, name: str) -> bool:
     try:
-        pq.ParquetFile(path).read([name])
+        file = pq.ParquetFile(path)
+        return bool(file.read([name]).num_rows == file.metadata.num_rows)
     except (pa.ArrowException, OSError):
         return False
-    return True
 
 
 def _comparable(table: pa.Table) -> pa.Table:
@@ -217,7 +217,7 @@ class Asker:
         if verb == "take":
             rows = [self._random.randrange(total) for _ in range(self._random.randrange(6))] if total else []
             return Question(verb=verb, columns=self._columns(), rows=rows)
-        if verb == "lookup" and self._full.filters:
+        if verb == "lookup" and self._keys():
             return self._lookup()
         if verb == "path" and self._full.paths:
             columns: list[str] | None = [self._random.choice(self._full.paths)]
@@ -240,9 +240,11 @@ class Asker:
             return None
         return self._random.sample(names, min(len(names), self._random.choice([0, 1, 1, 2, 3, 5])))
 
+    def _keys(self) -> list[str]:
+        return [name for name in self._full.filters if name in self._full.table.column_names]
+
     def _lookup(self) -> Question:
-        columns = [name for name in self._full.filters if "." not in name]
-        names = self._random.sample(columns, min(len(columns), self._random.choice([1, 1, 1, 2])))
+        names = self._random.sample(self._keys(), min(len(self._keys()), self._random.choice([1, 1, 1, 2])))
         keys = [[self._value(name) for name in names] for _ in range(self._random.choice([1, 1, 2, 5]))]
         matches = pc.scalar(False)
         for key in keys:

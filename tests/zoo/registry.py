@@ -113,7 +113,7 @@ _DATAFUSION = (
 )
 _DELTALAKE = (
     *_python("deltalake", "deltalake", "deltalake_files.py", "3.10", "0.8.1", "pyarrow==11.0.0", "numpy<2"),
-    *_python("deltalake", "deltalake", "deltalake_files.py", "3.10", "0.10.2 0.12.0", "pyarrow==12.0.1", "numpy<2"),
+    *_python("deltalake", "deltalake", "deltalake_files.py", "3.10", "0.10.2 0.12.0", "pyarrow==12.0.0", "numpy<2"),
     *_python("deltalake", "deltalake", "deltalake_files.py", "3.10", "0.14.0 0.15.3", "pyarrow==14.0.2", "numpy<2"),
     *_python("deltalake", "deltalake", "deltalake_files.py", "3.11", "0.17.4 0.19.2", "pyarrow==16.1.0", "numpy<2"),
     *_python("deltalake", "deltalake", "deltalake_files.py", "3.11", "0.22.3 0.25.5", "pyarrow==18.1.0"),

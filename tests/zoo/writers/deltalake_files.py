@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
+from importlib.metadata import version
 
 import arrow_tables
 import deltalake
@@ -78,7 +79,7 @@ def main(folder):
         ("flat-large_types", file_of(flat, large_dtypes=True)),
         ("flat-merged", file_of(flat, then=merge)),
         ("flat-optimized", file_of(flat, then=optimize)),
-        ("flat-updated", file_of(flat, then=lambda table: table.update({"i32": "7"}, "n < 40"))),
+        ("flat-updated", file_of(flat, then=lambda table: table.update(updates={"i32": "7"}, predicate="n < 40"))),
         ("flat-deleted", file_of(flat, then=lambda table: table.delete("n < 40"))),
         ("flat-partitioned", file_of(flat, partition_by=["flag"])),
         ("nested-defaults", file_of(nested)),
@@ -102,7 +103,7 @@ def main(folder):
         filters = deltalake.BloomFilterProperties(True, ndv=300)
         file_of(flat, dict(small, **columns(bloom_filter_properties=filters)))(path)
 
-    rows.run("deltalake", deltalake.__version__ + " with pyarrow " + pa.__version__, folder, [*variants, ("flat-bloom", bloom)])
+    rows.run("deltalake", version("deltalake") + " with pyarrow " + pa.__version__, folder, [*variants, ("flat-bloom", bloom)])
 
 
 if __name__ == "__main__":
