@@ -72,7 +72,7 @@ def main() -> None:
     for folder, result in results.items():
         for verdict in result["verdicts"]:
             path = files / folder / f"{verdict['variant']}.parquet"
-            if folder in writers and verdict["outcome"] != "unreadable" and path.stat().st_size <= MOST_FILE_BYTES:
+            if folder in writers and verdict["outcome"] == "right" and path.stat().st_size <= MOST_FILE_BYTES:
                 candidates[path] = features(writers[folder], path)
                 if f"{folder}/{path.stem}" in arguments.always:
                     candidates[path] |= {("always", str(path), str(at)) for at in range(1000)}

@@ -56,12 +56,24 @@ class Zoo:
             sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
             sys.stdout.flush()
 
-    def run(self, writer: Writer, *, rewrite: bool, ask_only: bool) -> Result | None:
-        """All steps for one writer; the result is stored, too."""
+    def ask_again(self, writer: Writer) -> None:
+        """Ask only about the files that were not right, and store the result."""
+        result = self.stored(writer)
+        if result is None:
+            return
+        good = [verdict for verdict in result.verdicts if verdict.outcome == "right"]
+        left = [verdict.variant for verdict in result.verdicts if verdict.outcome != "right"]
+        result.verdicts = sorted(
+            good + self._ask(self.folder / "files" / writer.folder, left), key=lambda verdict: verdict.variant
+        )
+        self._store(writer, result)
+
+    def run(self, writer: Writer, *, rewrite: bool, ask_only: bool) -> None:
+        """All steps for one writer, up to its stored result."""
         result = self.stored(writer) or Result(name=writer.name, version=writer.version)
         files = self.folder / "files" / writer.folder
         if ask_only and not files.is_dir():
-            return None
+            return
         if not ask_only and (rewrite or result.failed or not files.is_dir()):
             result = Result(name=writer.name, version=writer.version)
             try:
@@ -70,13 +82,15 @@ class Zoo:
                 result.not_installed = self._shown(str(error))
         if files.is_dir():
             try:
-                result.verdicts = self._ask(files)
+                result.verdicts = self._ask(files, sorted(path.stem for path in files.glob("*.parquet")))
             except AskingError as error:
                 result.failed = f"asking failed: {error}"
+        self._store(writer, result)
+
+    def _store(self, writer: Writer, result: Result) -> None:
         (self.folder / "results").mkdir(exist_ok=True)
         self._result_path(writer).write_text(json.dumps(asdict(result), indent=1))
         self.tell(f"{writer.folder}: {summary(result)}")
-        return result
 
     def stored(self, writer: Writer) -> Result | None:
         """The result of an earlier run."""
@@ -142,9 +156,8 @@ class Zoo:
         """Without the paths of this machine."""
         return text.replace(str(self.folder), ".zoo").replace(f"{ROOT}/", "")
 
-    def _ask(self, files: Path) -> list[Verdict]:
-        """Verdicts of all files; a process that dies or hangs is that of the file it was at."""
-        left = sorted(path.stem for path in files.glob("*.parquet"))
+    def _ask(self, files: Path, left: list[str]) -> list[Verdict]:
+        """Verdicts of these files; a process that dies or hangs is that of the file it was at."""
         verdicts: list[Verdict] = []
         while left:
             done, at, how = self._ask_once(files, left)
@@ -208,6 +221,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], help="writers whose name-version begins so")
     parser.add_argument("--rewrite", action="store_true", help="write files again that are there")
     parser.add_argument("--ask-only", action="store_true", help="install and write nothing")
+    parser.add_argument("--again", action="store_true", help="ask only about files that were not right")
     parser.add_argument("--questions", type=int, default=50, help="of each file (50)")
     parser.add_argument("--jobs", type=int, default=2, help="writers at a time (2)")
     arguments = parser.parse_args()
@@ -215,7 +229,10 @@ def main() -> None:
     zoo.folder.mkdir(parents=True, exist_ok=True)
     wanted = [w for w in WRITERS if not arguments.only or w.folder.startswith(tuple(arguments.only))]
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        list(pool.map(lambda w: zoo.run(w, rewrite=arguments.rewrite, ask_only=arguments.ask_only), wanted))
+        if arguments.again:
+            list(pool.map(zoo.ask_again, wanted))
+        else:
+            list(pool.map(lambda w: zoo.run(w, rewrite=arguments.rewrite, ask_only=arguments.ask_only), wanted))
     results = [stored for writer in WRITERS if (stored := zoo.stored(writer)) is not None]
     report = ROOT / "docs" / "writers.md"
     report.write_text(markdown([asdict(result) for result in results]))
