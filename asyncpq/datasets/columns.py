@@ -82,7 +82,7 @@ def view_of(
         if name in partition:
             constants[name] = _scalar(partition[name], schema.field(at), version.url)
         else:
-            ordinal = _ordinal(parquet, name, field, by_id)
+            ordinal = _ordinal(version, name, field, by_id)
             if ordinal is None or _is_null(parquet, ordinal):
                 value = None if ordinal is not None or field is None else field.default
                 ordinal = None
@@ -122,10 +122,23 @@ def _ordinals_by_id(version: FileVersion) -> dict[int, list[int]]:
     return version.derived(("fields by id",), make, lambda found: 100 + 100 * len(found))
 
 
+def _ordinals_in_any_case(version: FileVersion) -> dict[str, list[int]]:
+    """Top-level fields by their names in lower case."""
+
+    def make() -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for field in version.metadata.schema.fields:
+            found.setdefault(field.name.lower(), []).append(field.index)
+        return found
+
+    return version.derived(("fields in any case",), make, lambda found: 100 + 150 * len(found))
+
+
 def _ordinal(
-    schema: ParquetSchema, name: str, field: TableField | None, by_id: Mapping[int, Sequence[int]]
+    version: FileVersion, name: str, field: TableField | None, by_id: Mapping[int, Sequence[int]]
 ) -> int | None:
     """The file's top-level field; ``_SEVERAL`` for more than one."""
+    schema = version.metadata.schema
     if field is not None and by_id and field.field_id is not None:
         found = by_id.get(field.field_id, ())
         return None if not found else found[0] if len(found) == 1 else _SEVERAL
@@ -133,6 +146,10 @@ def _ordinal(
         same = schema.ordinals(known)
         if same:
             return same[0] if len(same) == 1 else _SEVERAL
+    if field is not None and field.ignores_case:
+        in_any_case = _ordinals_in_any_case(version)
+        same = [at for known in field.names or (name,) for at in in_any_case.get(known.lower(), ())]
+        return None if not same else same[0] if len(same) == 1 else _SEVERAL
     return None
 
 
@@ -320,6 +337,9 @@ def _position(part: TableField, given: Sequence[pa.Field], with_ids: Sequence[pa
             found = [at for at, field in enumerate(given) if field.name == name]
             if found:
                 break
+        if not found and part.ignores_case:
+            in_lower_case = {name.lower() for name in part.names or (part.name,)}
+            found = [at for at, field in enumerate(given) if field.name.lower() in in_lower_case]
     if len(found) > 1:
         raise _several(part.name)
     return found[0] if found else None

@@ -189,6 +189,7 @@ class TableField:
             top-level field that has an id: a file without ids is then refused.
         default: value in files that lack it (a pyarrow scalar or a Python value); None for null.
         children: parts of a nested type, in the order of ``type``.
+        ignores_case: where a file has none of the names, one that differs only in its case counts.
         ignores_zone: a timestamp that files may keep with or without a zone: one without is UTC's.
         is_variant: a struct of ``metadata`` and ``value``. A file that has values elsewhere (``typed_value``: a
             shredded variant) is refused.
@@ -201,6 +202,7 @@ class TableField:
     names: tuple[str, ...] = ()
     default: Any = None
     children: tuple[TableField, ...] = ()
+    ignores_case: bool = False
     ignores_zone: bool = False
     is_variant: bool = False
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from asyncpq.datasets.model import Reader
-from asyncpq.errors import ColumnNotFoundError, CorruptFileError
+from asyncpq.errors import ColumnNotFoundError, CorruptFileError, NotParquetError
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.bounded import call_each
 from asyncpq.tables.delta_actions import TableState
@@ -97,8 +97,15 @@ class Log:
         return self._root.join(f"_delta_log/{name}")
 
     async def _contents(self, names: Sequence[str]) -> list[tuple[str, bytes]]:
-        contents = await call_each(self._reader.read_bytes, map(self._url, names), at_once=_AT_ONCE)
+        contents = await call_each(self._content, names, at_once=_AT_ONCE)
         return list(zip(names, contents, strict=True))
+
+    async def _content(self, name: str) -> bytes:
+        """A commit. A writer that failed leaves an empty one, which later commits follow: it has no actions."""
+        try:
+            return await self._reader.read_bytes(self._url(name))
+        except NotParquetError:
+            return b""
 
     def _actions(self, name: str, content: bytes, part: bytes = b"") -> Iterator[dict[str, Any]]:
         """The actions of a file: one a line, as the protocol has it, or JSON objects over several lines.
@@ -106,8 +113,6 @@ class Log:
         Args:
             part: of lines that hold one action, only those with this in them.
         """
-        if not content:
-            raise CorruptFileError("a file of the Delta log is empty", url=safe_url(self._url(name)))
         begin = 0
         for number, line in enumerate(content.splitlines(keepends=True), 1):
             if line.strip() and part in line:

@@ -225,6 +225,7 @@ class _SchemaReader:
             field_id=field_id,
             names=() if self.mode is Mapped.NONE else (self._physical(entry),),
             children=children,
+            ignores_case=True,
             **self._storage(entry["type"]),
         )
 

@@ -74,6 +74,39 @@ TABLES = {
         "INSERT INTO {t} VALUES (70000, 5000000000, 1e300, 12345678.1234,"
         " TIMESTAMP_NTZ'2021-01-01 01:02:03.456789', 1.5)",
     ],
+    "every_wider": [
+        "CREATE TABLE {t} (id INT, a TINYINT, b TINYINT, c SMALLINT, d INT, e BIGINT, f TINYINT, g SMALLINT, h INT,"
+        " l ARRAY<TINYINT>, s STRUCT<x: TINYINT>, p TINYINT) USING delta PARTITIONED BY (p)"
+        " TBLPROPERTIES ('delta.enableTypeWidening' = 'true')",
+        "INSERT INTO {t} VALUES (1, -128, 127, -32768, -2147483648, -9223372036854775808, -128, 32767, 2147483647,"
+        " array(-128Y, NULL), named_struct('x', 5Y), 5),"
+        " (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+        "ALTER TABLE {t} ALTER COLUMN a TYPE DECIMAL(10, 0)",
+        "ALTER TABLE {t} ALTER COLUMN b TYPE DECIMAL(14, 4)",
+        "ALTER TABLE {t} ALTER COLUMN c TYPE DECIMAL(38, 28)",
+        "ALTER TABLE {t} ALTER COLUMN d TYPE DECIMAL(12, 2)",
+        "ALTER TABLE {t} ALTER COLUMN e TYPE DECIMAL(20, 0)",
+        "ALTER TABLE {t} ALTER COLUMN f TYPE DOUBLE",
+        "ALTER TABLE {t} ALTER COLUMN g TYPE DOUBLE",
+        "ALTER TABLE {t} ALTER COLUMN h TYPE DOUBLE",
+        "ALTER TABLE {t} ALTER COLUMN l.element TYPE DECIMAL(10, 0)",
+        "ALTER TABLE {t} ALTER COLUMN s.x TYPE DECIMAL(11, 1)",
+        "ALTER TABLE {t} ALTER COLUMN p TYPE DECIMAL(12, 2)",
+        "INSERT INTO {t} VALUES (3, 1234567890, 1234567890.1234, 1, 1.5, 1, 0.5, 0.25, 0.125, array(1),"
+        " named_struct('x', 1.5), 7.25)",
+    ],
+    "bytes": [
+        "CREATE TABLE {t} (id BIGINT, p BINARY) USING delta PARTITIONED BY (p)",
+        "INSERT INTO {t} VALUES (1, X'616263'), (2, NULL), (3, X'C3A9'), (4, X'01'), (5, X'5C7530303431')",
+    ],
+    "int96": [
+        "SET spark.sql.parquet.outputTimestampType = INT96",
+        "CREATE TABLE {t} (id BIGINT, t TIMESTAMP, p TIMESTAMP) USING delta PARTITIONED BY (p)",
+        "INSERT INTO {t} VALUES (1, TIMESTAMP'0001-01-01 00:00:00', NULL),"
+        " (2, TIMESTAMP'9999-12-31 23:59:59.999999', TIMESTAMP'0001-01-01 00:00:00'),"
+        " (3, TIMESTAMP'2020-01-01 00:00:00.123456', TIMESTAMP'1969-12-31 23:59:59.999999')",
+        "SET spark.sql.parquet.outputTimestampType = TIMESTAMP_MICROS",
+    ],
     "v2_json": [
         "SET spark.databricks.delta.checkpointV2.topLevelFileFormat = json",
         "CREATE TABLE {t} (id BIGINT) USING delta"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
+from asyncpq.errors import AmbiguousColumnError, CorruptFileError, FormatError, UnsupportedFeatureError
 from tests.delta_tables import (
     ID,
     DeltaWriter,
@@ -133,6 +133,26 @@ async def test_a_mapping_that_the_protocol_does_not_list_is_refused(writer: Delt
     assert caught.value.column == "s.x"
     writer.commit(metadata(ID, column("s", inner)))  # without the mode, names are names
     assert (await rows_of(await snapshot_of(writer.folder))).num_rows == 2
+
+
+async def test_a_file_may_have_a_name_in_another_case(writer: DeltaWriter) -> None:
+    """As in tables that were converted; Spark and DuckDB find such columns. The exact name comes first."""
+    inner = {"type": "struct", "fields": [column("x", "long"), column("Y", "long")]}
+    columns = [column("Id", "long"), column("s", inner), column("other", "long")]
+    first = pa.table({"ID": [1], "S": [{"X": 2, "y": 3}]})
+    second = pa.table({"ID": [0], "Id": [4], "s": [{"X": 0, "x": 5, "Y": 6}], "OTHER": [7]})
+    writer.commit(protocol(), metadata(*columns), writer.file("f.parquet", first), writer.file("g.parquet", second))
+    expected = [{"Id": 1, "s": {"x": 2, "Y": 3}, "other": None}, {"Id": 4, "s": {"x": 5, "Y": 6}, "other": 7}]
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(writer.folder), format="delta")
+        assert (await dataset.read()).to_pylist() == expected
+        assert (await dataset.read(where=asyncpq.col("s.x") == 2)).to_pylist() == expected[:1]
+        assert (await dataset.lookup({"Id": [1, 4]})).to_pylist() == expected
+        writer.commit(writer.file("h.parquet", pa.table({"iD": [8], "ID": [9]})))
+        dataset = await session.open_dataset(str(writer.folder), format="delta")
+        with pytest.raises(AmbiguousColumnError, match="'Id'"):
+            await dataset.read()
+        assert (await dataset.read(["other"]))["other"].to_pylist() == [None, 7, None]
 
 
 async def test_wider_types(writer: DeltaWriter) -> None:

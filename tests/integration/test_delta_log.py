@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import asyncpq
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
 from asyncpq.tables.delta_paths import TableRoot
 from tests.delta_tables import (
@@ -168,11 +169,24 @@ async def test_what_says_nothing_of_rows_may_be_anything(writer: DeltaWriter) ->
         assert snapshot.data_files[0].num_rows in (None, 2)
 
 
+async def test_an_empty_commit_has_no_actions(writer: DeltaWriter) -> None:
+    """Of a writer that failed: others go on behind it, and Spark, deltalake and DuckDB read the table."""
+    writer.commit(protocol(), metadata(ID), writer.file("f.parquet", ids(1)))
+    (writer.log / f"{1:020}.json").touch()
+    writer.version = 1
+    writer.commit(writer.file("g.parquet", ids(2)))
+    assert sorted(row["id"] for row in await assert_same_as_duckdb(writer.folder)) == [1, 2]
+    async with asyncpq.Session() as session:
+        for version, rows in ((1, [1]), (2, [1, 2])):
+            dataset = await session.open_dataset(str(writer.folder), format="delta", version=version)
+            assert (await dataset.read())["id"].to_pylist() == rows
+
+
 # -- damage -----
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"add": ', "\x00", '{"protocol": 1}', "null", '{"txn": {}} 7', '{"txn":\n{}}\n}']
+    "content", ["{", "[]", '{"add": ', "\x00", '{"protocol": 1}', "null", '{"txn": {}} 7', '{"txn":\n{}}\n}']
 )
 async def test_a_torn_commit_is_an_error(writer: DeltaWriter, content: str) -> None:
     writer.commit(protocol(), metadata(ID), writer.file("f.parquet", ids(1)))

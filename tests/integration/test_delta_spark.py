@@ -16,7 +16,19 @@ import asyncpq
 from tests.delta_tables import rows_of, snapshot_of
 from tests.spark_tables import written_by_spark
 
-TABLES = ("deletion_vectors", "names", "ids", "wider", "v2_json", "v2_parquet", "parsed", "parts")
+TABLES = (
+    "deletion_vectors",
+    "names",
+    "ids",
+    "wider",
+    "every_wider",
+    "bytes",
+    "int96",
+    "v2_json",
+    "v2_parquet",
+    "parsed",
+    "parts",
+)
 pytestmark = pytest.mark.slow
 
 
