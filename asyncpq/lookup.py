@@ -138,16 +138,18 @@ def _values_of(table: pa.Table, position: int, name: str) -> pa.ChunkedArray:
 
 def _values(name: str, value: Any) -> tuple[Scalar, ...]:
     """The keys of one column: of a collection its values, else the one."""
-    if isinstance(value, Mapping):
-        raise QueryError(
-            "the keys of a column are a value or a list of values, not a mapping",
-            column=name,
-            hint='Pass its .keys() or .values(); name leaves of structs by dotted path, such as {"address.city": ...}.',
-        )
     try:
-        return as_scalars(value) if is_collection(value) else (as_scalar(value),)
+        if not is_collection(value):
+            return (as_scalar(value),)
+        if not isinstance(value, Mapping):
+            return as_scalars(value)
     except ExpressionError as error:
         raise error.locate(column=name) from error.__cause__
+    raise QueryError(
+        "the keys of a column are a value or a list of values, not a mapping",
+        column=name,
+        hint='Pass its .keys() or .values(); name leaves of structs by dotted path, such as {"address.city": ...}.',
+    )
 
 
 def _plain_values(column: pa.ChunkedArray) -> list[Any]:

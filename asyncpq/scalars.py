@@ -325,7 +325,7 @@ def _plain_subclass(value: Any, base: type) -> Scalar:
 
 def is_collection(value: object) -> bool:
     """Whether ``value`` stands for several literals; text and bytes do not."""
-    if isinstance(value, (str, bytes, bytearray, memoryview)) or hasattr(value, "as_py"):
+    if type(value) in _PLAIN or isinstance(value, (str, bytes, bytearray, memoryview)) or hasattr(value, "as_py"):
         return False
     return isinstance(value, Iterable) and getattr(value, "shape", None) != ()
 

@@ -15,7 +15,6 @@ from asyncpq.decoding.decoded_size import held_bytes, refuse
 from asyncpq.decoding.expected_size import ExpectedSize
 from asyncpq.decoding.file_view import ColumnView
 from asyncpq.decoding.filter import Filter
-from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.page import Dictionary, LeafArray, Page
 from asyncpq.decoding.row_access import PackedPage
 from asyncpq.decoding.selection import counted, keep, take

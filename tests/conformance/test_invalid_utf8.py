@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ BAD = [1, 2, 4, 6, 7]  # rows that are no UTF-8
 KINDS: list[Kind] = [Bounds("x"), Keys("x"), Keys("x", "n"), ValueSet("x"), Bloom("x"), NGrams("x", n=2), Text("x")]
 
 
-def text(type_: pa.DataType, raw: list[bytes | None] = RAW) -> pa.Array:
+def text(type_: pa.DataType, raw: Sequence[bytes | None] = RAW) -> pa.Array:
     """Values of a string type that nothing has checked."""
     values = pa.array(raw, pa.binary())
     strings = pa.Array.from_buffers(pa.string(), len(values), values.buffers(), values.null_count)

@@ -16,6 +16,7 @@ from pyiceberg.types import ListType, LongType, NestedField, StructType, UUIDTyp
 
 import asyncpq
 from asyncpq import col
+from asyncpq.indexing import Bloom, Bounds, Keys, ValueSet
 from tests.iceberg_tables import make_table
 from tests.reads import ask, by_pyarrow
 
@@ -161,5 +162,30 @@ def test_an_evolved_struct_of_an_iceberg_table(tmp_path: Path) -> None:
             assert (await dataset.take([])).schema.equals(found.schema)
             assert await dataset.count(col("x.u").is_null()) == 2
             assert await dataset.count(col("x.u") == uuid.UUID(int=1)) == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["list<uuid>", "large_list<uuid>", "list<json>", "fixed_size_list<uuid>"])
+def test_lists_of_extension_values_in_an_index(tmp_path: Path, name: str) -> None:
+    pq.write_table(table_of(name), tmp_path / "a.parquet")
+    pq.write_table(table_of(name).slice(2), tmp_path / "b.parquet")
+    pq.write_table(pa.table({"id": [9]}), tmp_path / "c.parquet")
+    stored = NESTED[name].flatten().storage.to_pylist()
+    values = [uuid.UUID(bytes=value) if isinstance(value, bytes) else value for value in dict.fromkeys(stored)]
+    lists = by_pyarrow(written(table_of(name)))["x"].combine_chunks()
+
+    async def run() -> None:
+        async with asyncpq.Session() as session:
+            kinds = [Keys("x"), ValueSet("x"), Bloom("x"), Bounds()]
+            await session.build_index(str(tmp_path), kinds, schema_policy="permissive")
+            async with await session.open_dataset(str(tmp_path), view="snapshot") as dataset:
+                for value in [*values, uuid.UUID(int=77) if "uuid" in name else "no"]:
+                    key = value.bytes if isinstance(value, uuid.UUID) else value
+                    rows = [at for at in range(3) if lists[at].is_valid and key in lists[at].values.storage.to_pylist()]
+                    wanted = [at + 1 for at in rows] + [3] * (2 in rows)
+                    assert (await dataset.read(["id"], col("x").has(value)))["id"].to_pylist() == wanted
+                nulls = [at + 1 for at in range(3) if not lists[at].is_valid]
+                assert (await dataset.read(["id"], col("x").is_null()))["id"].to_pylist() == [*nulls, 9]
 
     asyncio.run(run())

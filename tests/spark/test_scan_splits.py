@@ -8,8 +8,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-import pytest
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
