@@ -233,7 +233,7 @@ async def test_what_is_refused(sqlite_lake: Lake, statement: str, message: str) 
 
 
 async def test_file_sizes_are_advisory(sqlite_lake: Lake) -> None:
-    edit(sqlite_lake, "UPDATE ducklake_data_file SET file_size_bytes = 7, footer_size = 1")
+    edit(sqlite_lake, "UPDATE ducklake_data_file SET file_size_bytes = 7")
     await assert_same(sqlite_lake, "t")
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(sqlite_lake.table("t"))
