@@ -17,6 +17,7 @@ from asyncpq.decoding.conform import (
     child_leaves,
     children_of,
     inside,
+    is_finer,
     is_list,
     lacking,
     mismatch,
@@ -242,18 +243,25 @@ class _Matcher:
             raise _several(target.name)
         parquet = version.metadata.schema
         top = parquet.fields[source]
-        kind = types[source].arrow.type
-        if not kind.num_fields and kind.equals(target.type):
+        kind, field = types[source].arrow.type, self._fields[ordinal]
+        resolution = _resolution(field, kind)
+        if not kind.num_fields and kind.equals(target.type) and resolution is None:
             return Match(target, SourcePart(kind, source, top.first_leaf, top.leaf_stop), None, ())
         ids = _plain_type(version, source) if self._by_id and children_of(kind) else None
-        field = self._fields[ordinal] or _table_field(target)
+        field = field or _table_field(target)
         instant = field.ignores_zone or _is_int96(parquet, top.first_leaf)
-        part = SourcePart(kind, source, top.first_leaf, top.leaf_stop, instant)
+        part = SourcePart(kind, source, top.first_leaf, top.leaf_stop, instant, resolution)
         return _matched(field, target, part, ids, parquet)
 
 
 def _is_int96(schema: ParquetSchema, leaf: int) -> bool:
     return schema.leaves[leaf].element.physical_type is PhysicalType.INT96
+
+
+def _resolution(field: TableField | None, kind: pa.DataType) -> str | None:
+    """The unit that a file's timestamps of type ``kind`` are brought to."""
+    unit = None if field is None else field.resolution
+    return unit if unit is not None and is_finer(kind, unit) else None
 
 
 def _several(name: str) -> AmbiguousColumnError:
@@ -318,7 +326,7 @@ def _matched(
             children.append(lacking(child, default))
             continue
         instant = part.ignores_zone or _is_int96(schema, spans[at][0])
-        inner = SourcePart(given[at].type, at, *spans[at], instant)
+        inner = SourcePart(given[at].type, at, *spans[at], instant, _resolution(part, given[at].type))
         try:
             children.append(_matched(part, child, inner, with_ids[at].type if with_ids else None, schema))
         except AsyncpqError as error:

@@ -193,6 +193,8 @@ class TableField:
         ignores_zone: a timestamp that files may keep with or without a zone: one without is UTC's.
         is_variant: a struct of ``metadata`` and ``value``. A file that has values elsewhere (``typed_value``: a
             shredded variant) is refused.
+        resolution: unit of timestamps ("s", "ms", "us"): finer ones of a file are brought to it as DuckDB does, to the
+            nearest second or millisecond, or cut to microseconds. None: they are an error where ``type`` is coarser.
     """
 
     name: str
@@ -205,6 +207,7 @@ class TableField:
     ignores_case: bool = False
     ignores_zone: bool = False
     is_variant: bool = False
+    resolution: str | None = None
 
 
 class Snapshot(Protocol):

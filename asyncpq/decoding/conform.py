@@ -30,6 +30,7 @@ _LISTS = {
 }
 _WIDE_OFFSETS = frozenset({pa.lib.Type_LARGE_LIST, pa.lib.Type_LARGE_LIST_VIEW})
 _VIEWS = frozenset({pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW})
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DECIMAL_DIGITS = 76  # of the widest decimal
 
 
@@ -42,6 +43,7 @@ class SourcePart(NamedTuple):
         first_leaf, leaf_stop: the file's leaves in it.
         instant: a timestamp that is UTC's, whether or not its type has a time zone: of INT96, or of a table that
             says so.
+        resolution: unit that its timestamps, which are finer, are brought to; None: to none.
     """
 
     type: pa.DataType
@@ -49,6 +51,7 @@ class SourcePart(NamedTuple):
     first_leaf: int
     leaf_stop: int
     instant: bool = False
+    resolution: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,13 @@ def conformer(match: Match, kind: pa.DataType, leaves: frozenset[int]) -> Confor
     source = match.source
     if source is None:
         raise ValueError("what a file lacks has no conformer")
-    conform = _nested(match, source, kind, leaves) if match.children else cast(kind, match.field.type, source.instant)
+    conform: Conform | None
+    if match.children:
+        conform = _nested(match, source, kind, leaves)
+    elif source.resolution is not None:
+        conform = _coarser(kind, match.field.type, source.resolution)
+    else:
+        conform = cast(kind, match.field.type, source.instant)
     return None if conform is None else _checked(conform, kind, match.field.type)
 
 
@@ -316,6 +325,25 @@ def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Con
     if between is None:
         return lambda array: array.cast(target)
     return lambda array: array.cast(between).cast(target)
+
+
+def is_finer(kind: pa.DataType, unit: str) -> bool:
+    """Whether it is a timestamp of a finer unit."""
+    return bool(_types.is_timestamp(kind)) and _PER_SECOND[kind.unit] > _PER_SECOND[unit]
+
+
+def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str) -> Conform:
+    """Timestamps brought to ``unit`` as DuckDB's casts do: to the nearest one, halves away from 1970; or cut to
+    microseconds."""
+    ticks = _PER_SECOND[source.unit] // _PER_SECOND[unit]
+    half = 0 if unit == "us" else ticks // 2
+
+    def conform(array: pa.Array) -> pa.Array:
+        values = array.cast(pa.int64())
+        nearest = pc.add_checked(values, pc.if_else(pc.less(values, 0), -half, half))
+        return pc.divide(nearest, ticks).cast(pa.timestamp(unit, source.tz)).cast(target)
+
+    return conform
 
 
 def _is_exact(source: pa.DataType, target: pa.DataType, instant: bool) -> bool:

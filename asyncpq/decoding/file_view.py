@@ -200,6 +200,8 @@ class FileView:
         source = match.source
         if path or match.children or source is None or source.leaf_stop - source.first_leaf != 1:
             return None, frozenset()  # what is known of the leaves of a struct says little of the struct
+        if source.resolution is not None:
+            return None, frozenset()  # the leaf's values are not the column's
         leaf = version.metadata.schema.leaves[source.first_leaf]
         if leaf.max_repetition_level:
             return None, frozenset()

@@ -19,7 +19,7 @@ from asyncpq.tables.ducklake_catalog import Row, SqlCatalog, TableState, joined
 from asyncpq.tables.ducklake_deletes import DeleteFile, DuckLakeDeletes
 from asyncpq.tables.ducklake_inlined import inlined_file
 from asyncpq.tables.ducklake_mapping import mapped_fields
-from asyncpq.tables.ducklake_schema import Leaf, fields_of, leaves_of
+from asyncpq.tables.ducklake_schema import Leaf, columns_of_rows, leaves_of
 from asyncpq.tables.ducklake_types import bounds_of_statistics
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ class DuckLakeSnapshot:
         time = "" if state.time is None else f" ({state.time.isoformat(timespec='seconds')})"
         self.description = f"DuckLake table {table} of {catalog.shown}, snapshot {state.snapshot_id}{time}"
         columns = [row for row in state.columns if state.visible(row)]
-        self.fields: tuple[TableField, ...] = fields_of(columns, f"{table} of {catalog.shown}")
+        known = columns_of_rows(columns, f"{table} of {catalog.shown}")
+        self.fields: tuple[TableField, ...] = tuple(column.field for column in known)
         self._leaves = leaves_of(columns, state.columns)
         self._refuse_unread()
         self._files = self._data_files({row["column_id"]: str(row["column_type"]) for row in columns})

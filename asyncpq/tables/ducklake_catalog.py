@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -197,17 +197,18 @@ class SqlCatalog:
             location = _folder(joined(location, row.get("path") or "", row.get("path_is_relative")))
         used = sorted({row["mapping_id"] for row in data_files if row.get("mapping_id") is not None})
         kinds = tables.rows("ducklake_column_mapping", table_id=table_id) if used else ()
+        columns = tables.rows("ducklake_column", table_id=table_id)
         return TableState(
             version=version,
             snapshot_id=snapshot_id,
             time=time,
             table_id=table_id,
             location=location,
-            columns=tables.rows("ducklake_column", table_id=table_id),
+            columns=columns,
             data_files=data_files,
             delete_files=tables.rows("ducklake_delete_file", **at),
             inlined_deletes=_inlined_deletes(tables, table_id, snapshot_id),
-            inlined=_inlined_rows(tables, table_id, snapshot_id),
+            inlined=_inlined_rows(tables, table_id, snapshot_id, columns),
             schema_begins=_schema_begins(tables, table_id),
             mappings={row["mapping_id"]: str(row["type"]) for row in kinds if row["mapping_id"] in used},
             names_by_mapping={mapping: tables.rows("ducklake_name_mapping", mapping_id=mapping) for mapping in used},
@@ -266,13 +267,17 @@ class _Tables:
             query = query.where(column("begin_snapshot") <= snapshot, or_(end.is_(None), end > snapshot))
         return [dict(row) for row in self._connection.execute(query).mappings()]
 
-    def all(self, name: str) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
-        """Column names and rows, in the order of the columns."""
-        from sqlalchemy import literal_column, select
+    def all(self, name: str, as_text: Collection[str] = ()) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
+        """Column names and rows, in the order of the columns; those of ``as_text`` as the database writes them."""
+        from sqlalchemy import String, cast, column, literal_column, select
 
         query: Select[Any] = select(literal_column("*")).select_from(self._table(name))
         result = self._connection.execute(query)
-        return tuple(result.keys()), [tuple(row) for row in result]
+        names = tuple(result.keys())
+        if not set(names).isdisjoint(as_text):
+            given = [cast(column(key), String) if key in as_text else column(key) for key in names]
+            result = self._connection.execute(select(*given).select_from(self._table(name)))
+        return names, [tuple(row) for row in result]
 
     def _table(self, name: str) -> TableClause:
         from sqlalchemy import table
@@ -291,11 +296,12 @@ def _inlined_deletes(tables: _Tables, table_id: int, snapshot: int) -> dict[int,
     return found
 
 
-def _inlined_rows(tables: _Tables, table_id: int, snapshot: int) -> list[InlinedRows]:
+def _inlined_rows(tables: _Tables, table_id: int, snapshot: int, columns: Sequence[Row]) -> list[InlinedRows]:
+    intervals = {row["column_name"] for row in columns if row["column_type"] == "interval"}  # drivers lose the months
     found = []
     registered = tables.rows("ducklake_inlined_data_tables", table_id=table_id)
     for entry in sorted(registered, key=lambda row: row["schema_version"]):
-        names, rows = tables.all(entry["table_name"])
+        names, rows = tables.all(entry["table_name"], intervals)
         live = [
             row[_INLINED_SYSTEM_COLUMNS:]
             for row in sorted(rows, key=lambda row: row[0])

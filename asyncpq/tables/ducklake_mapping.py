@@ -17,6 +17,7 @@ from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.storage.urls import safe_url
 from asyncpq.tables.ducklake_catalog import Row
 from asyncpq.tables.ducklake_schema import typed
+from asyncpq.tables.ducklake_types import RESOLUTIONS
 
 _NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -47,16 +48,17 @@ def mapped_fields(
                 raise UnsupportedFeatureError(
                     f"the file's path has {text!r}, which is no {field.type}", url=safe_url(url), column=field.name
                 ) from None
-    return tuple(_mapped(field, by_target) for field in fields), partition
+    return tuple(_mapped(field, by_target, types) for field in fields), partition
 
 
-def _mapped(field: TableField, by_target: Mapping[int, Row]) -> TableField:
+def _mapped(field: TableField, by_target: Mapping[int, Row], types: Mapping[int, str]) -> TableField:
     row = None if field.field_id is None else by_target.get(field.field_id)
     return dataclasses.replace(
         field,
         field_id=None,
         names=_NO_NAME if row is None else (str(row["source_name"]),),
-        children=tuple(_mapped(child, by_target) for child in field.children),
+        children=tuple(_mapped(child, by_target, types) for child in field.children),
+        resolution=None if field.field_id is None else RESOLUTIONS.get(types[field.field_id]),
     )
 
 

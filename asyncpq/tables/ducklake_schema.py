@@ -32,14 +32,29 @@ class Leaf:
     type_name: str
 
 
-def fields_of(columns: Sequence[Row], table: str) -> tuple[TableField, ...]:
-    """The fields of a snapshot's rows of ``ducklake_column``.
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, or a part of a nested one.
+
+    Attributes:
+        field: as files have it.
+        type_name: DuckLake's.
+        children: its parts.
+    """
+
+    field: TableField
+    type_name: str
+    children: tuple[Column, ...]
+
+
+def columns_of_rows(rows: Sequence[Row], table: str) -> tuple[Column, ...]:
+    """The columns of a snapshot's rows of ``ducklake_column``.
 
     Raises:
         UnsupportedFeatureError: a type, or a default, that is not read; names column and ``table``.
     """
-    children = _by_parent(columns)
-    return tuple(_field(row, children, table) for row in children.get(None, ()))
+    children = _by_parent(rows)
+    return tuple(_column(row, children, table) for row in children.get(None, ()))
 
 
 def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, Leaf]:
@@ -77,20 +92,22 @@ def _by_parent(columns: Sequence[Row]) -> _Children:
     return children
 
 
-def _field(row: Row, below: _Children, table: str) -> TableField:
-    children = tuple(_field(child, below, table) for child in below.get(row["column_id"], ()))
+def _column(row: Row, below: _Children, table: str) -> Column:
+    children = tuple(_column(child, below, table) for child in below.get(row["column_id"], ()))
+    fields = tuple(child.field for child in children)
     name, type_name = str(row["column_name"]), str(row["column_type"])
-    type_ = _type(type_name, children)
+    type_ = _type(type_name, fields)
     if type_ is None:
         raise UnsupportedFeatureError(f"DuckLake table {table}: columns of type {type_name} are not read", column=name)
-    return TableField(
+    field = TableField(
         name=name,
         type=type_,
         nullable=bool(row["nulls_allowed"]),
         field_id=row["column_id"],
         default=_default(row, type_, table),
-        children=children,
+        children=fields,
     )
+    return Column(field, type_name, children)
 
 
 def _type(name: str, children: tuple[TableField, ...]) -> pa.DataType | None:

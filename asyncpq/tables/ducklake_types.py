@@ -48,6 +48,15 @@ _PLAIN: dict[str, pa.DataType] = {
     "blob": pa.binary(),
     "uuid": pa.uuid(),
     "json": pa.json_(pa.string()),
+    "geometry": pa.binary(),  # WKB
+}
+#: Units of timestamps, by DuckLake's type: files that were added to a lake may have finer ones.
+RESOLUTIONS = {
+    "timestamp_s": "s",
+    "timestamp_ms": "ms",
+    "timestamp": "us",
+    "timestamp_us": "us",
+    "timestamptz": "us",
 }
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)", re.ASCII)
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
@@ -59,6 +68,24 @@ _OFFSET = r"[+-]\d{2}(?::\d{2}(?::\d{2})?)?"
 _TIME = re.compile(rf"(\d{{2}}:\d{{2}}:\d{{2}}(?:\.\d{{1,6}})?)({_OFFSET})?", re.ASCII)
 _BLOB = re.compile(r"([^\\]|\\x[0-9A-Fa-f]{2})*", re.DOTALL)
 _ESCAPE = re.compile(rb"\\x(..)", re.DOTALL)
+#: Of each unit, the part of an interval that it counts in, and how many of that it is; "mon" is PostgreSQL's.
+_INTERVAL_UNITS = {
+    "year": ("months", 12),
+    "month": ("months", 1),
+    "mon": ("months", 1),
+    "week": ("days", 7),
+    "day": ("days", 1),
+    "hour": ("micros", 3_600_000_000),
+    "minute": ("micros", 60_000_000),
+    "second": ("micros", 1_000_000),
+    "millisecond": ("micros", 1000),
+    "microsecond": ("micros", 1),
+}
+_INTERVAL = re.compile(
+    r"(?P<words>(?:[+-]?\d+ [a-z]+ ?)*)"
+    r"(?:(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d{2}):(?P<seconds>\d{2})(?:\.(?P<fraction>\d{1,6}))?)?",
+    re.ASCII,
+)
 _FLOAT_WORDS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -105,6 +132,8 @@ def bounds_of_statistics(
         return None
     low, high = _bound(min_text, type_name), _bound(max_text, type_name)
     is_float = type_name in ("float32", "float64")
+    if type_name in _COARSE:
+        low, high = _whole(low, _COARSE[type_name], 0), _whole(high, _COARSE[type_name], 1)
     if is_float:
         low, high = _widened(low, min), _widened(high, max)
     # value_count leaves nulls out (1.0) or counts them (some writers); anything else is not a count of rows
@@ -128,6 +157,19 @@ def _bound(text: str | None, type_name: str) -> Scalar:
     except ValueError:
         return None
     return None if isinstance(value, float) and value != value else value
+
+
+def _whole(value: Scalar, micros: int, up: int) -> Scalar:
+    """A bound of timestamps that are brought to a coarser unit when they are read."""
+    if not isinstance(value, dt.datetime):
+        return None
+    beyond = value.microsecond % micros
+    if not beyond:
+        return value
+    try:
+        return value + dt.timedelta(microseconds=up * micros - beyond)
+    except OverflowError:
+        return None
 
 
 def _widened(value: Scalar, choose: Callable[[float, float], float]) -> float | None:
@@ -183,6 +225,30 @@ def _blob(text: str) -> bytes:
     if not text.isascii() or _BLOB.fullmatch(text) is None:
         raise ValueError(f"not a blob: {text!r}")
     return _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
+
+
+def _interval(text: str) -> bytes:
+    """An interval as Parquet has it: months, days and milliseconds, none of them negative."""
+    match = _INTERVAL.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"not an interval: {text!r}")
+    counts = {"months": 0, "days": 0, "micros": 0}
+    words = match["words"].split()
+    for count, unit in zip(words[::2], words[1::2], strict=True):
+        part, factor = _INTERVAL_UNITS.get(unit.removesuffix("s"), (None, 0))
+        if part is None:
+            raise ValueError(f"not an interval: {text!r}")
+        counts[part] += int(count) * factor
+    if match["hours"] is not None:
+        seconds = (int(match["hours"]) * 60 + int(match["minutes"])) * 60 + int(match["seconds"])
+        clock = seconds * 1_000_000 + int(f"{match['fraction'] or '':0<6}")
+        counts["micros"] += -clock if match["sign"] == "-" else clock
+    try:
+        if counts["micros"] % 1000:
+            raise ValueError(f"Parquet holds no microseconds of intervals: {text!r}")
+        return struct.pack("<III", counts["months"], counts["days"], counts["micros"] // 1000)
+    except struct.error:
+        raise ValueError(f"Parquet holds no such interval: {text!r}") from None
 
 
 def _date(text: str) -> dt.date:
@@ -262,8 +328,10 @@ _PARSERS: dict[str, Callable[[str], Scalar]] = {
     "timestamptz": _instant,
     "uuid": uuid.UUID,
     "blob": _blob,
+    "interval": _interval,
 }
-_BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal", "blob", "timetz"} | {"varchar"}
+_COARSE = {"timestamp_s": 1_000_000, "timestamp_ms": 1000}
+_BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal", "blob", "timetz", "interval"} | {"varchar"}
 
 
 def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:

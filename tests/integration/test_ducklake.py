@@ -9,8 +9,9 @@ import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +22,7 @@ from asyncpq import DuckLakeTable, col
 from asyncpq.tables.ducklake_catalog import SqlCatalog
 from asyncpq.testing import check_catalog
 from tests.ducklake_lakes import SCALARS, Lake, assert_same, read, rows
+from tests.predicates import oracle
 
 
 @pytest.fixture
@@ -162,6 +164,85 @@ async def test_added_files_are_mapped_by_name(lake: Lake, tmp_path: Path) -> Non
 
 
 # -- statistics -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMPTZ"])
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+async def test_times_of_added_files_have_the_lake_s_precision(
+    lake: Lake, tmp_path: Path, kind: str, unit: Literal["ms", "us", "ns"]
+) -> None:
+    """Finer ones are rounded as DuckDB does, before predicates are asked."""
+    second = {"ms": 1000, "us": 10**6, "ns": 10**9}[unit]
+    ticks = [1577934245 * second + second * part // 1000 for part in (0, 123, 499, 500, 501, 999)]
+    ticks += [0, -1, 1, 499, 500, 501, -499, -500, -501, -1500, -1501, 1_500, 999_500, -second // 2, -second * 3 // 2]
+    type_ = pa.timestamp(unit, "UTC" if kind == "TIMESTAMPTZ" else None)
+    lake.sql(f"CREATE TABLE t (id INTEGER, x {kind}, s STRUCT(y {kind}))")
+    times = pa.array(ticks, pa.int64()).cast(type_)
+    path = tmp_path / "added.parquet"
+    columns = {
+        "id": pa.array(range(len(ticks)), pa.int32()),
+        "x": times,
+        "s": pa.StructArray.from_arrays([times], ["y"]),
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=1)
+    add = f"CALL ducklake_add_data_files('lake', 't', '{path}')"
+    if unit == "ns" and kind in ("TIMESTAMP_S", "TIMESTAMP_MS"):
+        with pytest.raises(duckdb.Error, match="Failed to map"):
+            lake.sql(add)
+        return
+    lake.sql(add)
+    lake.sql("INSERT INTO t VALUES (99, '2020-01-02 03:04:05', NULL)")
+    await assert_same(lake, "t")
+    wanted = lake.query("SELECT * FROM t")
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(lake.table("t"))
+        for at in {*wanted["x"].cast(pa.timestamp("us", type_.tz), safe=False).to_pylist(), dt.datetime(2020, 1, 1)}:
+            at = at if type_.tz is None else at.replace(tzinfo=dt.UTC)
+            for where in (col("x") == at, col("s.y") <= at, col("x") > at):
+                found = await dataset.read(["id"], where=where)
+                assert sorted(found["id"].to_pylist()) == sorted(wanted.filter(oracle(where))["id"].to_pylist())
+
+
+async def test_added_files_and_renamed_columns(lake: Lake, tmp_path: Path) -> None:
+    nested = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    file = pa.table(
+        {
+            "ID": pa.array([1, 2], pa.int32()),
+            "a": ["p", "q"],
+            "s": pa.array([{"x": 1, "y": "k"}, None], nested),
+            "l": pa.array([[{"x": 1, "y": "k"}], []], pa.list_(nested)),
+            "m": pa.array([[("k", {"x": 1, "y": "k"})], None], pa.map_(pa.string(), nested)),
+        }
+    )
+    folder = tmp_path / "day=7"
+    folder.mkdir()
+    pq.write_table(file, folder / "a.parquet")
+    lake.sql(
+        "CREATE TABLE t (id INTEGER, a VARCHAR, s STRUCT(x INTEGER, y VARCHAR), l STRUCT(x INTEGER, y VARCHAR)[],"
+        " m MAP(VARCHAR, STRUCT(x INTEGER, y VARCHAR)), day INTEGER)",
+        f"CALL ducklake_add_data_files('lake', 't', '{folder}/a.parquet', hive_partitioning => true)",
+        "ALTER TABLE t RENAME COLUMN a TO b",
+        "ALTER TABLE t ADD COLUMN a INTEGER",
+        "ALTER TABLE t RENAME COLUMN s.x TO z",
+        "ALTER TABLE t ADD COLUMN s.x VARCHAR",
+        "ALTER TABLE t RENAME COLUMN l TO k",
+        "ALTER TABLE t ADD COLUMN k.element.added INTEGER",
+        "ALTER TABLE t RENAME COLUMN m.value.y TO w",
+        "ALTER TABLE t ALTER id TYPE BIGINT",
+        "ALTER TABLE t RENAME COLUMN day TO d",
+        "ALTER TABLE t ADD COLUMN day INTEGER DEFAULT 9",
+        "ALTER TABLE t RENAME COLUMN id TO a_id",
+    )
+    await assert_same(lake, "t", snapshots=range(2, lake.newest))
+    await assert_same(lake, "t", where=(col("b") == "p") & (col("d") == 7) & (col("s.z") == 1))
+    await assert_same(lake, "t", where=(col("day") == 9) & (col("a_id") == 2))
+    lake.sql("ALTER TABLE t DROP COLUMN d", "ALTER TABLE t DROP COLUMN s.y")
+    await assert_same(lake, "t", where=col("day") == 9)
+
+
+async def test_geometry_is_its_bytes(lake: Lake) -> None:
+    lake.sql("CREATE TABLE t (id INTEGER, g GEOMETRY)", "INSERT INTO t VALUES (1, 'POINT (1 2)'::GEOMETRY), (2, NULL)")
+    await assert_same(lake, "t")
 
 
 async def test_a_float_bound_from_before_a_promotion(lake: Lake) -> None:
