@@ -15,6 +15,21 @@ def shown(name: str) -> str:
     return repr(name if len(name) <= _CHARACTERS_SHOWN else f"{name[:_CHARACTERS_SHOWN]}...")
 
 
+def many_files(url: str) -> str:
+    """What helps who opens ``url`` as one file, and it is not there: perhaps it names many."""
+    if url.lower().startswith(("http://", "https://")):
+        return "HTTP has no listings: of many files, Session.open_dataset reads a list of their urls."
+    return "If it is a prefix, a folder or a pattern of many files, Session.open_dataset reads it."
+
+
+def stray_file(folder: str, url: str) -> str:
+    """What helps who reads all files below ``folder``, of which ``url`` is no Parquet."""
+    skip = 'pass on_bad_file="skip" to leave out what is no Parquet.'
+    if url.lower().endswith((".parquet", ".parq", ".pq")):
+        return f"It is damaged, or was cut off while being written; {skip}"
+    return f'Name the files by a pattern, such as "{folder}**/*.parquet", or {skip}'
+
+
 def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
     """The names that are like it, whose case does not count.
 

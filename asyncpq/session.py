@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack, cast
 
@@ -18,10 +19,11 @@ from asyncpq.datasets.dataset import Dataset
 from asyncpq.datasets.model import View
 from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.decoding.encrypted import FileDecryption
-from asyncpq.errors import InvalidOptionError
+from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError
 from asyncpq.events import Event
 from asyncpq.fetching.opening import load_version, open_source
 from asyncpq.file import File
+from asyncpq.hints import many_files
 from asyncpq.indexing.index import Index
 from asyncpq.indexing.kinds import Kind
 from asyncpq.metrics import ReadMetrics
@@ -62,6 +64,22 @@ class OptionKeywords(TypedDict, total=False):
     retry: RetryOptions
     limits: LimitOptions
     read: ReadOptions
+
+
+@contextmanager
+def _hinting_at_many(url: str) -> Iterator[None]:
+    """Errors say what reads many files, where ``url`` may be a prefix or a pattern of such."""
+    try:
+        yield
+    except ObjectNotFoundError as error:
+        names_many = url.endswith("/") or "*" in url
+        if error.hint is None and (names_many or not url.lower().startswith(("http://", "https://"))):
+            error.hint = many_files(url)
+        raise
+    except NotParquetError as error:
+        if url.endswith("/"):  # a folder's marker
+            error.hint = many_files(url)
+        raise
 
 
 class SessionKeywords(OptionKeywords, total=False):
@@ -256,14 +274,15 @@ class Session(Unpicklable):
         metrics = operation.metrics
         with operation:
             async with resources.deadline(shown):
-                source = await open_source(resources, text, decryption)
-                handle = source.handle
-                try:
-                    version = await load_version(source, RequestContext(metrics))
-                except BaseException:
-                    await handle.close()
-                    raise
-                source.describe(metrics)
+                with _hinting_at_many(text):
+                    source = await open_source(resources, text, decryption)
+                    handle = source.handle
+                    try:
+                        version = await load_version(source, RequestContext(metrics))
+                    except BaseException:
+                        await handle.close()
+                        raise
+                    source.describe(metrics)
         file = File(source, version)
         file.metrics = metrics
         return file

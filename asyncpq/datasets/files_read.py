@@ -45,6 +45,7 @@ class DatasetState:
         agreed: schemas that it has taken, as files have them.
         skips: bad files are left out and reported; else they end the read.
         has_index: an index of it was found where it would be made by default.
+        prefix: the folder whose files it has, safe to be shown; None of a pattern, a list or a table.
         is_written: files were found that asyncpq wrote, of which that index says which count.
     """
 
@@ -58,6 +59,7 @@ class DatasetState:
     agreed: set[tuple[bytes, str | None]] = field(default_factory=set)
     has_index: bool = False
     is_written: bool = False
+    prefix: str | None = None
 
     def __post_init__(self) -> None:
         self.known = KnownFiles(trust_statistics=self.resources.options.read.trust_statistics)
@@ -192,6 +194,7 @@ class FilesRead:
             self._operation,
             rounds=self._rounds,
             neighbours=state.url,
+            prefix=state.prefix,
             listed_at=None if used is None else used.listed_at,
             listed_now=used is not None and used.listed_now,
             scan=self._scan,

@@ -15,10 +15,12 @@ from asyncpq.errors import (
     AsyncpqError,
     CredentialsError,
     FormatError,
+    NotParquetError,
     ObjectChangedError,
     ObjectNotFoundError,
 )
 from asyncpq.events import Operation
+from asyncpq.hints import stray_file
 from asyncpq.resources import Resources
 from asyncpq.storage.urls import safe_url
 
@@ -40,6 +42,7 @@ class Opener:
         operation: of the read that they are opened for; each of them has a part of it.
         rounds: requests of the read that these wait for, one after another.
         neighbours: names all of them, whose footers are alike.
+        prefix: the folder whose files they are, safe to be shown; None where a pattern, a list or a table names them.
         listed_at: when the files' validators were asked for (``time.monotonic()``).
         listed_now: see :meth:`OpenedFile.open`.
         scan: for a scan, which leaves connections to others.
@@ -56,6 +59,7 @@ class Opener:
         *,
         rounds: int = 0,
         neighbours: str,
+        prefix: str | None = None,
         listed_at: float | None = None,
         listed_now: bool = False,
         scan: bool = True,
@@ -68,6 +72,7 @@ class Opener:
         self._operation = operation
         self._rounds = rounds
         self._neighbours = neighbours
+        self._prefix = prefix
         self._listed_at = listed_at
         self._listed_now = listed_now
         self._scan = scan
@@ -142,6 +147,8 @@ class Opener:
                 restarts -= 1
                 part.restarts()
             except _BAD_FILE as error:
+                if isinstance(error, NotParquetError) and self._prefix is not None:
+                    error.hint = stray_file(self._prefix, part.url)
                 if self._skip is None or not is_bad_file(error):
                     self._operation.metrics.add_part(part.metrics)
                     raise

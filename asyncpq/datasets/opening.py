@@ -111,6 +111,8 @@ async def open_files(
     else:
         source = GivenFiles([_as_policy_says(file, resources) for file in first.files], first.bad)
     state = DatasetState(resources, shown, source, Columns(pa.schema([]), None, object()), skips)
+    if target.urls is None and target.pattern is None:
+        state.prefix = f"{shown.rstrip('/')}/"
     if schema is None:
         schema = await _schema_of(state, first.files, operation, policy, listing.partitions)
     state.columns = Columns(schema, None, object())
@@ -167,6 +169,7 @@ async def _schema_of(
         operation,
         rounds=operation.metrics.rounds,
         neighbours=state.url,
+        prefix=state.prefix,
         few=policy == "strict",
         restarts=state.resources.options.limits.max_restarts,
         skip=skip if state.skips else None,

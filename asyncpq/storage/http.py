@@ -43,6 +43,7 @@ from asyncpq.storage.base import (
     Wants,
 )
 from asyncpq.storage.http1 import Body, Receiver
+from asyncpq.storage.option_errors import unknown_option
 from asyncpq.storage.redirects import (
     MAX_REDIRECTS,
     REDIRECT_STATUSES,
@@ -125,9 +126,11 @@ class HttpStore(Unpicklable):
         trust_env = bool(client.pop("trust_env", False))
         unknown = sorted(options) + sorted(f"client_kwargs.{name}" for name in client)
         if unknown:
-            raise InvalidOptionError(
-                f"storage_options for http: {unknown[0]} is not understood",
-                hint="Understood are headers, auth, ssl, encoded, and client_kwargs with headers, auth, trust_env.",
+            raise unknown_option(
+                "http",
+                unknown,
+                ("headers", "auth", "ssl", "encoded"),
+                "Understood are headers, auth, ssl, encoded, and client_kwargs with headers, auth, trust_env.",
             )
         self.wire = AiohttpWire(
             ssl_context=verify,

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from asyncpq.errors import (
     AccessDeniedError,
-    InvalidOptionError,
     InvalidResponseError,
     ObjectChangedError,
     ObjectNotFoundError,
@@ -39,6 +38,7 @@ from asyncpq.storage.creating import CreateProbe
 from asyncpq.storage.deadline import within_deadline
 from asyncpq.storage.local_listing import list_folder, local_stamp, local_validator
 from asyncpq.storage.local_writing import NewFile, delete_file, write_file
+from asyncpq.storage.option_errors import unknown_option
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.threads import Threads
 from asyncpq.storage.urls import local_path, safe_url
@@ -63,7 +63,7 @@ class LocalStore(Unpicklable):
     def __init__(self, storage_options: dict[str, Any]) -> None:
         unknown = sorted(set(storage_options) - _IGNORED_OPTIONS)
         if unknown:
-            raise InvalidOptionError(f"storage_options of local files: unknown option {unknown[0]!r}")
+            raise unknown_option("local files", unknown, _IGNORED_OPTIONS)
         self._threads = Threads(4, "asyncpq-local")
         self._objects: set[LocalObject] = set()
         self._create_probe = CreateProbe()

@@ -1,9 +1,30 @@
-"""What may be said of options that a client refuses: their names. Its own text may quote their values."""
+"""What may be said of options that a store refuses, and what was meant: names alone, as values may be secrets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from asyncpq.errors import InvalidOptionError
+from asyncpq.hints import nearest
+
+_REGION: Final = 'client_kwargs={"region_name": ...}'
+
+#: What other libraries call s3fs's options: boto3, object_store, deltalake, Polars, DuckDB, pyarrow. In lower case.
+_S3_NAMES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("aws_access_key_id", "access_key_id", "access_key", "aws_access_key", "key_id"), "key"),
+    **dict.fromkeys(("aws_secret_access_key", "secret_access_key", "secret_key", "aws_secret_key"), "secret"),
+    **dict.fromkeys(("aws_session_token", "session_token", "aws_token"), "token"),
+    **dict.fromkeys(("aws_endpoint_url", "aws_endpoint_url_s3", "aws_endpoint", "endpoint"), "endpoint_url"),
+    **dict.fromkeys(("endpoint_override", "s3_endpoint"), "endpoint_url"),
+    **dict.fromkeys(
+        ("aws_region", "region", "region_name", "aws_default_region", "default_region", "aws_region_name"), _REGION
+    ),
+    **dict.fromkeys(("aws_skip_signature", "skip_signature", "anonymous", "no_sign_request"), "anon"),
+    **dict.fromkeys(("aws_profile", "profile_name", "aws_profile_name"), "profile"),
+}
+#: Names that only S3's options have, for hints of other stores.
+_S3_ONLY: Final = frozenset({"key", "secret", "token", "anon", "endpoint_url", "requester_pays", *_S3_NAMES})
 
 
 def refusal(error: Exception, options: Mapping[str, Any]) -> str:
@@ -26,3 +47,41 @@ def _mentions(text: str, name: str, value: Any) -> bool:
     if any(f"{mark}{quoted}{mark}" in text for mark in "'\"`") or text.endswith(f" {quoted}"):
         return True
     return isinstance(value, str) and len(value) > 3 and value in text
+
+
+def check_s3_names(options: Mapping[str, Any]) -> None:
+    """Refuse the names that other libraries give to s3fs's options.
+
+    Raises:
+        InvalidOptionError: such a name; the hint has s3fs's.
+    """
+    meant = {name: _S3_NAMES[name.lower()] for name in options if name.lower() in _S3_NAMES}
+    if meant:
+        raise InvalidOptionError(
+            f"storage_options for s3: s3fs has no option {', '.join(meant)}",
+            hint=f"Write {', '.join(f'{right} for {wrong}' for wrong, right in meant.items())}.",
+        )
+
+
+def unknown_option(
+    protocol: str, unknown: Sequence[str], known: Iterable[str], otherwise: str | None = None
+) -> InvalidOptionError:
+    """The error for options that the store of a protocol other than S3 does not have; it names one.
+
+    Args:
+        otherwise: the hint where no other protocol's option and no known name was meant.
+    """
+    first = next((name for name in unknown if name.lower() in _S3_ONLY), unknown[0])
+    if first.lower() in _S3_ONLY:
+        hint: str | None = (
+            "Flat storage_options are for whatever protocol a url has. Write those of S3 per protocol: "
+            'storage_options={"s3": {...}}.'
+        )
+    else:
+        hint = nearest(first, known, otherwise)
+    return InvalidOptionError(f"storage_options for {protocol}: {first} is not understood", hint=hint)
+
+
+def nearest_s3_option(mentioned: str, known: Iterable[str]) -> str | None:
+    """The options that are like the first one that s3fs or botocore refuses."""
+    return nearest(mentioned.partition(" ")[0].rstrip(","), known)

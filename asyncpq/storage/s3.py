@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 import aiobotocore.httpsession
 import aiobotocore.session
+import aiohttp
 import botocore.exceptions
 import botocore.httpsession
 import botocore.utils
@@ -34,14 +35,15 @@ from asyncpq.errors import (
     UnsupportedStoreError,
 )
 from asyncpq.storage.base import Unpicklable
-from asyncpq.storage.option_errors import refusal
+from asyncpq.storage.option_errors import nearest_s3_option, refusal
 from asyncpq.storage.responses import RangeRequest, redirected
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3_errors import error_for
-from asyncpq.storage.s3_options import KNOWN_HEADERS, fallback_reason
+from asyncpq.storage.s3_options import KNOWN_HEADERS, OPTIONS, fallback_reason
 from asyncpq.storage.s3_route import Route
 from asyncpq.storage.sigv4 import Credentials
 from asyncpq.storage.urls import safe_url
+from asyncpq.storage.wire import connection_failure
 
 _PROBE_KEY = "k"
 _AUTHORIZATION = re.compile(r"AWS4-HMAC-SHA256 Credential=(.+)/\d{8}/([a-z0-9-]+)/s3/aws4_request, ")
@@ -277,7 +279,8 @@ def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> Asy
     return InvalidOptionError(
         f"botocore does not take these storage_options or this bucket: {what}",
         url=safe_url(url),
-        hint="Check endpoint_url, client_kwargs and config_kwargs, and the bucket's name.",
+        hint=nearest_s3_option(what, OPTIONS)
+        or "Check endpoint_url, client_kwargs and config_kwargs, and the bucket's name.",
     )
 
 
@@ -304,6 +307,8 @@ def explain(error: Exception, request: RangeRequest) -> AsyncpqError | Retryable
     sent = getattr(error, "kwargs", {}).get("error")
     if isinstance(sent, _RedirectError):
         return redirected(request, sent.location)
+    if isinstance(sent, aiohttp.ClientConnectorError):
+        return connection_failure(sent, request)
     if isinstance(error, botocore.exceptions.HTTPClientError | botocore.exceptions.ConnectionError):
         what = f"the connection failed ({type(error).__name__})"
         return RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))

@@ -12,7 +12,7 @@ from asyncpq.storage.base import StoreLimits
 
 #: Resolved by s3fs and botocore, seen in the probe request (SSE-C, requester pays), or about other
 #: things than reading. ``session`` is missing: a session given may have hooks of its own.
-_OPTIONS = frozenset(
+OPTIONS = frozenset(
     [
         "anon",
         "endpoint_url",
@@ -110,7 +110,7 @@ def fallback_reason(options: Mapping[str, Any]) -> str | None:
     """The first option that only s3fs can honour, or None."""
     config = _mapping(options, "config_kwargs")
     for prefix, names, known in (
-        ("", options, _OPTIONS),
+        ("", options, OPTIONS),
         ("client_kwargs.", _mapping(options, "client_kwargs"), _CLIENT),
         ("config_kwargs.", config, _CONFIG),
         ("config_kwargs.s3.", _mapping(config, "s3"), _S3_CONFIG),

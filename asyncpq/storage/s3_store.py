@@ -15,6 +15,7 @@ from asyncpq.storage.base import ListedObject, RequestContext, StoredObject, Sto
 from asyncpq.storage.creating import CreateProbe
 from asyncpq.storage.key_folders import list_wanted_keys
 from asyncpq.storage.key_ranges import list_keys
+from asyncpq.storage.option_errors import check_s3_names
 from asyncpq.storage.s3 import S3Client, error_code, explain
 from asyncpq.storage.s3_bucket import S3Bucket
 from asyncpq.storage.s3_list_page import ListedKey, ListPage
@@ -50,6 +51,7 @@ class S3Store(Unpicklable):
             for name, value in storage_options.items()
             if name not in ("asynchronous", "loop", "skip_instance_cache")
         }
+        check_s3_names(self._options)
         self._retry = retry_of(self._options, retry)
         self._client = S3Client(self._options)
         self._signers = Signers(self._client.fetch_credentials)
@@ -77,7 +79,11 @@ class S3Store(Unpicklable):
         path, _, version = url.partition("?versionId=")
         bucket, key = self._split(path)
         if not key:
-            raise InvalidOptionError("an S3 url needs a bucket and a key", url=safe_url(url))
+            raise InvalidOptionError(
+                "an S3 url of one file needs a bucket and a key",
+                url=safe_url(url),
+                hint="Session.open_dataset reads all files of a bucket or prefix.",
+            )
         route = await self._route(bucket, url)
         if_match = not self._options.get("local_expiry_check")
         version_aware = bool(self._options.get("version_aware"))

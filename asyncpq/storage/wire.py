@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
@@ -9,7 +10,14 @@ from typing import NamedTuple
 import aiohttp
 from yarl import URL
 
-from asyncpq.errors import InvalidOptionError, InvalidResponseError, StoreError, TransportError, UsageError
+from asyncpq.errors import (
+    AsyncpqError,
+    InvalidOptionError,
+    InvalidResponseError,
+    StoreError,
+    TransportError,
+    UsageError,
+)
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.http1_message import ProtocolError
 from asyncpq.storage.http1_pool import ConnectionPool, Endpoint
@@ -172,7 +180,7 @@ class DirectWire:
                 try:
                     connection = await pool.connect(endpoint)
                 except OSError as error:  # TimeoutError is one
-                    raise connection_failure(error, request) from error
+                    raise connection_failure(error, request, endpoint.host) from error
                 except UnicodeError as error:  # of the IDNA codec
                     raise TransportError("the host's name is not valid", url=request.url) from error
             try:
@@ -203,16 +211,35 @@ def _no_http(request: RangeRequest, what: str) -> InvalidResponseError:
     return InvalidResponseError(f"the server does not speak HTTP here ({what})", url=request.url)
 
 
-def connection_failure(error: Exception, request: RangeRequest) -> Exception:
-    """What a broken connection stands for. The error's text is not used: it may quote the url with its query."""
+#: Errors of name resolution that say that there is no such host; others pass.
+_UNKNOWN_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
+
+
+def connection_failure(error: Exception, request: RangeRequest, host: str = "") -> AsyncpqError | RetryableError:
+    """What a broken connection stands for. The error's text is not used: it may quote the url with its query.
+
+    Args:
+        host: whose addresses were asked for, where the error does not say it.
+    """
     kind = type(error).__name__
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
         return TransportError(f"the TLS connection failed ({kind})", url=request.url, hint="Check the certificate.")
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
         return _no_http(request, kind)
-    detail = ""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if isinstance(cause, OSError) and cause.strerror:
-        detail = f": {cause.strerror}"
-    what = f"the connection failed ({kind}{detail})"
-    return RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))
+    where = error.host if isinstance(error, aiohttp.ClientConnectorError) else host
+    detail = f": {cause.strerror}" if isinstance(cause, OSError) and cause.strerror else ""
+    failure = TransportError(f"the connection failed ({kind}{detail})", url=request.url, byte_range=request.byte_range)
+    if isinstance(cause, socket.gaierror) and cause.errno in _UNKNOWN_HOST:
+        failure.message = f"the host {where} is unknown: {failure.message}"
+        failure.hint = _check(request)
+        return failure
+    if isinstance(cause, ConnectionRefusedError):
+        failure.hint = f"Nothing listens there. {_check(request)}"
+    return RetryableError(failure)
+
+
+def _check(request: RangeRequest) -> str:
+    if request.url.startswith(("s3://", "s3a://")):
+        return "Check endpoint_url, and region_name in client_kwargs, of the storage_options for s3."
+    return "Check the host and port of the url."

@@ -1,0 +1,241 @@
+"""What errors say to do about mistakes that new users make."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq.testing import ObjectServer
+from tests.store_backends import FAST_RETRIES
+
+SINK = io.BytesIO()
+pq.write_table(pa.table({"id": [1, 2]}), SINK)
+DATA = SINK.getvalue()
+SECRET = "SECRETSECRET"
+S3FS = {"requester_pays": True}  # by s3fs's own calls
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ObjectServer]:
+    async with ObjectServer() as running:
+        for key in ("a.parquet", "sub/b.parquet"):
+            running.put(f"bucket/lake/{key}", DATA)
+        yield running
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    for key in ("a.parquet", "sub/b.parquet"):
+        (tmp_path / "lake" / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "lake" / key).write_bytes(DATA)
+    return tmp_path / "lake"
+
+
+async def failure(url: Any, options: Any = None, *, dataset: bool = False) -> tuple[asyncpq.AsyncpqError, int]:
+    """The error of opening ``url`` and reading it, and how many requests it took."""
+    async with asyncpq.Session(options, retry=FAST_RETRIES) as session:
+        with pytest.raises(asyncpq.AsyncpqError) as caught:
+            await (await session.open_dataset(url) if dataset else await session.open_file(url)).read()
+        assert SECRET not in str(caught.value)
+        return caught.value, session.metrics.requests
+
+
+# -- names of options -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("aws_access_key_id", "key"),
+        ("AWS_ACCESS_KEY_ID", "key"),
+        ("aws_secret_access_key", "secret"),
+        ("aws_session_token", "token"),
+        ("aws_endpoint_url", "endpoint_url"),
+        ("endpoint", "endpoint_url"),
+        ("aws_region", 'client_kwargs={"region_name": ...}'),
+        ("region", 'client_kwargs={"region_name": ...}'),
+        ("skip_signature", "anon"),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+async def test_names_that_other_libraries_have(server: ObjectServer, name: str, meant: str, nested: bool) -> None:
+    options: dict[str, object] = {**server.storage_options, name: SECRET}
+    error, _ = await failure("s3://bucket/lake/a.parquet", {"s3": options} if nested else options)
+    assert isinstance(error, asyncpq.InvalidOptionError)
+    assert name in error.message
+    assert error.hint == f"Write {meant} for {name}."
+    error, _ = await failure("s3://bucket/lake/", options, dataset=True)
+    assert error.hint == f"Write {meant} for {name}."
+
+
+async def test_all_names_at_once(server: ObjectServer) -> None:
+    options = {"aws_access_key_id": SECRET, "aws_secret_access_key": SECRET, "aws_endpoint_url": SECRET}
+    error, requests = await failure("s3://bucket/lake/a.parquet", options)
+    assert error.hint == (
+        "Write key for aws_access_key_id, secret for aws_secret_access_key, endpoint_url for aws_endpoint_url."
+    )
+    assert requests == 0
+
+
+async def test_what_the_hints_say_reads(server: ObjectServer) -> None:
+    options = {
+        "key": "a",
+        "secret": "b",
+        "endpoint_url": server.endpoint,
+        "client_kwargs": {"region_name": "us-east-1"},
+    }
+    async with asyncpq.open_file("s3://bucket/lake/a.parquet", storage_options=options) as file:
+        assert file.num_rows == 2
+
+
+async def test_a_misspelt_option_of_s3(server: ObjectServer) -> None:
+    error, _ = await failure("s3://bucket/lake/a.parquet", {**server.storage_options, "endpont_url": SECRET})
+    assert isinstance(error, asyncpq.InvalidOptionError)
+    assert error.hint == "Did you mean 'endpoint_url'?"
+
+
+async def test_flat_options_of_s3_beside_another_protocol(server: ObjectServer, lake: Path) -> None:
+    options = {**server.storage_options, "key": SECRET}
+    for url, dataset in (
+        (lake / "a.parquet", False),
+        (lake, True),
+        (f"{server.endpoint}/bucket/lake/a.parquet", False),
+    ):
+        error, requests = await failure(url, options, dataset=dataset)
+        assert isinstance(error, asyncpq.InvalidOptionError)
+        assert error.hint is not None
+        assert error.hint.endswith('per protocol: storage_options={"s3": {...}}.')
+        assert requests == 0
+        async with asyncpq.Session({"s3": options}) as session:
+            opened = await session.open_dataset(url) if dataset else await session.open_file(url)
+            assert await opened.count()
+    error, _ = await failure(f"{server.endpoint}/bucket/lake/a.parquet", {"header": {"X-Key": SECRET}})
+    assert error.hint == "Did you mean 'headers'?"
+
+
+# -- hosts ----------------------------------------------------------------------------------------
+
+
+def closed_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+@pytest.mark.parametrize("dataset", [False, True])
+@pytest.mark.parametrize("extra", [{}, S3FS], ids=["direct", "s3fs"])
+async def test_a_refused_port_of_s3(server: ObjectServer, extra: dict[str, object], dataset: bool) -> None:
+    options = {**server.storage_options, **extra, "endpoint_url": f"http://127.0.0.1:{closed_port()}"}
+    url = "s3://bucket/lake/" if dataset else "s3://bucket/lake/a.parquet"
+    error, requests = await failure(url, options, dataset=dataset)
+    assert isinstance(error, asyncpq.TransportError)
+    assert error.hint is not None
+    assert "Check endpoint_url" in error.hint
+    assert requests == FAST_RETRIES.max_attempts
+
+
+async def test_a_refused_port_of_http() -> None:
+    error, requests = await failure(f"http://127.0.0.1:{closed_port()}/a.parquet")
+    assert isinstance(error, asyncpq.TransportError)
+    assert error.hint == "Nothing listens there. Check the host and port of the url."
+    assert requests == FAST_RETRIES.max_attempts
+
+
+@pytest.fixture(params=[socket.EAI_NONAME, socket.EAI_AGAIN])
+def resolution_error(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What name servers say to every name."""
+
+    async def getaddrinfo(loop: object, host: object, *arguments: object, **options: object) -> object:
+        raise socket.gaierror(request.param, "as the test says")
+
+    monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", getaddrinfo)
+    return int(request.param)
+
+
+@pytest.mark.parametrize("kind", ["direct", "s3fs", "http", "dataset"])
+async def test_an_unknown_host_is_asked_for_once(kind: str, resolution_error: int) -> None:
+    extra = S3FS if kind == "s3fs" else {}
+    options = {"s3": {"key": "a", "secret": "b", "endpoint_url": "http://no.such.host:9000", **extra}}
+    url = {"http": "http://no.such.host/a.parquet", "dataset": "s3://bucket/lake/"}.get(kind, "s3://bucket/a.parquet")
+    error, requests = await failure(url, options, dataset=kind == "dataset")
+    assert isinstance(error, asyncpq.TransportError)
+    assert error.hint is not None
+    if resolution_error == socket.EAI_AGAIN:  # it may pass
+        assert requests == FAST_RETRIES.max_attempts
+        return
+    assert requests == 1
+    assert "the host no.such.host is unknown" in error.message
+    assert ("Check the host" if kind == "http" else "Check endpoint_url") in error.hint
+
+
+# -- one file and many ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extra", [{}, S3FS], ids=["direct", "s3fs"])
+@pytest.mark.parametrize("url", ["s3://bucket/lake", "s3://bucket/lake/", "s3://bucket", "s3://bucket/lake/*.parquet"])
+async def test_a_prefix_as_one_file(server: ObjectServer, url: str, extra: dict[str, object]) -> None:
+    options = {**server.storage_options, **extra}
+    error, requests = await failure(url, options)
+    assert error.hint is not None
+    assert "Session.open_dataset" in error.hint
+    assert requests <= 1
+    async with asyncpq.Session(options) as session:
+        dataset = await session.open_dataset(url if url.endswith(("/", "*.parquet")) else f"{url}/")
+        assert await dataset.count()
+
+
+async def test_a_folders_marker_as_one_file(server: ObjectServer) -> None:
+    server.put("bucket/marked/", b"")
+    error, _ = await failure("s3://bucket/marked/", server.storage_options)
+    assert isinstance(error, asyncpq.NotParquetError)
+    assert "Session.open_dataset" in (error.hint or "")
+
+
+@pytest.mark.parametrize("name", ["", "/", "/*.parquet", "/nothing"])
+async def test_a_folder_as_one_file(lake: Path, name: str) -> None:
+    error, _ = await failure(f"{lake}{name}")
+    assert isinstance(error, asyncpq.ObjectNotFoundError)
+    assert "Session.open_dataset" in (error.hint or "")
+
+
+async def test_many_urls_as_one(server: ObjectServer) -> None:
+    for name in ("lake/", "lake/*.parquet"):
+        error, _ = await failure(f"{server.endpoint}/bucket/{name}")
+        assert "a list of their urls" in (error.hint or "")
+    error, _ = await failure(f"{server.endpoint}/bucket/nothing.parquet")
+    assert error.hint is None
+
+
+@pytest.mark.parametrize("stray", ["0 notes.txt", "z.csv"])
+@pytest.mark.parametrize("where", ["s3", "local"])
+async def test_a_stray_file_below_a_prefix(server: ObjectServer, lake: Path, where: str, stray: str) -> None:
+    server.put(f"bucket/lake/{stray}", b"some notes, and no Parquet at all")
+    (lake / stray).write_bytes(b"some notes, and no Parquet at all")
+    prefix = "s3://bucket/lake/" if where == "s3" else f"{lake}/"
+    error, _ = await failure(prefix, server.storage_options if where == "s3" else None, dataset=True)
+    assert isinstance(error, asyncpq.NotParquetError)
+    pattern = f"{prefix}**/*.parquet"
+    assert error.hint == (
+        f'Name the files by a pattern, such as "{pattern}", or pass on_bad_file="skip" to leave out what is no Parquet.'
+    )
+    async with asyncpq.Session(server.storage_options if where == "s3" else None) as session:
+        assert await (await session.open_dataset(pattern)).count() == 4
+        assert await (await session.open_dataset(prefix, on_bad_file="skip")).count() == 4
+
+
+async def test_a_damaged_file_is_none_that_strayed(lake: Path) -> None:
+    (lake / "b.parquet").write_bytes(DATA[:-4])
+    for target in (lake, f"{lake}/*.parquet", [f"{lake}/b.parquet"]):
+        error, _ = await failure(target, dataset=True)
+        assert isinstance(error, asyncpq.NotParquetError)
+        assert "cut off" in (error.hint or "")
+        assert "pattern" not in (error.hint or "")
