@@ -241,7 +241,7 @@ def _bounds(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
             continue
         try:
             chunk = group.chunk(leaf.index)
-            found, _ = chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows)
+            found, _ = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
         except AsyncpqError:
             return unknown  # whoever reads the file is told
         nulls = None if nulls is None or found.null_count is None else nulls + found.null_count

@@ -20,7 +20,6 @@ from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata
 from asyncpq.format.schema import Field, Leaf, PhysicalType, Repetition
 from asyncpq.format.thrift import BINARY, I32, STRUCT, CompactWriter, varint, zigzag_varint
-from asyncpq.format.writer_version import omits_dictionary_header
 
 MAGIC = b"PAR1"
 ENCODING_PLAIN = 0
@@ -258,7 +257,7 @@ def schema_file(metadata: FileMetadata, fields: Sequence[Field], arrow_schema: b
 
 def written_by(metadata: FileMetadata) -> str | None:
     """The writer, unless pyarrow would read past the chunk for it (PARQUET-816): here sizes are right."""
-    return None if omits_dictionary_header(metadata.created_by) else metadata.created_by
+    return None if metadata.writer_faults.omits_dictionary_header else metadata.created_by
 
 
 def raw_element(metadata: FileMetadata, index: int) -> bytes:

@@ -20,6 +20,7 @@ from asyncpq.fetching.parts import fetch_parts, share_parts
 from asyncpq.fetching.source import ObjectSource, Tail
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import Leaf
+from asyncpq.format.writer_faults import Claim
 from asyncpq.planning.chunk_filter import ChunkFilter
 from asyncpq.planning.coalesce import ByteRange
 from asyncpq.planning.reports import BloomReport
@@ -39,10 +40,12 @@ class FilterPlaces(NamedTuple):
     Attributes:
         spans: by row group, first byte and, where the footer gives the length, the byte behind the last.
         misplaced: some filter is not where it could be.
+        wrong: why the filters of this writer are not believed; else None.
     """
 
     spans: Mapping[int, tuple[int, int | None]]
     misplaced: bool
+    wrong: str | None = None
 
 
 class RowGroupFilters:
@@ -244,6 +247,9 @@ def row_group_filters(
         )
         for name, leaf in leaves.items()
     }
+    for name, found in places.items():
+        if found.wrong is not None:
+            context.metrics.fall_back(f"{name}: {found.wrong}; they are not used")
     known = {name: leaves[name] for name, found in places.items() if found.spans}
     if not known:
         return None
@@ -266,6 +272,9 @@ def _places(version: FileVersion, leaf: Leaf) -> FilterPlaces:
             misplaced = True
         else:
             spans[group.ordinal] = (start, stop)
+    fault = version.metadata.writer_faults.find(Claim.BLOOM_FILTERS, leaf)
+    if fault is not None and (spans or misplaced):
+        return FilterPlaces({}, False, fault.reason(Claim.BLOOM_FILTERS))
     return FilterPlaces(spans, misplaced)
 
 

@@ -12,10 +12,10 @@ from asyncpq.fetching.parts import fetch_parts, share_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.column_chunk import IndexPlaces
-from asyncpq.format.metadata import ColumnChunk, ColumnOrder, Encoding
+from asyncpq.format.metadata import ColumnChunk, ColumnOrder
 from asyncpq.format.page_index import OffsetIndex, decode_column_index, decode_offset_index, validate_offset_index
 from asyncpq.format.statistics import order_of, page_bounds
-from asyncpq.format.writer_version import begins_pages_on_rows, chains_delta_byte_arrays
+from asyncpq.format.writer_faults import Claim
 from asyncpq.planning.read_plan import ChunkSpan
 from asyncpq.pruning.pages import PageZones
 from asyncpq.storage.base import RequestContext
@@ -106,6 +106,9 @@ async def fetch_page_indexes(
             indexes.zones[request.row_group, request.leaf] = parsed
     if missing:
         await _fetch(source, version, missing, indexes, context)
+    for request, chunk in wanted:
+        if chunk.bounds is not None and (request.row_group, request.leaf) in indexes.zones:
+            _name_faults(version, request, chunk.chunk, context)
     for request, chunk in unbounded:
         place = (request.row_group, request.leaf)
         zones = _made_zones(source, version, request, chunk, indexes) if place in indexes.offsets else None
@@ -219,10 +222,8 @@ def index_keys(
 
 def own_offset_index(version: FileVersion, chunk: ColumnChunk | IndexPlaces, leaf: int) -> tuple[int, int] | None:
     """Where a chunk's OffsetIndex is; None also where its pages may begin inside a row, which it does not say."""
-    repeated = version.metadata.schema.leaves[leaf].max_repetition_level > 0
-    if repeated and not begins_pages_on_rows(version.metadata.created_by):
-        return None
-    return chunk.offset_index_range
+    wrong = version.metadata.writer_faults.find(Claim.PAGE_ROWS, version.metadata.schema.leaves[leaf])
+    return None if wrong is not None else chunk.offset_index_range
 
 
 def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, leaf: int, index: OffsetIndex) -> None:
@@ -236,7 +237,8 @@ def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, 
     chunk = known.chunk
     if known.offsets is not None and not isinstance(memory.get(known.offsets), Unusable):
         return  # it was read whole for another reason
-    if Encoding.DELTA_BYTE_ARRAY in chunk.encodings and chains_delta_byte_arrays(version.metadata.created_by):
+    leaf_ = version.metadata.schema.leaves[leaf]
+    if version.metadata.writer_faults.find(Claim.PAGE_INDEPENDENCE, leaf_, chunk.encodings) is not None:
         return
     validate_offset_index(
         index,
@@ -280,6 +282,15 @@ async def _fetch(
         share_parts(source, version, parts)
 
 
+def _name_faults(version: FileVersion, request: IndexRequest, chunk: ColumnChunk, context: RequestContext) -> None:
+    """Name what of a ColumnIndex is not believed, as its writer is known to get it wrong."""
+    leaf = version.metadata.schema.leaves[request.leaf]
+    for claim in (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS):
+        fault = version.metadata.writer_faults.find(claim, leaf, chunk.encodings)
+        if fault is not None:
+            context.metrics.fall_back(f"{leaf.dotted}: {fault.reason(claim)}; they are not used")
+
+
 def _offset_index(data: bytes, chunk: ColumnChunk, num_rows: int) -> OffsetIndex:
     index = decode_offset_index(data)
     validate_offset_index(index, chunk_start=chunk.start, chunk_stop=chunk.stop, num_rows=num_rows)
@@ -295,13 +306,21 @@ def _page_zones(
     column_order: ColumnOrder | None = None,
 ) -> PageZones:
     """``column_order``: in which the bounds were made, if not as the file says."""
-    leaf = version.metadata.schema.leaves[request.leaf]
-    orders = version.metadata.column_orders
-    if column_order is None and orders:
-        column_order = orders[request.leaf]
+    metadata = version.metadata
+    leaf = metadata.schema.leaves[request.leaf]
+    faults = metadata.writer_faults if column_order is None else None
+    if column_order is None and metadata.column_orders:
+        column_order = metadata.column_orders[request.leaf]
     order = order_of(leaf, column_order)
-    counts = offsets.row_counts(num_rows)
-    bounds = page_bounds(decode_column_index(data), leaf, order, counts, has_column_orders=column_order is not None)
+    bounds = page_bounds(
+        decode_column_index(data),
+        leaf,
+        order,
+        offsets.row_counts(num_rows),
+        has_column_orders=column_order is not None,
+        faults=faults,
+        encodings=metadata.row_groups[request.row_group].chunk(request.leaf).encodings,
+    )
     return PageZones(leaf, order, bounds, offsets, num_rows)
 
 

@@ -13,7 +13,7 @@ from asyncpq.errors import FormatError
 from asyncpq.fetching.known_version import KnownVersion, MadeIndex, Spans
 from asyncpq.format.metadata import ColumnChunk, FileMetadata, validate_chunk
 from asyncpq.format.schema import PhysicalType
-from asyncpq.format.writer_version import DICTIONARY_HEADER_PADDING, omits_dictionary_header
+from asyncpq.format.writer_faults import DICTIONARY_HEADER_PADDING
 from asyncpq.storage.base import Validator
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class FileVersion:
         self._other_unit: FileVersion | None = None
         self._decoded_digest = self.digest
         self._learnt: tuple[KnownVersion, ...] = ()  # holds them in memory
-        self.padded_chunks = omits_dictionary_header(metadata.created_by)
+        self.padded_chunks = metadata.writer_faults.omits_dictionary_header
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
         self._recent: dict[Hashable, Weighable] = {}

@@ -130,6 +130,10 @@ def decode_values(raw: Sequence[bytes], leaf: Leaf, order: Order) -> list[Any]:
     if order is Order.DECIMAL:
         if not all(raw):
             raise CorruptIndexError("a decimal bound has no bytes", column=leaf.dotted)
+        if leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY:
+            length = leaf.element.type_length
+            if any(len(value) != length for value in raw):  # cut short, it is another number
+                raise CorruptIndexError(f"a decimal bound does not have {length} bytes", column=leaf.dotted)
         return [int.from_bytes(value, "big", signed=True) for value in raw]
     if order is Order.BOOLEAN:
         values = [_BOOLEANS.get(value) for value in raw]

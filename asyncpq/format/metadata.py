@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from asyncpq.errors import CorruptFileError
+from asyncpq.format.arrow_schema import KEY as ARROW_SCHEMA
 from asyncpq.format.chunk_walk import locate_structs
 from asyncpq.format.column_chunk import (
     Codec,
@@ -37,6 +38,7 @@ from asyncpq.format.thrift import (
     Fields,
     Value,
 )
+from asyncpq.format.writer_faults import WriterFaults
 
 __all__ = [
     "Codec",
@@ -87,6 +89,7 @@ class FileMetadata:
         "_key_values",
         "_parsed_chunks",
         "_unparsed_weight",
+        "_writer_faults",
         "column_orders",
         "created_by",
         "data",
@@ -122,6 +125,7 @@ class FileMetadata:
         self._key_values: dict[str, str | None] | None = None
         self._parsed_chunks = [0]
         self._unparsed_weight = 0
+        self._writer_faults: WriterFaults | None = None
 
     def __repr__(self) -> str:
         return f"FileMetadata({self.num_rows} rows, {len(self.row_groups)} row groups, {self.schema!r})"
@@ -133,6 +137,13 @@ class FileMetadata:
             schema = _ELEMENT_WEIGHT * len(self.schema.elements) + _LEAF_WEIGHT * len(self.schema.leaves)
             self._unparsed_weight = len(self.data) + schema + sum(group.weight for group in self.row_groups)
         return self._unparsed_weight + CHUNK_WEIGHT * self._parsed_chunks[0]
+
+    @property
+    def writer_faults(self) -> WriterFaults:
+        """What of the file is not believed, as its writer is known to get it wrong."""
+        if self._writer_faults is None:
+            self._writer_faults = WriterFaults(self.created_by, lambda: self.key_value_metadata.get(ARROW_SCHEMA))
+        return self._writer_faults
 
     @property
     def key_value_metadata(self) -> Mapping[str, str | None]:

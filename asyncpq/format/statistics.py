@@ -14,7 +14,6 @@ from typing import Any, Final
 from asyncpq.errors import CorruptIndexError
 from asyncpq.format.column_chunk import ColumnChunk
 from asyncpq.format.column_order import (
-    BYTE_ARRAYS,
     SIGNED_ORDERS,
     Comparable,
     Order,
@@ -24,14 +23,13 @@ from asyncpq.format.column_order import (
 )
 from asyncpq.format.page_index import BoundaryOrder, ColumnIndex
 from asyncpq.format.schema import Leaf
-from asyncpq.format.writer_version import WriterVersion, has_sound_binary_statistics
+from asyncpq.format.writer_faults import Claim, WriterFaults
 
 __all__ = [
     "Bounds",
     "Comparable",
     "Order",
     "PageBounds",
-    "WriterVersion",
     "chunk_bounds",
     "decode_value",
     "order_of",
@@ -40,6 +38,7 @@ __all__ = [
 
 # Orders in which a bound may be a shorter value than any in the data.
 _TRUNCATED: Final = (Order.BYTES,)
+_OF_PAGES: Final = (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS, Claim.EMPTY_PAGE_BOUNDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def chunk_bounds(
     chunk: ColumnChunk,
     leaf: Leaf,
     order: Order,
-    created_by: str | None,
+    faults: WriterFaults,
     has_column_orders: bool,
     num_rows: int,
 ) -> tuple[Bounds, str | None]:
@@ -83,7 +82,7 @@ def chunk_bounds(
         chunk: with its raw statistics.
         leaf: its column.
         order: :func:`order_of` it.
-        created_by: the file's writer.
+        faults: of the file's writer: what it is known to get wrong is taken as unknown.
         has_column_orders: whether the file has column orders; if so the deprecated bounds are not used,
             if not only they are.
         num_rows: of the row group.
@@ -99,6 +98,9 @@ def chunk_bounds(
     nulls, nans = statistics.null_count, statistics.nan_count
     if order not in (Order.FLOAT, Order.FLOAT16):
         nans = None
+    wrong_nulls = _fault(faults, Claim.NULL_COUNTS, leaf, chunk) if nulls is not None else None
+    if wrong_nulls is not None:
+        nulls = None
     if (nulls or 0) + (nans or 0) > num_values or (leaf.max_repetition_level == 0 and num_values != num_rows):
         return _unknown(order, num_values, "its counts of nulls and NaN do not fit its count of values")
     if has_column_orders:
@@ -106,14 +108,15 @@ def chunk_bounds(
     else:
         raw_min, raw_max = statistics.deprecated_min, statistics.deprecated_max
     if raw_min is None or raw_max is None:
-        reason = "it has deprecated bounds only" if has_column_orders and statistics.deprecated_min else None
+        reason = "it has deprecated bounds only" if has_column_orders and statistics.deprecated_min else wrong_nulls
         return _unknown(order, num_values, reason, nulls, nans)
     if nulls == num_values:
         return _unknown(order, num_values, "it has bounds, and nothing but nulls")
     if order is Order.UNDEFINED or (not has_column_orders and order not in SIGNED_ORDERS):
         return _unknown(order, num_values, "the order of its bounds is undefined or unknown", nulls, nans)
-    if leaf.physical_type in BYTE_ARRAYS and not has_sound_binary_statistics(created_by):
-        return _unknown(order, num_values, "its writer may be one that wrote wrong bounds (PARQUET-251)", nulls, nans)
+    wrong_bounds = _fault(faults, Claim.BOUNDS, leaf, chunk)
+    if wrong_bounds is not None:
+        return _unknown(order, num_values, wrong_bounds, nulls, nans)
     try:
         low, high = decode_values((raw_min, raw_max), leaf, order)
     except CorruptIndexError as error:
@@ -128,7 +131,16 @@ def chunk_bounds(
     min_exact, max_exact = statistics.is_min_value_exact, statistics.is_max_value_exact
     if order in _TRUNCATED:
         min_exact, max_exact = min_exact is True, max_exact is True
-    return Bounds(order, low, high, min_exact is not False, max_exact is not False, nulls, nans, num_values), None
+    exact = (min_exact is not False, max_exact is not False)
+    return Bounds(order, low, high, *exact, nulls, nans, num_values), wrong_nulls
+
+
+def _fault(faults: WriterFaults, claim: Claim, leaf: Leaf, chunk: ColumnChunk) -> str | None:
+    """Why a claim of a chunk's statistics is not believed; None if it is."""
+    if claim is Claim.NULL_COUNTS and leaf.max_definition_level == 0:
+        return None  # no count says more than the schema
+    fault = faults.find(claim, leaf, chunk.encodings)
+    return None if fault is None else fault.reason(claim)
 
 
 def _unknown(
@@ -184,6 +196,8 @@ def page_bounds(
     page_row_counts: Sequence[int],
     *,
     has_column_orders: bool = True,
+    faults: WriterFaults | None = None,
+    encodings: Sequence[int] = (),
 ) -> PageBounds:
     """What a ColumnIndex proves.
 
@@ -193,6 +207,8 @@ def page_bounds(
         order: :func:`order_of` it; with UNDEFINED only nulls are known.
         page_row_counts: rows of each page, from the OffsetIndex.
         has_column_orders: whether the file has column orders; a ColumnIndex's bounds mean nothing without.
+        faults: of the writer of the index: what it is known to get wrong is taken as unknown. None for one of our own.
+        encodings: of the chunk.
 
     Raises:
         CorruptIndexError: the index contradicts itself or the OffsetIndex, and proves nothing.
@@ -206,8 +222,9 @@ def page_bounds(
         raise CorruptIndexError("the ColumnIndex has pages of nulls in a required column", column=leaf.dotted)
     if leaf.max_repetition_level == 0:
         _check_null_counts(index, page_row_counts, leaf)
+    wrong = [claim for claim in _OF_PAGES if faults is not None and faults.find(claim, leaf, encodings) is not None]
     is_float = order in (Order.FLOAT, Order.FLOAT16)
-    if order is Order.UNDEFINED or not has_column_orders:
+    if order is Order.UNDEFINED or not has_column_orders or Claim.PAGE_BOUNDS in wrong:
         mins: list[Any] = [None] * num_pages
         maxs: list[Any] = [None] * num_pages
         claimed = BoundaryOrder.UNORDERED
@@ -216,8 +233,11 @@ def page_bounds(
         claimed = index.boundary_order
         if is_float:
             claimed = _without_nan(mins, maxs, claimed)
+        elif order is Order.BYTES and Claim.EMPTY_PAGE_BOUNDS in wrong and b"" in maxs:
+            mins, maxs = ([None if high == b"" else v for v, high in zip(vs, maxs, strict=True)] for vs in (mins, maxs))
     null_pages = index.null_pages
-    if index.null_counts is None and True in null_pages:
+    null_counts = None if Claim.PAGE_NULL_COUNTS in wrong else index.null_counts
+    if null_counts is None and True in null_pages:
         # parquet-mr marks the pages of a column written without statistics so, whatever is in them.
         null_pages = [False] * num_pages
         claimed = BoundaryOrder.UNORDERED
@@ -226,7 +246,7 @@ def page_bounds(
         raise CorruptIndexError("the ColumnIndex has a page whose min is above its max", column=leaf.dotted)
     if not _is_ordered(present, claimed):
         claimed = BoundaryOrder.UNORDERED
-    return PageBounds(order, mins, maxs, null_pages, index.null_counts, index.nan_counts if is_float else None, claimed)
+    return PageBounds(order, mins, maxs, null_pages, null_counts, index.nan_counts if is_float else None, claimed)
 
 
 def _check_null_counts(index: ColumnIndex, rows: Sequence[int], leaf: Leaf) -> None:

@@ -222,7 +222,7 @@ def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict
     for group in metadata.row_groups:
         if group.num_rows:
             chunk = group.parse_chunk(leaf.index)
-            found, _ = chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows)
+            found, _ = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
             if found.null_count is None and leaf.max_definition_level == 0:
                 found = replace(found, null_count=0)
             some[group.ordinal] = found

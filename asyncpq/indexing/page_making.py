@@ -26,12 +26,12 @@ from asyncpq.fetching.parts import fetch_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.column_order import order_of
-from asyncpq.format.metadata import ColumnChunk, ColumnOrder, Encoding
+from asyncpq.format.metadata import ColumnChunk, ColumnOrder
 from asyncpq.format.page_header import PageWalker
 from asyncpq.format.page_index import OffsetIndex, validate_offset_index
 from asyncpq.format.page_index_writer import encode_column_index, encode_offset_index
 from asyncpq.format.schema import Leaf
-from asyncpq.format.writer_version import chains_delta_byte_arrays
+from asyncpq.format.writer_faults import Claim
 from asyncpq.indexing.file_entries import encode_made, payload_table
 from asyncpq.indexing.model import file_key
 from asyncpq.indexing.page_values import PageValues, column_index
@@ -91,8 +91,7 @@ def _lacking(version: FileVersion) -> list[_Chunk]:
 
 
 def _is_lacking(version: FileVersion, chunk: ColumnChunk, leaf: Leaf) -> bool:
-    created_by = version.metadata.created_by
-    if Encoding.DELTA_BYTE_ARRAY in chunk.encodings and chains_delta_byte_arrays(created_by):
+    if version.metadata.writer_faults.find(Claim.PAGE_INDEPENDENCE, leaf, chunk.encodings) is not None:
         return False
     offsets, bounds = index_keys(version, chunk, leaf.index)
     return offsets is None or (bounds is None and not leaf.max_repetition_level)  # pages of those are not ruled out

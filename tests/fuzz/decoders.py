@@ -41,7 +41,7 @@ def metadata(data: bytes) -> None:
             except FormatError:
                 continue
             order = order_of(leaf, model.column_orders[leaf.index] if model.column_orders else None)
-            chunk_bounds(chunk, leaf, order, model.created_by, model.column_orders is not None, group.num_rows)
+            chunk_bounds(chunk, leaf, order, model.writer_faults, model.column_orders is not None, group.num_rows)
 
 
 def page_header(data: bytes) -> None:

@@ -59,7 +59,7 @@ def test_bounds_enclose_the_data(name: str) -> None:
         rows = comparables(column.slice(group.first_row, group.num_rows), leaf)
         chunk = group.chunk(leaf.index)
         order = order_of(leaf, orders[leaf.index] if orders else None)
-        found, reason = chunk_bounds(chunk, leaf, order, metadata.created_by, orders is not None, group.num_rows)
+        found, reason = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
         assert reason is None
         assert_encloses(found.min, found.max, rows, leaf.dotted)
         if found.null_count is not None:
@@ -95,7 +95,7 @@ def test_total_orders_of_the_corpus() -> None:
     with_counts = 0
     for group, leaf in itertools.product(metadata.row_groups, metadata.schema.leaves):
         order = order_of(leaf, metadata.column_orders[leaf.index])
-        found, _ = chunk_bounds(group.chunk(leaf.index), leaf, order, metadata.created_by, True, group.num_rows)
+        found, _ = chunk_bounds(group.chunk(leaf.index), leaf, order, metadata.writer_faults, True, group.num_rows)
         values = [None if v is None else float(v) for v in table.column(leaf.index).to_pylist()]
         rows = values[group.first_row : group.first_row + group.num_rows]
         assert_encloses(found.min, found.max, rows, (leaf.dotted, group.ordinal))
@@ -113,7 +113,7 @@ def test_files_whose_bounds_must_not_be_used(name: str) -> None:
     for group, leaf in itertools.product(metadata.row_groups, metadata.schema.leaves):
         order = order_of(leaf, orders[leaf.index] if orders else None)
         found, _ = chunk_bounds(
-            group.chunk(leaf.index), leaf, order, metadata.created_by, orders is not None, group.num_rows
+            group.chunk(leaf.index), leaf, order, metadata.writer_faults, orders is not None, group.num_rows
         )
         assert found.min is None
 

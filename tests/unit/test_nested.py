@@ -20,7 +20,7 @@ from asyncpq.expressions import columns as columns_of
 from asyncpq.format.page_header import PageWalker
 from asyncpq.format.page_index import decode_offset_index
 from asyncpq.format.schema import ParquetSchema, PhysicalType, Repetition, SchemaElement
-from asyncpq.format.writer_version import begins_pages_on_rows
+from asyncpq.format.writer_faults import Claim, WriterFaults
 from asyncpq.planning.read_columns import ReadColumns
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, OpenFile, write
@@ -350,7 +350,8 @@ def test_a_dictionary_where_a_page_belongs() -> None:
     ],
 )
 def test_writers_that_begin_pages_on_rows(created_by: str | None, aligned: bool) -> None:
-    assert begins_pages_on_rows(created_by) is aligned
+    leaf = metadata_of(write(LISTS.select(["l"])).data).schema.leaves[0]
+    assert (WriterFaults(created_by).find(Claim.PAGE_ROWS, leaf) is None) is aligned
 
 
 # -- leaves that contradict each other --------------------------------------------------------------
