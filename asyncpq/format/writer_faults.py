@@ -245,6 +245,13 @@ FAULTS: Final[tuple[WriterFault, ...]] = (
     ),
     WriterFault(
         writer="Polars",
+        before=(2, 0, 0),
+        columns=AffectedColumns.BYTE_ARRAYS,
+        wrong=_only(Claim.BOUNDS),
+        source="our trials of Polars 0.20 with pages of nulls, pola-rs/polars#7842",
+    ),
+    WriterFault(
+        writer="Polars",
         before=(2, 1, 0),
         columns=AffectedColumns.FIXED_LENGTH,
         wrong=_CHUNK_AND_PAGE_BOUNDS,
@@ -413,7 +420,9 @@ class WriterFaults:
         """
         self._by_claim = _faults_of(created_by)
         in_dictionaries = any(
-            fault.columns is AffectedColumns.ARROW_DICTIONARIES for faults in self._by_claim.values() for fault in faults
+            fault.columns is AffectedColumns.ARROW_DICTIONARIES
+            for faults in self._by_claim.values()
+            for fault in faults
         )
         self._arrow_dictionaries = dictionary_columns(arrow_schema()) if in_dictionaries else None
 

@@ -51,7 +51,9 @@ class RowGroupZones:
         orders = metadata.column_orders
         order = order_of(leaf, None if orders is None else orders[leaf.index])
         known = [
-            chunk_bounds(group.chunk(leaf.index), leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
+            chunk_bounds(
+                group.chunk(leaf.index), leaf, order, metadata.writer_faults, orders is not None, group.num_rows
+            )
             for group in metadata.row_groups
         ]
         bounds = [found for found, _ in known]

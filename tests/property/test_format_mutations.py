@@ -117,7 +117,9 @@ def everything(data: bytes, size: int) -> list[Any]:
                 said.append(outcome(functools.partial(group.index_places, leaf.index)))
                 said.append(outcome(functools.partial(validate_chunk, chunk, leaf, size, size - 100)))
                 order = order_of(leaf, orders[leaf.index] if orders else None)
-                said.append(chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows))
+                said.append(
+                    chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
+                )
     return said
 
 

@@ -17,6 +17,7 @@ import pytest
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import KeyIn, col
+from asyncpq.format.writer_faults import ANY_WRITER, FAULTS, Claim, WriterFault
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "filter.md").read_text(encoding="utf-8")
 NAMES: dict[str, Any] = {"pa": pa, "pc": pc, "nan": nan, "date": date, "datetime": datetime, "Decimal": Decimal}
@@ -94,3 +95,27 @@ def test_the_tables_are_found() -> None:
     assert len(WORDS) >= 6
     assert len(LISTS) >= 4
     assert len(REFUSED) >= 5
+
+
+def fault_line(fault: WriterFault) -> str:
+    """The line of a fault in the table of statistics that are not believed."""
+
+    def written(release: tuple[int, int, int]) -> str:
+        return ".".join(map(str, release))
+
+    writer = fault.writer + (", or none named" if fault.unnamed else "")
+    releases = "all" if fault.before is None else f"before {written(fault.before)}"
+    if fault.writer == ANY_WRITER:
+        writer = "any writer"
+        good = ", ".join(f"{name} from {written(release)} on" for name, release in fault.fixed_in.items())
+        releases = f"all but {good}" if good else "all"
+    elif fault.since != (0, 0, 0):
+        releases = f"{written(fault.since)} to {releases}"
+    wrong = ", ".join(claim.value for claim in Claim if claim in fault.wrong)
+    return f"| {writer} | {releases} | {fault.columns.value} | {wrong} | {fault.source} |"
+
+
+def test_statistics_that_are_not_believed() -> None:
+    _, _, section = DOC.partition("\n## Statistics that are not believed\n")
+    lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    assert lines[2:] == [fault_line(fault) for fault in FAULTS]

@@ -51,7 +51,9 @@ def bounds_of(
 ) -> tuple[Bounds, str | None]:
     names = ("min_value", "max_value") if column_order is not None else ("deprecated_min", "deprecated_max")
     chunk = chunk_with(leaf, **{names[0]: low, names[1]: high, **more})
-    return chunk_bounds(chunk, leaf, order_of(leaf, column_order), WriterFaults(created_by), column_order is not None, 10)
+    return chunk_bounds(
+        chunk, leaf, order_of(leaf, column_order), WriterFaults(created_by), column_order is not None, 10
+    )
 
 
 # -- orders ------------------------------------------------------------------------------------------

@@ -350,7 +350,7 @@ def test_a_dictionary_where_a_page_belongs() -> None:
     ],
 )
 def test_writers_that_begin_pages_on_rows(created_by: str | None, aligned: bool) -> None:
-    leaf = metadata_of(write(LISTS.select(["l"])).data).schema.leaves[0]
+    leaf = OpenFile(write(LISTS)).metadata.schema.leaves[0]
     assert (WriterFaults(created_by).find(Claim.PAGE_ROWS, leaf) is None) is aligned
 
 
