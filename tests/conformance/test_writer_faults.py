@@ -271,11 +271,13 @@ def test_rows_are_right_whatever_is_claimed(
     assert_reads(edited, *asked[:2], *data.draw(st.lists(st.sampled_from(asked), min_size=1, max_size=6)))
 
 
-@pytest.mark.parametrize("columns", sorted({fault.columns for fault in FAULTS} & set(COLUMNS), key=str))
+# pyarrow makes no bounds for decimals in BYTE_ARRAY
+PRUNED = [columns for columns in COLUMNS if columns is not AffectedColumns.VARIABLE_DECIMALS]
+
+
+@pytest.mark.parametrize("columns", PRUNED)
 def test_good_writers_are_believed(columns: AffectedColumns) -> None:
     """Row groups are ruled out by bounds, and by counts of nulls."""
-    if columns is AffectedColumns.VARIABLE_DECIMALS:
-        pytest.skip("pyarrow writes no decimals as BYTE_ARRAY, and makes no bounds for them")
     some: dict[AffectedColumns, list[Any]] = {
         AffectedColumns.ALL: [1, 2, 3],
         AffectedColumns.FLOATS: [-2.5, 1.5, 7.0],
