@@ -22,6 +22,7 @@ SCHEMA = pa.schema(
         ("ü", CATEGORY),
     ]
 )
+NAMES = frozenset({"category", "list", "struct", "ü"})
 MESSAGE = SCHEMA.serialize().to_pybytes()
 
 
@@ -30,8 +31,8 @@ def encoded(message: bytes) -> str:
 
 
 def test_dictionaries_at_any_depth() -> None:
-    assert dictionary_columns(encoded(MESSAGE)) == {"category", "list", "struct", "ü"}
-    assert dictionary_columns(encoded(MESSAGE[4:])) == {"category", "list", "struct", "ü"}  # as before Arrow 0.15
+    assert dictionary_columns(encoded(MESSAGE)) == NAMES
+    assert dictionary_columns(encoded(MESSAGE[4:])) == NAMES  # as before Arrow 0.15
     assert dictionary_columns(encoded(pa.schema([("x", pa.int8())]).serialize().to_pybytes())) == frozenset()
 
 
