@@ -23,6 +23,7 @@ from typing import Any
 from yarl import URL
 
 from asyncpq.errors import (
+    AccessDeniedError,
     AsyncpqError,
     DeadlineExceededError,
     InvalidOptionError,
@@ -92,6 +93,11 @@ _WITHOUT_EFFECT = frozenset(
         "use_listings_cache",
     }
 )
+_DENIED_HINT = (
+    'A server that wants credentials takes them from storage_options, such as {"https": {"headers": '
+    '{"Authorization": "Bearer ..."}}}; they are not sent to another origin that the url redirects to.'
+)
+
 #: Headers of the user that may go wherever a url redirects. All others may be credentials.
 _SHOWN_TO_ALL = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 
@@ -233,14 +239,15 @@ class HttpObject(Unpicklable):
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
         """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
-        if self._origin.url.authority not in self._without_suffix:
+        just_asked = self._origin.url.authority not in self._without_suffix
+        if just_asked:
             try:
                 return await self._fetch(RangeRequest(-length, 0, self.url, pin), context)
             except RangeIgnoredError as ignored:
                 context = context.step(context.purpose, ignored.round + 1)
         try:
             first = await self._fetch(
-                RangeRequest(0, 1, self.url, pin), context.step("stat", context.round), just_asked=True
+                RangeRequest(0, 1, self.url, pin), context.step("stat", context.round), just_asked=just_asked
             )
         except RangeIgnoredError as ignored:
             raise self._no_ranges(ignored) from None
@@ -324,13 +331,13 @@ class HttpObject(Unpicklable):
             host = path[-1].url.authority
             try:
                 if request.start < 0 and host in self._without_suffix:
-                    context = context.step(context.purpose, context.round - 1)  # nothing is sent
-                    raise RangeIgnoredError(None)
+                    ignored_here = RangeIgnoredError(None)
+                    ignored_here.round = context.round - 1  # nothing is sent
+                    raise ignored_here
                 outcome = await self._step(kind, request, context, path)
-            except RangeIgnoredError as ignored:
+            except RangeIgnoredError:
                 if request.start < 0:
                     self._without_suffix.add(host)
-                ignored.round = context.round
                 self._remember(path)
                 raise
             if outcome is not None:
@@ -347,6 +354,9 @@ class HttpObject(Unpicklable):
             return await self._transport.send(kind(self, request, target), context)
         except RedirectedError as redirected:
             location = redirected.location
+        except RangeIgnoredError as ignored:
+            ignored.round = context.round
+            raise
         except AsyncpqError as error:
             if len(path) > 1:
                 error.message += f"; {self._origin.server} redirects to {target.server}"
@@ -435,7 +445,10 @@ class _Get:
                 raise RangeIgnoredError(None)
         retry_after = parse_retry_after_s(headers.get("retry-after"), now=time.time())
         code, message = parse_error(body)
-        return error_for(request, 404 if status == 410 else status, code, message, retry_after_s=retry_after)
+        error = error_for(request, 404 if status == 410 else status, code, message, retry_after_s=retry_after)
+        if isinstance(error, AccessDeniedError) and not code:  # no S3 behind it
+            error.hint = _DENIED_HINT
+        return error
 
 
 class _Head(_Get):

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.testing import ObjectServer
+from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import FAST_RETRIES
 
 SINK = io.BytesIO()
@@ -175,6 +175,19 @@ async def test_an_unknown_host_is_asked_for_once(kind: str, resolution_error: in
     assert requests == 1
     assert "the host no.such.host is unknown" in error.message
     assert ("Check the host" if kind == "http" else "Check endpoint_url") in error.hint
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_http_that_wants_credentials(server: ObjectServer, status: int) -> None:
+    server.faults = lambda request: None if "authorization" in request.headers else Fault(status=status, code="")
+    url = f"{server.endpoint}/bucket/lake/a.parquet"
+    error, _ = await failure(url)
+    assert isinstance(error, asyncpq.AccessDeniedError)
+    assert "Authorization" in (error.hint or "")
+    assert "s3:" not in str(error)
+    options = {"http": {"headers": {"Authorization": f"Bearer {SECRET}"}}}
+    async with asyncpq.open_file(url, storage_options=options) as file:
+        assert file.num_rows == 2
 
 
 # -- one file and many ----------------------------------------------------------------------------

@@ -365,6 +365,19 @@ async def test_a_target_without_suffix_ranges(hub: Hub) -> None:
     await store.close()
 
 
+async def test_a_server_without_suffix_ranges_that_redirects_to_itself() -> None:
+    """The first byte is then asked of the url, too: another target is another version."""
+    async with ObjectServer() as server, session() as opened:
+        server.put("old", DATA)
+        server.put("new", parquet(NEW))
+        leads_to = "/old"
+        server.faults = lambda request: Fault(redirect=leads_to) if request.path == "/url" else Fault(no_suffix=True)
+        assert (await (await opened.open_file(f"{server.endpoint}/url")).read()).equals(TABLE)
+        leads_to = "/new"
+        opened.memory_cache.clear()
+        assert (await (await opened.open_file(f"{server.endpoint}/url")).read()).equals(NEW)
+
+
 async def test_a_target_that_does_not_say_the_size(hub: Hub) -> None:
     hub.valid, hub.refusal = 0, Fault(unknown_size=True)
     store = open_test_store("http", {})
