@@ -24,9 +24,10 @@ from asyncpq.decoding.conform import (
     null_scalar,
 )
 from asyncpq.decoding.file_view import FileView
+from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.decoding.splice import schema_file
 from asyncpq.decoding.types import FieldType, field_types
-from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError, UnsupportedFeatureError
+from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.schema import LogicalKind, ParquetSchema, PhysicalType
 
@@ -301,7 +302,7 @@ def _matched(
     kind = source.type
     wanted, given = _parts(field, target), children_of(kind)
     if field.is_variant and any(part.name not in ("metadata", "value") for part in given):
-        raise UnsupportedFeatureError("the file has the column as a shredded variant, which is not read")
+        return _shredded(wanted, target, source)
     if not wanted or not given:
         if wanted or given:
             raise mismatch(kind, target.type)
@@ -332,6 +333,13 @@ def _matched(
         except AsyncpqError as error:
             raise inside(error, child.name) from error.__cause__
     return Match(target, source, None, tuple(children))
+
+
+def _shredded(wanted: Sequence[tuple[TableField, pa.Field]], target: pa.Field, source: SourcePart) -> Match:
+    """A variant: each leaf of the file's column may have a part of its value."""
+    restoring(source.type)  # whether it can be put together
+    children = tuple([Match(child, source, None, ()) for _, child in wanted])
+    return Match(target, source, None, children, is_shredded=True)
 
 
 def _position(part: TableField, given: Sequence[pa.Field], with_ids: Sequence[pa.Field]) -> int | None:

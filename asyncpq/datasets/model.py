@@ -191,8 +191,8 @@ class TableField:
         children: parts of a nested type, in the order of ``type``.
         ignores_case: where a file has none of the names, one that differs only in its case counts.
         ignores_zone: a timestamp that files may keep with or without a zone: one without is UTC's.
-        is_variant: a struct of ``metadata`` and ``value``. A file that has values elsewhere (``typed_value``: a
-            shredded variant) is refused.
+        is_variant: a struct of ``metadata`` and ``value``, which is put together where a file has parts of it in
+            ``typed_value`` (a shredded variant).
         resolution: unit of timestamps ("s", "ms", "us"): finer ones of a file are brought to it as DuckDB does, to the
             nearest second or millisecond, or cut to microseconds. None: they are an error where ``type`` is coarser.
     """

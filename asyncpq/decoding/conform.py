@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.decoded_size import leaf_types
-from asyncpq.decoding.selection import take
+from asyncpq.decoding.selection import flattened, take
+from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
 
 Conform: TypeAlias = Callable[[pa.Array], pa.Array]
@@ -63,12 +64,14 @@ class Match:
         source: the file's; None where the file lacks it.
         default: the value where the file lacks it; None for null.
         children: of a nested type, matched: fields of a struct, the element of a list, key and value of a map.
+        is_shredded: a variant whose ``value`` is put together from all leaves of the file's column.
     """
 
     field: pa.Field
     source: SourcePart | None
     default: pa.Scalar | None
     children: tuple[Match, ...]
+    is_shredded: bool = False
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -157,7 +160,9 @@ def conformer(match: Match, kind: pa.DataType, leaves: frozenset[int]) -> Confor
     if source is None:
         raise ValueError("what a file lacks has no conformer")
     conform: Conform | None
-    if match.children:
+    if match.is_shredded:
+        conform = _restored(kind, match.field.type)
+    elif match.children:
         conform = _nested(match, source, kind, leaves)
     elif source.resolution is not None:
         conform = _coarser(kind, match.field.type, source.resolution)
@@ -243,7 +248,7 @@ def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Conform | None, M
         kind = pa.list_(pa.field("entries", inside.type, nullable=False))
         buffers = [_validity(array), starts.buffers()[1]]
         lists = pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, [inside])
-        values, offsets = _flattened(lists, pa.int32())
+        values, offsets = flattened(lists, pa.int32())
         arrays = [values.field(0), values.field(1)]
         children = [_child_array(part, arrays, len(values)) for part in parts]
         struct = pa.Array.from_buffers(entries, len(values), [None], 0, 0, children)
@@ -254,12 +259,25 @@ def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Conform | None, M
     return conform
 
 
+def _restored(source: pa.StructType, target: pa.StructType) -> Conform:
+    """A variant, or parts of it, of a file that shreds it."""
+    restore = restoring(source)
+
+    def conform(array: pa.Array) -> pa.Array:
+        value, metadata = restore(array)
+        made = {"metadata": metadata, "value": value}
+        children = [made[field.name].cast(field.type) for field in target]
+        return pa.Array.from_buffers(target, len(array), [_validity(array)], array.null_count, 0, children)
+
+    return conform
+
+
 def _list(target: pa.DataType, parts: Sequence[tuple[int | None, Conform | None, Match]]) -> Conform:
     (part,) = parts
     offset_type = pa.int64() if target.id in _WIDE_OFFSETS else pa.int32()
 
     def conform(array: pa.Array) -> pa.Array:
-        values, offsets = _flattened(array, offset_type)
+        values, offsets = flattened(array, offset_type)
         values = _child_array(part, [values], len(values))
         validity = _validity(array)
         if isinstance(target, pa.FixedSizeListType):
@@ -284,13 +302,6 @@ def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> p
     inside = pc.subtract(slots, pc.multiply(rows, size))
     indices = pc.add(offsets.take(rows).cast(pa.int64()), inside)
     return take(values, pc.if_else(lists.is_valid().take(rows), indices, pa.scalar(None, pa.int64())))
-
-
-def _flattened(array: pa.Array, offset_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """The elements of lists, none of null lists, and where those of each list begin, and the last one's end."""
-    lengths = pc.list_value_length(array).fill_null(0).cast(offset_type)
-    ends = pc.cumulative_sum_checked(lengths)
-    return array.flatten(), pa.concat_arrays([pa.array([0], offset_type), ends])
 
 
 # -- leaves ---------------------------------------------------------------------------------------

@@ -82,3 +82,10 @@ def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
     if not pieces:
         return pa.nulls(0, arrow_type)
     return pa.concat_arrays(pieces)
+
+
+def flattened(array: pa.Array, offset_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
+    """The elements of lists, none of null lists, and where those of each list begin, and the last one's end."""
+    lengths = pc.list_value_length(array).fill_null(0).cast(offset_type)
+    ends = pc.cumulative_sum_checked(lengths)
+    return array.flatten(), pa.concat_arrays([pa.array([0], offset_type), ends])

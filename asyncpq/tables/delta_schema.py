@@ -19,7 +19,7 @@ from asyncpq.datasets.model import TableField
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 
 #: Reader features that are applied. All others are refused, such as geospatial types, and catalogManaged, whose newest
-#: commits only its catalog knows. Of variants, files that are not shredded are read.
+#: commits only its catalog knows.
 READER_FEATURES = frozenset(
     {
         "columnMapping",

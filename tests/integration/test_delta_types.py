@@ -82,22 +82,46 @@ async def test_variants_are_structs_of_their_bytes(writer: DeltaWriter, feature:
         assert (await dataset.read(["v.value"]))["v"].to_pylist()[0] == {"value": b"\x0c\x05"}
 
 
-async def test_a_shredded_variant_is_refused_where_it_is_read(writer: DeltaWriter) -> None:
-    shredded = pa.struct([*VARIANT, pa.field("typed_value", pa.int64())])
-    stored = pa.table({"id": [1], "v": pa.array([{**FIVE, "typed_value": 7}], shredded)})
-    plain = pa.table({"id": [2], "v": pa.array([FIVE], VARIANT)})
+async def test_shredded_variants_are_put_together(writer: DeltaWriter) -> None:
+    """Beside files that shred nothing, and others; also in lists and structs, by parts, and where they are null."""
+    numbers: list[Any] = [
+        {"metadata": b"\x01\x00\x00", "value": None, "typed_value": 5},
+        {"metadata": b"\x01\x00\x00", "value": b"\x00", "typed_value": None},
+        None,
+    ]
+    nullable = pa.struct([("value", pa.binary()), ("metadata", pa.binary()), ("typed_value", pa.int64())])
+    stored = pa.table({"id": [1, 2, 3], "v": pa.array(numbers, nullable)})
+    stored = stored.append_column("l", pa.array([numbers, [], None], pa.list_(nullable)))
+    plain = pa.table({"id": [4], "v": pa.array([FIVE], VARIANT), "l": pa.array([[FIVE]], pa.list_(VARIANT))})
+    listed = {"type": "array", "elementType": "variant", "containsNull": True}
     writer.commit(
         protocol("variantType", "variantShredding"),
-        metadata(ID, column("v", "variant")),
+        metadata(ID, column("v", "variant"), column("l", listed)),
         writer.file("f.parquet", stored),
         writer.file("g.parquet", plain),
     )
-    with pytest.raises(UnsupportedFeatureError, match="shredded variant") as caught:
+    found = await read(writer)
+    assert found["v"].to_pylist() == [FIVE, NOTHING, None, FIVE]
+    assert found["l"].to_pylist() == [[FIVE, NOTHING, None], [], None, [FIVE]]
+    assert (await read(writer, col("v").is_null()))["id"].to_pylist() == [3]
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset(str(writer.folder), format="delta")
+        for part in ("value", "metadata"):
+            parts = (await dataset.read([f"v.{part}"]))["v"].to_pylist()
+            assert parts == [None if one is None else {part: one[part]} for one in (FIVE, NOTHING, None, FIVE)]
+        assert (await dataset.lookup({"id": [2, 3]}, columns=["v"]))["v"].to_pylist() == [NOTHING, None]
+
+
+async def test_a_variant_in_parts_that_are_none_is_refused_where_it_is_read(writer: DeltaWriter) -> None:
+    odd = pa.struct([*VARIANT, pa.field("typed_value", pa.uint64())])
+    stored = pa.table({"id": [1], "v": pa.array([{**FIVE, "typed_value": 7}], odd)})
+    writer.commit(protocol("variantType"), metadata(ID, column("v", "variant")), writer.file("f.parquet", stored))
+    with pytest.raises(UnsupportedFeatureError, match="not shredded into uint64") as caught:
         await read(writer)
     assert (caught.value.column, str(caught.value.url)) == ("v", str(writer.folder / "f.parquet"))
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(str(writer.folder), format="delta")
-        assert (await dataset.read(["id"]))["id"].to_pylist() == [1, 2]
+        assert (await dataset.read(["id"]))["id"].to_pylist() == [1]
 
 
 async def test_names_of_types_that_spark_knows(writer: DeltaWriter) -> None:

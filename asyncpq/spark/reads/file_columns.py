@@ -21,7 +21,7 @@ from asyncpq.errors import AmbiguousColumnError, AsyncpqError
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, IsNull, KeyIn, Not, Or, columns
 from asyncpq.expressions.tree import join
 from asyncpq.spark.types.read_conf import ReadConf, find_name
-from asyncpq.spark.types.shredded_variant import is_variant
+from asyncpq.spark.types.variants import is_variant
 
 _TEXT = frozenset({pa.string(), pa.large_string()})
 _BYTES = frozenset({pa.binary(), pa.large_binary()})

@@ -14,8 +14,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from asyncpq.decoding.conform import children_of, is_list, with_children
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
-from asyncpq.spark.types.shredded_variant import has_variant
 from asyncpq.spark.types.special_types import as_stored
+from asyncpq.spark.types.variants import has_variant
 
 #: The type of what has no children, by that of files and Spark's.
 _Leaf: TypeAlias = Callable[[pa.DataType, DataType], pa.DataType]

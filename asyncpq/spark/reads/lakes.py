@@ -41,7 +41,7 @@ from asyncpq.spark.reads.plan_again import told_to_refresh
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
-from asyncpq.spark.types.shredded_variant import has_variant
+from asyncpq.spark.types.variants import has_variant
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import absolute
 from asyncpq.tables.opening import catalog_of

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType, VariantType
 
+from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError
 from asyncpq.spark.types.arrays import flattened, validity
 from asyncpq.spark.types.leaf_conversion import Convert, mismatch
 from asyncpq.spark.types.read_conf import ReadConf, find_name
-from asyncpq.spark.types.shredded_variant import restoring
 
 #: What makes arrays of an Arrow type, of Spark's type, such of another Arrow type; None where they are.
 Leaf = Callable[[pa.DataType, DataType, pa.DataType], Convert | None]

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
+from asyncpq.decoding.selection import flattened
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
-from asyncpq.spark.types.arrays import flattened
 
 _types: Any = pa.types  # its functions lack annotations
 
@@ -64,23 +63,6 @@ _Typed = Callable[[pa.Array, Sequence[_Names], Values], Values]
 _Group = Callable[[pa.Array, Sequence[_Names]], Values]
 
 
-def is_variant(kind: pa.DataType) -> bool:
-    """Whether it is the type that PySpark has for VARIANT: files have others, by what each one shreds."""
-    at = kind.get_field_index("metadata") if isinstance(kind, pa.StructType) else -1
-    return at >= 0 and (kind.field(at).metadata or {}).get(b"variant") == b"true"
-
-
-def has_variant(kind: DataType) -> bool:
-    """Whether it is VARIANT, or one is in it."""
-    if isinstance(kind, StructType):
-        return any(has_variant(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return has_variant(kind.elementType)
-    if isinstance(kind, MapType):
-        return has_variant(kind.valueType) or has_variant(kind.keyType)
-    return isinstance(kind, VariantType)
-
-
 def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Array, pa.Array]]:
     """What gives the values and the metadata, as binary arrays, of arrays of ``source``; of null ones they are empty.
 
@@ -88,7 +70,7 @@ def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Arra
     typed before what is not.
 
     Raises:
-        UnsupportedFeatureError: Spark shreds no such column.
+        UnsupportedFeatureError: a column into which Spark shreds nothing.
     """
     at = source.get_field_index("metadata")
     group = _group(source, "metadata")
@@ -120,11 +102,11 @@ def restoring(source: pa.StructType) -> Callable[[pa.StructArray], tuple[pa.Arra
 
 
 def _unknown(kind: pa.DataType) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(f"a VARIANT is not shredded into {kind}, says Spark")
+    return UnsupportedFeatureError(f"a variant is not shredded into {kind}, so the column is not read")
 
 
 def _malformed(why: str) -> CorruptFileError:
-    return CorruptFileError(f"a shredded VARIANT is malformed: {why}")
+    return CorruptFileError(f"a shredded variant is malformed: {why}")
 
 
 # -- groups and their typed values ----------------------------------------------------------------
@@ -169,7 +151,7 @@ def _array(source: Any) -> _Typed:
     element = _group(source.value_type)
 
     def restore_array(array: pa.Array, rows: Sequence[_Names], rest: Values) -> Values:
-        inner, offsets = flattened(array)
+        inner, offsets = flattened(array, pa.int32())
         ends = offsets.to_pylist()
         of_rows = [row for row, a, b in zip(rows, ends, ends[1:], strict=False) for _ in range(b - a)]
         elements = element(inner, of_rows)

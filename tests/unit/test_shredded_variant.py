@@ -17,8 +17,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import VariantVal
 
+from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
-from asyncpq.spark.types.shredded_variant import restoring
 
 _NAMES = st.sampled_from(["a", "b", "ab", "", "ü", "\U0001f600", "\uffff", *(f"n{n}" for n in range(5))])
 _INSTANT, _LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
