@@ -35,7 +35,7 @@ from asyncpq.expressions import (
     Or,
     StartsWith,
 )
-from asyncpq.scalars import Scalar
+from asyncpq.scalars import Scalar, time_of_day
 
 _OPS: Final[dict[str, CompareOp]] = {
     "equal": "==",
@@ -53,6 +53,7 @@ _USER_TYPES: Final = {
     "u64": pa.uint64(),
     "large_string": pa.large_string(),
     "large_binary": pa.large_binary(),
+    "time_nanos": pa.time64("ns"),
 }
 # Type (substrait/type.proto), by field number.
 _TYPES: Final = {
@@ -166,7 +167,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
     if isinstance(type_, pa.TimestampType):
         return pa.timestamp("us", type_.tz)
     if pa.types.is_time(type_):
-        return pa.time64("us")
+        return pa.time64("ns")
     if pa.types.is_large_string(type_):
         return pa.string()
     return pa.binary() if pa.types.is_large_binary(type_) else type_
@@ -388,9 +389,12 @@ class _Reader:
         type_ = _USER_TYPES.get(self._types.get(_integer(literal, 1), ""))
         if type_ is None:
             self._refuse("a literal of a type that Substrait lacks")
-        value = _fields(_bytes(_message(literal, 2), 2)).get(1, [0 if pa.types.is_integer(type_) else b""])[0]
-        if isinstance(value, bytes) is pa.types.is_integer(type_):
+        is_number = pa.types.is_integer(type_) or pa.types.is_time(type_)
+        value = _fields(_bytes(_message(literal, 2), 2)).get(1, [0 if is_number else b""])[0]
+        if isinstance(value, bytes) is is_number:
             self._refuse("a literal of another type than it says")
+        if isinstance(value, int) and pa.types.is_time(type_):
+            return time_of_day(value)
         return value.decode() if isinstance(value, bytes) and type_ == pa.large_string() else value
 
 

@@ -207,6 +207,24 @@ def test_scalars_in_pyarrow_expressions(name: str) -> None:
     ask(data, question)
 
 
+@pytest.mark.parametrize("name", ["time[s]", "time[ms]", "time[us]", "time[ns]", "dictionary of times"])
+def test_times_of_day_in_pyarrow_expressions_are_understood(name: str) -> None:
+    data, values = _written(name)
+
+    async def question(file: asyncpq.File) -> None:
+        for number in (0, 1, 1_000, 1_001, DAY - 1):
+            literal = pa.scalar(number, pa.time64("ns"))
+            for op, compare in OPS.items():
+                found = (await file.read(["n"], compare(pc.field("x"), literal)))["n"].to_pylist()
+                assert found == [row for row, value in enumerate(values) if compare(value, number)], (op, number)
+            found = (await file.read(["n"], pc.field("x").isin(pa.array([literal, None]))))["n"].to_pylist()
+            assert found == [
+                row for row, value in enumerate([*values, number]) if value == number or row == len(values)
+            ]
+
+    ask(data, question)
+
+
 @pytest.mark.parametrize(
     ("value", "scalar"),
     [
