@@ -101,7 +101,8 @@ def _selected(versions: Sequence[tuple[NestedField, ...]], wanted: frozenset[int
     selected: list[NestedField] = []
     for field_id, part in newest.items():
         children = _selected(structs[field_id], wanted) if field_id in structs else ()
-        if field_id in wanted or children:
+        is_key = field_id in wanted and isinstance(part.field_type, PrimitiveType)
+        if is_key or children:
             kind = StructType(*children) if children else part.field_type
             selected.append(
                 NestedField(field_id, str(field_id), kind, required=False, initial_default=part.initial_default)
