@@ -29,6 +29,10 @@ ROOT_BYTES: Final = 64 * 1024
 #: Members of the root that may stand in segments of their own, by what they are worth.
 LONG: Final = ("segments", "schema", "retired", "dataset")
 
+BOUNDS_VERSION: Final = 1
+"""Of segments of the part "bounds", which are made of files' statistics. It is raised when statistics that were
+believed are found to be wrong (``format.writer_faults``): segments of an older version, or of none, are left out."""
+
 _MAX_BYTES = 1 << 28  # of a packed member: none comes near it
 _TAIL = b',"crc32":'
 _HINT = "Drop the index and build it again."
@@ -201,6 +205,8 @@ def _segment_record(segment: Segment, parts: tuple[Part, ...], same_files: int |
         "files": _packed_ranges(RowRanges(segment.files)) if same_files is None else same_files,
         "extra": dict(segment.extra),
     }
+    if segment.part.kind == "bounds":
+        record["bounds_version"] = BOUNDS_VERSION
     if segment.has_unknown:
         record["unknown"] = True
     if segment.data_bytes:
@@ -212,7 +218,12 @@ def _segments(records: Any, parts: tuple[Part, ...]) -> tuple[Segment, ...]:
     found: list[Segment] = []
     for record in records:
         found.append(_segment(record, parts, found))
-    return tuple(found)
+    return tuple([segment for segment, record in zip(found, records, strict=True) if _is_believed(segment, record)])
+
+
+def _is_believed(segment: Segment, record: Any) -> bool:
+    """Whether the statistics that a segment was made of are believed today."""
+    return segment.part.kind != "bounds" or record.get("bounds_version", 0) >= BOUNDS_VERSION
 
 
 def _segment(record: Any, parts: tuple[Part, ...], before: Sequence[Segment] = ()) -> Segment:
