@@ -24,11 +24,12 @@ from asyncpq.events import Event
 from asyncpq.fetching.opening import load_version, open_source
 from asyncpq.file import File
 from asyncpq.hints import many_files
+from asyncpq.index_opening import build, open_existing
 from asyncpq.indexing.index import Index
 from asyncpq.indexing.kinds import Kind
 from asyncpq.metrics import ReadMetrics
 from asyncpq.one_off import one_off
-from asyncpq.opening import DatasetOptions, build, open_existing, open_target
+from asyncpq.opening import DatasetOptions, open_target
 from asyncpq.options import (
     BuildOptions,
     CachePolicy,
@@ -311,8 +312,10 @@ class Session(Unpicklable):
             index: what is known of the files: an :class:`asyncpq.indexing.Index` or the url or place of one, a
                 :class:`asyncpq.indexing.FileIndex` of your own, or a list of one index and any number of your own.
                 None: the one that :meth:`build_index` left below a prefix, if there is one. False: none.
-            view: which files a read sees: "snapshot": as the index lists them, by default where there is one;
-                "listed": as they are when the read begins; "table": those of the table's snapshot.
+            view: which files a read sees (docs/datasets.md, "Views"). "listed", the default, with and without an index:
+                those that are there when the read begins. "snapshot": those that an index lists; the default only for
+                files that asyncpq wrote, which are there as their folder's index lists them. "table": those of the
+                table's snapshot.
             format: "delta" or "iceberg" for the url of such a table (of Iceberg, of its ``.metadata.json``);
                 "parquet" to read all files below a prefix although it looks like a table, or although asyncpq wrote
                 them and its index may not list some.

@@ -190,7 +190,7 @@ async def look_up(endpoint: str, files: str, place: str, column: str, real: int)
     stats(endpoint, reset=True)
     began = time.perf_counter()
     async with asyncpq.Session(options(endpoint)) as session:
-        dataset = await session.open_dataset(f"s3://{BUCKET}/{files}", index=f"s3://{BUCKET}/{place}")
+        dataset = await session.open_dataset(f"s3://{BUCKET}/{files}", index=f"s3://{BUCKET}/{place}", view="snapshot")
 
         async def one(row: int) -> None:
             table = await dataset.lookup({column: int(values[row])}, columns=["id", *COLUMNS])

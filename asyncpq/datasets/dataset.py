@@ -250,6 +250,7 @@ class Dataset(Unpicklable):
             skipped=tuple(skipped.url for skipped in read.skipped),
             metadata_requests=operation.metrics.requests,
             index=read.report,
+            listing=None if read.cost is None else str(read.cost),
         )
 
     # -- inside -----------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ class DatasetPlan:
         files_ruled_out: by partition values, a table's metadata, an index, or what was learnt by earlier reads:
             not opened.
         index: what the parts of an index left, where there is one.
+        listing: what the listing cost; None where nothing is listed.
         files_by_footer: ruled out by their footers and page indexes.
         files: plans of those that would be read, in order.
         skipped: urls of bad files that are left out.
@@ -49,6 +50,7 @@ class DatasetPlan:
     skipped: tuple[str, ...]
     metadata_requests: int
     index: tuple[str, ...] = ()
+    listing: str | None = None
 
     @property
     def num_requests(self) -> int:
@@ -66,6 +68,7 @@ class DatasetPlan:
             f"dataset {printable(self.url)}",
             f"  view {_VIEWS[self.view]}",
             f"  {printable(self.description)}",
+            *([f"  listing: {self.listing}"] if self.listing is not None else []),
             f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
             *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
             *[f"  index {printable(line)}" for line in self.index],

@@ -13,6 +13,7 @@ from asyncpq.datasets.opened_file import Ask
 from asyncpq.datasets.reader import counted_in
 from asyncpq.errors import AsyncpqError
 from asyncpq.events import Operation
+from asyncpq.metrics import ReadMetrics
 from asyncpq.resources import Resources
 from asyncpq.storage.base import RequestContext, Validator
 
@@ -24,6 +25,21 @@ class SkippedFile(NamedTuple):
 
     url: str
     error: AsyncpqError
+
+
+class ListingCost(NamedTuple):
+    """What a listing took.
+
+    Attributes:
+        requests: how many.
+        seconds: how long it took.
+    """
+
+    requests: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.requests} request{'' if self.requests == 1 else 's'}, {self.seconds:.3f} s"
 
 
 class FileSet(NamedTuple):
@@ -38,6 +54,7 @@ class FileSet(NamedTuple):
         listed_now: nothing is given out before the store has said, since the read began, that these are the versions.
         renewal: looks meanwhile whether they are still the files, and gives these very ``files``, or others.
         report: what ruled out those that are not among them, for ``explain()``.
+        cost: of the listing, where there is one.
     """
 
     files: Sequence[DataFile]
@@ -48,6 +65,7 @@ class FileSet(NamedTuple):
     listed_now: bool = False
     renewal: asyncio.Task[FileSet] | None = None
     report: tuple[str, ...] = ()
+    cost: ListingCost | None = None
 
 
 class FileSource(Protocol):
@@ -143,12 +161,24 @@ class ListedFiles:
         return known._replace(listed_now=True, renewal=renewal)
 
     async def _look(self, operation: Operation, scan: bool) -> FileSet:
-        found = await self._list(RequestContext(operation.metrics, scan=scan, purpose="list"))
+        metrics, began = operation.metrics, time.monotonic()
+        before = metrics.requests_by_purpose.get("list", 0)
+        found = await self._list(RequestContext(metrics, scan=scan, purpose="list"))
+        found = found._replace(cost=listing_cost(metrics, before, began))
         known = self.known
         if known is not None and known.files == found.files:
             found = found._replace(files=known.files)  # what was made for these files still serves
         self.known = found
         return found._replace(listed_now=True, rounds=operation.metrics.rounds)
+
+
+def listing_cost(metrics: ReadMetrics, before: int, began: float) -> ListingCost:
+    """What a listing took that has just ended.
+
+    Args:
+        before: how many requests for listings there were when it began, at ``began`` (``time.monotonic()``).
+    """
+    return ListingCost(metrics.requests_by_purpose.get("list", 0) - before, time.monotonic() - began)
 
 
 class TableFiles:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.datasets.file_sets import FileSet, FileSource, SkippedFile
+from asyncpq.datasets.file_sets import FileSet, FileSource, ListingCost, SkippedFile
 from asyncpq.datasets.known_files import KnownFiles
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
@@ -86,6 +86,7 @@ class FilesRead:
         skipped: bad files, where they are left out.
         rows_matched: of the files that are done with.
         report: what ruled out files that were not even looked at, for ``explain()``.
+        cost: of the listing that the files are of.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class FilesRead:
         self.skipped: list[SkippedFile] = []
         self.rows_matched = 0
         self.report: tuple[str, ...] = ()
+        self.cost: ListingCost | None = None
         self._state = state
         self._resources = state.resources
         self._ask = ask
@@ -164,7 +166,7 @@ class FilesRead:
         metrics.files_skipped = len(found.bad)
         self.skipped.extend(found.bad)
         metrics.files_ruled_out = total - len(self._candidates)
-        self.report = found.report
+        self.report, self.cost = found.report, found.cost
         trust_statistics = self._resources.options.read.trust_statistics
         if self._ask.rows_only and self._ask.where is None and trust_statistics:
             self._count_unopened()

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
 import pyarrow as pa
 
 from asyncpq.datasets.dataset import Dataset
-from asyncpq.datasets.file_sets import FileSet, FileSource, GivenFiles, ListedFiles, SkippedFile, TableFiles
+from asyncpq.datasets.file_sets import (
+    FileSet,
+    FileSource,
+    GivenFiles,
+    ListedFiles,
+    SkippedFile,
+    TableFiles,
+    listing_cost,
+)
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.listing import Commits, Listing, Target, list_files
 from asyncpq.datasets.model import Catalog, DataFile
@@ -64,6 +72,7 @@ async def open_files(
     skips: bool,
     plain: bool,
     listing_max_age_s: float,
+    on_listing: Callable[[Listing], None] = lambda listing: None,
 ) -> Dataset:
     """The files of a prefix, of a pattern, or of a list.
 
@@ -74,6 +83,7 @@ async def open_files(
         skips: bad files are left out.
         listing_max_age_s: reads may do with a listing that is younger.
         plain: what looks like a table, or was written by asyncpq, is read as the files that it is made of.
+        on_listing: called with the first listing, before the columns are looked for.
 
     Raises:
         InvalidOptionError: it is a table.
@@ -82,9 +92,12 @@ async def open_files(
     """
     store, _ = await resources.store(target.url)
     shown, asked = safe_url(target.url), time.monotonic()
+    before = operation.metrics.requests_by_purpose.get("list", 0)
     async with resources.deadline(shown):
-        context = _listing_context(operation)
+        context = RequestContext(operation.metrics, purpose="list")
         listing = await list_files(store, target, context, commits, partitioning=partitioning, plain=plain)
+    cost = None if target.urls is not None else listing_cost(operation.metrics, before, asked)
+    on_listing(listing)
     if listing.table_format is not None and not plain:
         raise InvalidOptionError(
             f"these are a table's files ({listing.table_format}): some may hold rows that are deleted or replaced",
@@ -103,7 +116,7 @@ async def open_files(
         )
         return _file_set(listing, began, skips=skips)
 
-    first = _file_set(listing, asked, skips=skips)
+    first = _file_set(listing, asked, skips=skips)._replace(cost=cost)
     source: FileSource
     if target.urls is None:
         check = listing_check(store) if resources.options.policy(target.url, shown).kind == "etag" else None
@@ -125,10 +138,6 @@ def _as_policy_says(file: DataFile, resources: Resources) -> DataFile:
     """The cache policy may promise that the file never changes."""
     policy = resources.options.policy(file.url, safe_url(file.url))
     return replace(file, immutable=True) if policy.kind == "immutable" else file
-
-
-def _listing_context(operation: Operation) -> RequestContext:
-    return RequestContext(operation.metrics, purpose="list")
 
 
 def _file_set(listing: Listing, asked: float | None, *, skips: bool) -> FileSet:

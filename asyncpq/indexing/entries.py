@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -104,6 +105,12 @@ class FileKnowledge:
         self._parts = [part for part in manifest.parts if part.kind in ("footers", "pages")]
         self._payloads: dict[int, dict[str, dict[int, bytes]]] = {}
         self._chunks: OrderedDict[int, asyncio.Lock] = OrderedDict()
+
+    def again(self) -> FileKnowledge:
+        """For the same read over other files: what was read already is there."""
+        other = copy.copy(self)
+        other._payloads, other._chunks = dict(self._payloads), OrderedDict()
+        return other
 
     def expect(self, ids: Sequence[int]) -> None:
         """These files are asked for, in this order."""

@@ -1,8 +1,9 @@
-"""The files of another source, pruned by what an index knows of them: views "listed" and "table"."""
+"""The files of a listing or a table, pruned by what an index knows of them: views "listed" and "table"."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,19 +13,27 @@ import pyarrow as pa
 from asyncpq.datasets.file_sets import FileSet, FileSource
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask
-from asyncpq.errors import StaleSnapshotError
+from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.indexing.entries import Entry, FileKnowledge, entries_in, url_of
 from asyncpq.indexing.file_index import FileIndex
+from asyncpq.indexing.listing_match import ListingMatch, match_listing
 from asyncpq.indexing.manifest import FILES, Manifest
-from asyncpq.indexing.open_index import Answer, OpenIndex, answer, with_own
+from asyncpq.indexing.open_index import Answer, OpenIndex, answer, read_details, with_own
 from asyncpq.indexing.part_reads import Steps, segment_reads
+from asyncpq.indexing.slices import Slices
 from asyncpq.resources import Resources
 from asyncpq.storage.together import results_of
+
+logger = logging.getLogger(__name__)
+
+Prune = Callable[[FileSet], FileSet]
 
 
 class IndexedFiles:
     """The files of another source; those that an index knows are pruned by it, all others read without.
+
+    The index changes no rows. One that was dropped is done without.
 
     Args:
         base: gives the files.
@@ -41,15 +50,16 @@ class IndexedFiles:
         folder: str = "",
     ) -> None:
         self.view: View = base.view
+        self.index = index
         self._resources = resources
         self._base = base
-        self._index = index
         self._own = own
         self._folder = folder
+        self._match: ListingMatch | None = None
 
     @property
     def description(self) -> str:
-        index = "indexes of your own" if self._index is None else self._index.description
+        index = "indexes of your own" if self.index is None else self.index.description
         return f"{self._base.description}; {index}"
 
     @property
@@ -61,7 +71,7 @@ class IndexedFiles:
             return await self._base.files(ask, operation, scan=scan, hurry=hurry)
         looking = asyncio.get_running_loop().create_task(self._base.files(ask, operation, scan=scan, hurry=hurry))
         try:
-            steps = Steps(self._resources, operation, "" if self._index is None else self._index.place.description)
+            steps = Steps(self._resources, operation, "" if self.index is None else self.index.place.description)
             prune = await self._pruner(ask, steps)
             found = await looking
             pruned = await steps.work(len(found.files), partial(prune, found))
@@ -72,16 +82,24 @@ class IndexedFiles:
                 renewal.cancel()
             raise
         pruned = pruned._replace(rounds=max(found.rounds, steps.rounds))
-        if found.renewal is None and (self._index is None or self._index.is_fresh or not hurry):
+        asks = self._is_behind and hurry
+        if found.renewal is None and not asks:
             return pruned
         return pruned._replace(renewal=self._resources.spawn(self._renewed(found, pruned, prune, steps)))
 
-    async def _renewed(
-        self, found: FileSet, pruned: FileSet, prune: Callable[[FileSet], FileSet], steps: Steps
-    ) -> FileSet:
+    @property
+    def _is_behind(self) -> bool:
+        """Whether a newer snapshot of the index may know more of the files. It is looked for beside a read."""
+        match = self._match
+        return self.index is not None and not self.index.is_fresh and match is not None and bool(match.unknown)
+
+    async def _renewed(self, found: FileSet, pruned: FileSet, prune: Prune, steps: Steps) -> FileSet:
         """What there is now; a newer snapshot of the index is for the next read."""
-        if self._index is not None and not self._index.is_fresh:
-            await self._index.advance(steps.operation)
+        if self._is_behind and self.index is not None:
+            try:
+                await self.index.advance(steps.operation)
+            except StaleSnapshotError as error:
+                self._give_up(error, steps.operation)
         if found.renewal is None:
             return pruned
         latest = await found.renewal
@@ -90,77 +108,122 @@ class IndexedFiles:
         again = await steps.work(len(latest.files), partial(prune, latest))
         return again._replace(rounds=max(latest.rounds, pruned.rounds))
 
-    async def _pruner(self, ask: Ask, steps: Steps) -> Callable[[FileSet], FileSet]:
+    def _give_up(self, error: AsyncpqError, operation: Operation) -> None:
+        """Do without an index that is not there any more, or whose list of files is damaged."""
+        operation.metrics.fall_back(f"the index is not used: {error.message}")
+        if self.index is not None:
+            logger.warning("reads of %s go on without its index: %s", operation.url, error)
+            self.index = self._match = None
+
+    async def _pruner(self, ask: Ask, steps: Steps) -> Prune:
         """What rules files out by the index as it is now."""
-        index = self._index
-        if index is None:
-            said = await answer(self._resources, None, None, self._own, ask, steps)
-            return lambda found: self._pruned(found, said, {}, None)
-        for _ in range(self._resources.options.limits.max_restarts):
+        restarts = self._resources.options.limits.max_restarts
+        while (index := self.index) is not None:
             manifest = index.manifest
             try:
                 return await self._pruner_of(index, manifest, ask, steps)
-            except StaleSnapshotError:
-                await index.renew(manifest, steps)
-        return await self._pruner_of(index, index.manifest, ask, steps)
+            except CorruptIndexError as error:
+                self._give_up(error, steps.operation)
+            except StaleSnapshotError as error:
+                try:
+                    await index.renew(manifest, steps)
+                except StaleSnapshotError:
+                    self._give_up(error, steps.operation)
+                restarts -= 1
+                if restarts < 0:
+                    raise
+        said = await answer(self._resources, None, None, self._own, ask, steps)
+        return lambda found: self._with_own(found, list(found.files), said)
 
-    async def _pruner_of(
-        self, index: OpenIndex, manifest: Manifest, ask: Ask, steps: Steps
-    ) -> Callable[[FileSet], FileSet]:
-        beside, loop = steps.beside(), asyncio.get_running_loop()
-        reading = loop.create_task(self._catalog(index, manifest, beside))
-        asking = loop.create_task(answer(self._resources, index, manifest, self._own, ask, steps))
-        await results_of([reading, asking])
-        steps.rounds = max(steps.rounds, beside.rounds)
-        catalog, said = reading.result(), asking.result()
+    async def _pruner_of(self, index: OpenIndex, manifest: Manifest, ask: Ask, steps: Steps) -> Prune:
+        knowledge = FileKnowledge(self._resources, index.place, manifest, ask)
+        catalog, (said, slices) = await self._asked(index, manifest, ask, steps, knowledge)
 
         def prune(found: FileSet) -> FileSet:
+            match = self._match
+            if match is None or match.files is not found.files or match.manifest is not manifest:
+                match = self._match = match_listing(found.files, manifest, catalog)
             # files of an earlier listing may be on their way while those of the next are looked at
-            knowledge = FileKnowledge(self._resources, index.place, manifest, ask)
-            return self._pruned(found, said, catalog, knowledge)
+            return self._pruned(found, match, said, slices, knowledge.again())
 
         return prune
 
+    async def _asked(
+        self, index: OpenIndex, manifest: Manifest, ask: Ask, steps: Steps, knowledge: FileKnowledge
+    ) -> tuple[Mapping[str, Entry], tuple[Answer, Slices]]:
+        """The entries of all files by url, and what the index says of the predicate."""
+        asking = self._answered(index, manifest, ask, steps, knowledge)
+        if index.catalog is not None and index.catalog[0] is manifest:
+            return index.catalog[1], await asking
+        beside, loop = steps.beside(), asyncio.get_running_loop()
+        reading, answering = loop.create_task(self._catalog(index, manifest, beside)), loop.create_task(asking)
+        await results_of([reading, answering])
+        steps.rounds = max(steps.rounds, beside.rounds)
+        return reading.result(), answering.result()
+
+    async def _answered(
+        self, index: OpenIndex, manifest: Manifest, ask: Ask, steps: Steps, knowledge: FileKnowledge
+    ) -> tuple[Answer, Slices]:
+        said = await answer(self._resources, index, manifest, self._own, ask, steps)
+        slices = said.slices or Slices(manifest.live)
+        if slices.files and slices.files.num_rows <= self._resources.options.limits.files_ahead:
+            await read_details(index, manifest, slices.files, knowledge, said.inquiry, steps)
+            slices = slices if said.inquiry is None else said.inquiry.slices()
+        return said, slices
+
     async def _catalog(self, index: OpenIndex, manifest: Manifest, steps: Steps) -> Mapping[str, Entry]:
-        """The entries of all files, by url."""
-        if index.catalog is None or index.catalog[0] != manifest.snapshot:
-            tables = await steps.together(segment_reads(manifest, index.place, FILES, None))
-            by_url = await steps.work(manifest.num_files, partial(_by_url, manifest, tables))
-            index.catalog = (manifest.snapshot, by_url)
-            return by_url
-        return index.catalog[1]
+        tables = await steps.together(segment_reads(manifest, index.place, FILES, None))
+        by_url = await steps.work(manifest.num_files, partial(_by_url, manifest, tables))
+        index.catalog = (manifest, by_url)
+        return by_url
 
     def _pruned(
-        self, found: FileSet, said: Answer, catalog: Mapping[str, Entry], knowledge: FileKnowledge | None
+        self, found: FileSet, match: ListingMatch, said: Answer, slices: Slices, knowledge: FileKnowledge
     ) -> FileSet:
         """Files that cannot match are left out; of those that are not the versions which the index knows, none is."""
-        files: list[DataFile] = []
-        expected: list[int] = []
-        unknown = 0
-        for file in found.files:
-            entry, left = catalog.get(file.url), file
-            if entry is not None and knowledge is not None and said.slices is not None:
-                access = said.slices.plan(entry.file.id)
-                if entry.file.is_version_of(file):
-                    if not entry.may_match(access):
-                        continue
-                elif file.validator is not None or file.immutable or entry.file.validator is None:
-                    entry = None  # of a file whose version is not known before it is opened, it is looked at then
-                if entry is not None:
-                    expected.append(entry.file.id)
-                    left = replace(file, entry=knowledge.entry(entry.file.id, entry.file.validator, access))
-            unknown += entry is None
-            pruned = with_own(left, said.own, self._folder)
-            if pruned is not None:
-                files.append(pruned)
-        if knowledge is not None:
-            knowledge.expect(expected)
+        if slices.files == match.manifest.live and not slices.plans and not knowledge.is_useful and not match.unsure:
+            files: Sequence[DataFile] = found.files  # nothing is known: what was made for these very files still serves
+        else:
+            left = sorted(match.left(slices), key=lambda one: one[0])
+            knowledge.expect([entry.file.id for _, entry, _ in left if entry is not None])
+            files = [
+                found.files[position]
+                if entry is None
+                else replace(found.files[position], entry=knowledge.entry(entry.file.id, entry.file.validator, access))
+                for position, entry, access in left
+            ]
+        return self._with_own(found, files, said, (*_told(match), *self._saved(found, match.manifest)))
+
+    def _saved(self, found: FileSet, manifest: Manifest) -> tuple[str, ...]:
+        """What reading the index's own list of files would save."""
+        if self.view is not View.LISTED:
+            return ()
+        saved = "looking at each file" if found.cost is None else f"the listing ({found.cost})"
+        as_of = manifest.as_of or manifest.created
+        return (f"view='snapshot' would save {saved}, and see the files as they were at {as_of:%Y-%m-%d %H:%M:%S %Z}",)
+
+    def _with_own(
+        self, found: FileSet, files: Sequence[DataFile], said: Answer, report: tuple[str, ...] = ()
+    ) -> FileSet:
+        """Those that the caller's own indexes leave."""
+        if said.own:
+            files = [file for file in (with_own(file, said.own, self._folder) for file in files) if file]
         total = len(found.files) if found.total is None else found.total
-        report = said.report
-        if knowledge is not None and unknown:
-            known = len(found.files) - unknown
-            report = (*report, f"knows {known} of {len(found.files)} files as they are; others are read without it")
-        return found._replace(files=files, total=total, renewal=None, report=report)
+        return found._replace(files=files, total=total, renewal=None, report=(*said.report, *report))
+
+
+def _told(match: ListingMatch) -> tuple[str, ...]:
+    """How many files the index knows, for ``explain()``."""
+    lines: list[str] = []
+    if match.unknown:
+        known = len(match.files) - len(match.unknown)
+        lines.append(f"knows {known} of {len(match.files)} files as they are; others are read without it")
+    if match.unsure:
+        lines.append(
+            f"{len(match.unsure)} files have versions that the listing does not tell: each is opened, and what the "
+            "index says of it used if it has the version that the index knows"
+        )
+    return tuple(lines)
 
 
 def _by_url(manifest: Manifest, tables: Sequence[pa.Table | None]) -> dict[str, Entry]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
+
+import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.datasets.opened_file import Ask
@@ -14,13 +17,14 @@ from asyncpq.events import Operation
 from asyncpq.expressions import Expression, simplify
 from asyncpq.indexing.answers import Inquiry
 from asyncpq.indexing.commits import Head
-from asyncpq.indexing.entries import Entry, first_reads
+from asyncpq.indexing.entries import Entry, FileKnowledge, bloom_reads, first_reads
 from asyncpq.indexing.file_index import FileIndex, FileSlices
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Place, whole_bytes
-from asyncpq.indexing.part_reads import Steps
+from asyncpq.indexing.part_reads import Reads, Steps
 from asyncpq.indexing.slices import Slices
 from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
 from asyncpq.storage.together import results_of
 
@@ -43,7 +47,7 @@ class OpenIndex:
     max_age_s: float = 0.0
     checked: bool = False
     begun: int = 0
-    catalog: tuple[int, Mapping[str, Entry]] | None = field(default=None, repr=False)
+    catalog: tuple[Manifest, Mapping[str, Entry]] | None = field(default=None, repr=False)
 
     @property
     def manifest(self) -> Manifest:
@@ -142,6 +146,46 @@ async def _inquire(
         beside = first_reads(manifest, index.place, whole=whole)
     index.begun = manifest.snapshot
     return await inquiry.ask(index.place, steps, beside), inquiry
+
+
+async def read_details(
+    index: OpenIndex,
+    manifest: Manifest,
+    ids: RowRanges,
+    knowledge: FileKnowledge,
+    inquiry: Inquiry | None,
+    steps: Steps,
+    others: Reads | None = None,
+) -> list[pa.Table | None]:
+    """Read what an index keeps by file of a few files, in one round: footers and bloom filters.
+
+    Args:
+        ids: of the files.
+        knowledge, inquiry: take the footers and the bloom filters.
+        others: further reads of the same round.
+
+    Returns:
+        What ``others`` gave.
+    """
+    footers = knowledge.footer_reads(ids.rows())
+    parts = [] if inquiry is None else inquiry.bloom_parts
+    blooms = [bloom_reads(manifest, index.place, part, ids) for part in parts]
+    reads = [
+        *(others or ()),
+        *(read for _, some in footers for read in some),
+        *(read for some in blooms for read in some),
+    ]
+    if not reads:
+        return []
+    tables = iter(await steps.together(reads))
+    given = [next(tables) for _ in others or ()]
+    for kind, some in footers:
+        knowledge.take_footers(kind, [next(tables) for _ in some])
+    for part, some in zip(parts, blooms, strict=True):
+        for _ in some:
+            if inquiry is not None and (table := next(tables)) is not None:
+                await steps.work(table.num_rows, partial(inquiry.take_blooms, part, table))
+    return given
 
 
 def with_own(file: DataFile, own: Sequence[FileSlices], folder: str) -> DataFile | None:

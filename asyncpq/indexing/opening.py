@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from asyncpq.datasets.dataset import Dataset, with_source
 from asyncpq.datasets.files_read import DatasetState
-from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import Columns
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.file_index import FileIndex
@@ -48,10 +47,8 @@ def open_indexed(
     """The files of another dataset; those that an index knows are pruned by it.
 
     Args:
-        base: of view "listed" or "table".
+        base: of any view; of view "snapshot", by another index.
         index: None where only indexes of the caller's own are asked.
         folder: url that their paths are relative to.
     """
-    if base.view is View.SNAPSHOT:
-        raise InvalidOptionError("a dataset of view snapshot has an index already")
     return with_source(base, lambda source: IndexedFiles(resources, source, index, own, folder))

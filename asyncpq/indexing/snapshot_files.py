@@ -14,11 +14,11 @@ from asyncpq.datasets.partitioning import read_partitions
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.indexing.answers import Inquiry
-from asyncpq.indexing.entries import Entry, FileKnowledge, bloom_reads, entries_in, url_of
+from asyncpq.indexing.entries import Entry, FileKnowledge, entries_in, url_of
 from asyncpq.indexing.file_index import FileIndex
 from asyncpq.indexing.lakes import partitioning_of
 from asyncpq.indexing.manifest import Manifest
-from asyncpq.indexing.open_index import OpenIndex, answer, with_own
+from asyncpq.indexing.open_index import OpenIndex, answer, read_details, with_own
 from asyncpq.indexing.part_reads import Steps
 from asyncpq.indexing.slices import Slices
 from asyncpq.planning.access_plan import AccessPlan
@@ -38,19 +38,19 @@ class SnapshotFiles:
 
     def __init__(self, resources: Resources, index: OpenIndex, own: Sequence[FileIndex] = ()) -> None:
         self._resources = resources
-        self._index = index
+        self.index = index
         self._own = own
 
     @property
     def description(self) -> str:
-        return self._index.description
+        return self.index.description
 
     @property
     def known(self) -> FileSet | None:
-        return FileSet((), total=self._index.manifest.num_files)
+        return FileSet((), total=self.index.manifest.num_files)
 
     async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
-        if self._index.is_fresh:
+        if self.index.is_fresh:
             return (await self._found(ask, operation))[1]
         told: asyncio.Future[tuple[Manifest, FileSet]] = asyncio.get_running_loop().create_future()
         renewal = self._resources.spawn(self._renewed(told, ask, operation))
@@ -65,29 +65,29 @@ class SnapshotFiles:
 
     async def _renewed(self, told: asyncio.Future[tuple[Manifest, FileSet]], ask: Ask, operation: Operation) -> FileSet:
         """What :meth:`files` found, or what is there by a newer snapshot."""
-        await self._index.advance(operation)
+        await self.index.advance(operation)
         manifest, found = await told
-        if self._index.manifest is manifest:
+        if self.index.manifest is manifest:
             return found
         _, again = await self._found(ask, operation, rounds=1)
         return found if _same(again.files, found.files) else again
 
     async def _found(self, ask: Ask, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
         """By the newest snapshot that is known, and which that is."""
-        steps = Steps(self._resources, operation, self._index.place.description, rounds)
+        steps = Steps(self._resources, operation, self.index.place.description, rounds)
         for _ in range(self._resources.options.limits.max_restarts):
-            manifest = self._index.manifest
+            manifest = self.index.manifest
             try:
                 return manifest, await self._find(manifest, ask, steps)
             except StaleSnapshotError:
-                await self._index.renew(manifest, steps)
+                await self.index.renew(manifest, steps)
                 operation.restarts()
-        manifest = self._index.manifest
+        manifest = self.index.manifest
         return manifest, await self._find(manifest, ask, steps)
 
     async def _find(self, manifest: Manifest, ask: Ask, steps: Steps) -> FileSet:
-        place = self._index.place
-        said = await answer(self._resources, self._index, manifest, self._own, ask, steps)
+        place = self.index.place
+        said = await answer(self._resources, self.index, manifest, self._own, ask, steps)
         slices = said.slices or Slices(manifest.live)
         knowledge = FileKnowledge(self._resources, place, manifest, ask)
         entries = await self._entries(manifest, slices.files, knowledge, said.inquiry, steps)
@@ -104,7 +104,7 @@ class SnapshotFiles:
         self, manifest: Manifest, ids: RowRanges, knowledge: FileKnowledge, inquiry: Inquiry | None, steps: Steps
     ) -> dict[int, Entry]:
         """Of the files; where they are few, their footers and bloom filters come along in the same round."""
-        place, memory = self._index.place, self._resources.memory
+        place, memory = self.index.place, self._resources.memory
         few = ids.num_rows <= self._resources.options.limits.files_ahead
         entries: dict[int, Entry] = {}
         if few:
@@ -112,21 +112,13 @@ class SnapshotFiles:
             entries = {file: entry for file, entry in held.items() if entry is not None}
         missing = ids if not entries else RowRanges.from_rows([file for file in ids.rows() if file not in entries])
         files = knowledge.file_reads(missing) if missing else []
-        footers = knowledge.footer_reads(ids.rows()) if few else []
-        parts = [] if inquiry is None or not few else inquiry.bloom_parts
-        blooms = [bloom_reads(manifest, place, part, ids) for part in parts]
-        reads = [*files, *(read for _, some in footers for read in some), *(read for some in blooms for read in some)]
-        tables = iter(await steps.together(reads) if reads else [])
-        for _ in files:
-            table = next(tables)
+        if few:
+            tables = await read_details(self.index, manifest, ids, knowledge, inquiry, steps, files)
+        else:
+            tables = await steps.together(files) if files else []
+        for table in tables:
             if table is not None:
                 entries.update(await steps.work(table.num_rows, partial(entries_in, table)))
-        for kind, some in footers:
-            knowledge.take_footers(kind, [next(tables) for _ in some])
-        for part, some in zip(parts, blooms, strict=True):
-            for _ in some:
-                if inquiry is not None and (table := next(tables)) is not None:
-                    await steps.work(table.num_rows, partial(inquiry.take_blooms, part, table))
         if not all(file in entries for file in ids.rows()):
             raise CorruptIndexError("the index does not list all of its files", url=place.description)
         if few:

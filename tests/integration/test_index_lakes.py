@@ -14,7 +14,7 @@ import asyncpq
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError
 from asyncpq.indexing.differences import field_ids
-from asyncpq.indexing.kinds import Bounds, Keys
+from asyncpq.indexing.kinds import Bounds, Footers, Keys
 from asyncpq.indexing.places import MemoryPlace
 from asyncpq.testing import ObjectServer
 from tests.delta_tables import DeltaWriter, column, metadata, protocol
@@ -50,7 +50,7 @@ async def test_only_files_of_the_dataset_can_be_named(tmp_path: Path) -> None:
     _numbers(tmp_path / "lake-2" / "c.parquet", 4)
     async with asyncpq.Session() as session:
         index = await session.build_index(lake, [Keys("x")], at=place)
-        snapshot = await session.open_dataset(lake, index=index)
+        snapshot = await session.open_dataset(lake, index=index, view="snapshot")
         done = await index.refresh([str(lake / "_temporary" / "b.parquet")])
         assert (done.added, await snapshot.count()) == (0, 2)
         for url in (f"file://{lake}/a.parquet", str(tmp_path / "lake-2" / "c.parquet")):
@@ -82,6 +82,67 @@ async def test_one_file(tmp_path: Path) -> None:
         for view in ("snapshot", "listed"):
             dataset = await session.open_dataset(tmp_path / "one.parquet", index=index, view=view)
             assert (await dataset.lookup({"x": 2})).num_rows == 2
+
+
+async def test_files_of_a_list_are_compared_with_the_index_when_they_are_opened(tmp_path: Path) -> None:
+    """No listing tells their versions."""
+    urls = [str(tmp_path / f"{number}.parquet") for number in range(3)]
+    for number, url in enumerate(urls):
+        _numbers(Path(url), number)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(urls, [Keys("x"), Bounds("x"), Footers()], at=MemoryPlace())
+        dataset = await session.open_dataset(urls, index=index)
+        assert dataset.view == "listed"
+        _numbers(tmp_path / "1.parquet", 7, 2)
+        for _ in range(2):
+            assert (await dataset.lookup({"x": 7})).num_rows == 1
+            assert (await dataset.lookup({"x": 1})).num_rows == 0
+            assert await dataset.count(asyncpq.col("x") == 2) == 2
+            assert sorted((await dataset.read())["x"].to_pylist()) == [0, 2, 2, 7]
+        explained = (await dataset.plan(lookup={"x": 7})).explain()
+        assert "3 files have versions that the listing does not tell" in explained
+        assert "view='snapshot' would save looking at each file" in explained
+
+
+async def test_an_index_below_a_prefix_that_does_not_fit_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It hides no file and is no error, unless it is asked for."""
+    _numbers(tmp_path / "a.parquet", 1, 2)
+    wider = pa.schema([("x", pa.float64())])
+    async with asyncpq.Session() as session:
+        index = await session.build_index(tmp_path, [Keys("x")])
+        dataset = await session.open_dataset(tmp_path, schema=wider)
+        assert "another one than the one that was indexed" in caplog.text
+        assert (await dataset.lookup({"x": 2.0})).num_rows == 1
+        with pytest.raises(SchemaMismatchError, match="another one"):
+            await session.open_dataset(tmp_path, schema=wider, index=index)
+        manifest = next((tmp_path / "_asyncpq" / "manifests").iterdir())
+        caplog.clear()
+        for path in (manifest, tmp_path / "_asyncpq" / "latest"):
+            path.write_bytes(b"{")
+    async with asyncpq.Session() as session:
+        assert await (await session.open_dataset(tmp_path)).count() == 2
+        assert "is not used" in caplog.text
+        with pytest.raises(asyncpq.errors.CorruptIndexError):
+            await session.open_dataset(tmp_path, view="snapshot")
+
+
+async def test_what_is_read_and_what_it_costs_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _numbers(tmp_path / "a.parquet", 1, 2)
+    caplog.set_level("INFO", "asyncpq.opening")
+    async with asyncpq.Session() as session:
+        await session.open_dataset(tmp_path)
+        assert "view listed" in caplog.text
+        assert "the listing took 1 request, " in caplog.text
+        assert "would save" not in caplog.text
+        await session.build_index(tmp_path, [Keys("x")])
+        await session.open_dataset(tmp_path)
+        assert "which view='snapshot' would save" in caplog.text
+        caplog.clear()
+        await session.open_dataset(tmp_path, view="snapshot")
+        assert "view snapshot" in caplog.text
+        assert "the listing took" not in caplog.text
 
 
 @pytest.mark.parametrize("at", [None, "_asyncpq/", "_asyncpq"])
@@ -121,7 +182,8 @@ async def test_a_folder_that_was_moved_with_its_index_is_refreshed_where_it_is(t
         assert (done.added, done.removed) == (1, 0)
         assert (await index.verify()).problems == []
         dataset = await session.open_dataset(new)
-        assert (dataset.view, await dataset.count(asyncpq.col("x") == 2)) == ("snapshot", 2)
+        assert (dataset.view, await dataset.count(asyncpq.col("x") == 2)) == ("listed", 2)
+        assert (await dataset.plan(where=asyncpq.col("x") == 1)).files_ruled_out == 1
 
 
 @pytest.mark.parametrize("kind", [Keys, Bounds])

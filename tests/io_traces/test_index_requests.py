@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+from asyncpq import col
 from asyncpq.datasets.dataset import Dataset
+from asyncpq.indexing import Bloom, Bounds, Footers, Keys
 from asyncpq.indexing.commits import Head, latest
 from asyncpq.indexing.model import Part
 from asyncpq.indexing.open_index import OpenIndex
@@ -177,6 +179,99 @@ async def test_listed_files_are_pruned_by_the_index(server: ObjectServer) -> Non
         server.put("bucket/lake/19.parquet", file_bytes(5))
         assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 2
         assert "19.parquet tail" in taken(server)
+
+
+async def below(server: ObjectServer, num_files: int = FILES) -> None:
+    """An index in its place below the prefix, of files without page indexes and statistics of ``user``."""
+    for number in range(num_files):
+        server.put(f"bucket/lake/{number:03d}.parquet", file_bytes(number % FILES))
+    async with session(server) as s:
+        await s.build_index(LAKE, [Bounds("id"), Keys("user"), Footers()])
+    server.log.clear()
+
+
+def asked_of(server: ObjectServer) -> list[str]:
+    """What was asked for since the last call: listings, of the index, and data files by name; sorted."""
+    lines = []
+    for request in server.log:
+        path = request.path.partition("bucket/")[2].removeprefix("lake/")
+        lines.append("LIST" if request.range is None else "index" if path.startswith("_asyncpq/") else path)
+    server.log.clear()
+    return sorted(lines)
+
+
+async def test_the_index_below_a_prefix_is_found_in_the_listing(server: ObjectServer) -> None:
+    """It is opened beside the first footer; a lookup asks one listing, and pages. Without it, each file is opened."""
+    await below(server)
+    async with session(server) as s:
+        dataset = await s.open_dataset(LAKE)
+        assert dataset.view == "listed"
+        assert asked_of(server) == ["00.parquet", "LIST", "index"]
+        assert dataset.metrics.rounds == 2
+        assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 2  # two files have them
+        asked = asked_of(server)
+        assert [line for line in asked if line != "index"] == ["005.parquet"] * 2 + ["05.parquet"] * 2 + ["LIST"]
+        assert dataset.metrics.rounds <= 3
+        assert (await dataset.lookup({"user": USERS[3_200]}, ["text"])).num_rows == 2
+        assert asked_of(server) == ["003.parquet"] * 2 + ["03.parquet"] * 2 + ["LIST"]
+        assert dataset.metrics.rounds == 1
+        server.put("bucket/lake/006.parquet", file_bytes(3))
+        assert (await dataset.lookup({"user": USERS[3_200]}, ["id"])).num_rows == 3
+        assert "006.parquet" in asked_of(server)
+        assert (await dataset.lookup({"user": USERS[6_200]}, ["id"])).num_rows == 1
+        await (await s.open_index(f"{LAKE}_asyncpq/")).refresh()
+        await dataset.count(col("user") == -1)  # looks for a newer snapshot beside it all
+        asked_of(server)
+        assert (await dataset.lookup({"user": USERS[6_700]}, ["id"])).num_rows == 1
+        assert [line for line in asked_of(server) if line != "index"] == ["06.parquet"] * 2 + ["LIST"]
+        assert await dataset.count(col("user") == -1) == 0
+        assert asked_of(server) == ["LIST"]
+
+
+async def test_lookups_in_the_listed_view_open_only_files_that_may_match(server: ObjectServer) -> None:
+    server.objects = {name: found for name, found in server.objects.items() if "/lake/" not in name}
+    await below(server, 100)
+    for view in (None, "listed"):
+        async with session(server) as s:
+            dataset = await s.open_dataset(LAKE, view=view)
+            server.log.clear()
+            assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 5
+            metrics = dataset.metrics
+            assert (metrics.files_opened, metrics.requests_by_purpose["list"]) == (5, 1)
+            assert metrics.requests - 2 * 5 <= 7  # two pages of each file
+            explained = (await dataset.plan(lookup={"user": USERS[5_700]})).explain()
+            assert "view listed" in explained
+            assert "listing: 1 request" in explained
+            assert "view='snapshot' would save the listing (1 request" in explained
+
+
+async def test_the_snapshot_view_lists_nothing(server: ObjectServer) -> None:
+    await below(server)
+    async with session(server) as s:
+        dataset = await s.open_dataset(LAKE, view="snapshot")
+        assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 2
+        assert "LIST" not in asked_of(server)
+        for options in ({"index": False}, {"partitioning": None}):
+            with pytest.raises(asyncpq.InvalidOptionError):
+                await s.open_dataset(LAKE, view="snapshot", **options)
+
+
+async def test_a_young_listing_serves_lookups_by_the_index(server: ObjectServer) -> None:
+    await below(server)
+    async with session(server) as s:
+        dataset = await s.open_dataset(LAKE, listing_max_age_s=60)
+        await dataset.lookup({"user": USERS[5_700]}, ["text"])
+        asked_of(server)
+        await dataset.lookup({"user": USERS[3_200]}, ["text"])
+        assert asked_of(server) == ["003.parquet"] * 2 + ["03.parquet"] * 2
+
+
+async def test_bloom_filters_are_asked_of_listed_files(server: ObjectServer) -> None:
+    async with session(server) as s:
+        await s.build_index(LAKE, [Bloom("user")])
+        dataset = await s.open_dataset(LAKE)
+        assert await dataset.count(col("user") == USERS[5_700]) == 1
+        assert dataset.metrics.files_opened <= 3
 
 
 async def test_a_replaced_file_of_a_snapshot_is_read_anew(server: ObjectServer) -> None:

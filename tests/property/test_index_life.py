@@ -1,8 +1,9 @@
 """Datasets with an index equal pyarrow, by what their view promises, while files and index change under an open reader.
 
 Random lakes, kinds, places, predicates; files added, replaced and deleted; refreshes, compactions and vacuums between
-reads. View "listed" equals pyarrow on the files as they are. View "snapshot" equals it on the files of the snapshot: of
-a file that was replaced since, all rows that match now may come, or none; one that was deleted may be missed aloud.
+reads. By default, which is view "listed", every verb equals pyarrow on the files as they are. View "snapshot" equals it
+on the files of the snapshot: of a file that was replaced since, all rows that match now may come, or none; one that was
+deleted may be missed aloud.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -29,7 +31,7 @@ from tests.predicates import expressions, oracle
 from tests.property.test_dataset import by_pyarrow, lakes
 from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
 
-PLACES = ("folder", "memory", "sqlite")
+PLACES = ("below", "folder", "memory", "sqlite")
 STEPS = ("ask", "ask", "add", "replace", "delete", "refresh", "compact", "vacuum")
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)  # of literals
 Made = tuple[list[tuple[str, bytes]], dict[str, str], bool]
@@ -88,7 +90,11 @@ class Lake:
             del self.now[path]
 
     def matching(self, schema: pa.Schema, path: str, where: Expression) -> list[str]:
-        """Rows of one file as it is now."""
+        """Rows of one file as it is now, that match."""
+        return rows_of(self.table(schema, path).filter(oracle(where)))
+
+    def table(self, schema: pa.Schema, path: str) -> pa.Table:
+        """One file as it is now."""
         table = self._tables.get((path, self.now[path]))
         if table is None:
             alone = Path(tempfile.mkdtemp())
@@ -98,18 +104,45 @@ class Lake:
                 table = self._tables[path, self.now[path]] = by_pyarrow(alone, schema)
             finally:
                 shutil.rmtree(alone)
-        return rows_of(table.filter(oracle(where)))
+        return table
 
 
-def rows_of(table: pa.Table) -> list[str]:
+def rows_of(table: pa.Table | pa.RecordBatch) -> list[str]:
     return [repr(row) for row in table.to_pylist()]
 
 
 async def check_listed(lake: Lake, dataset: asyncpq.Dataset, where: Expression) -> None:
-    found = rows_of(await dataset.read(where=where))
-    expected = [row for path in sorted(lake.now, key=str.encode) for row in lake.matching(dataset.schema, path, where)]
-    assert found == expected
+    """Every verb gives the rows that are there now."""
+    paths = sorted(lake.now, key=str.encode)
+    by_path = {path: lake.matching(dataset.schema, path, where) for path in paths}
+    expected = [row for rows in by_path.values() for row in rows]
+    assert rows_of(await dataset.read(where=where)) == expected
     assert await dataset.count(where) == len(expected)
+    async with dataset.scan(where=where) as scan:
+        assert [row for batch in [batch async for batch in scan] for row in rows_of(batch)] == expected
+    urls = {f"{lake.root}/{path}": path for path in paths}
+    planned = {plan.url for plan in (await dataset.plan(where=where)).files}
+    named = {urls[url] for url in await dataset.files(where)}
+    for path, rows in by_path.items():
+        assert not rows or (path in named and any(url.endswith(f"/{path}") for url in planned))
+    every = [(url, row) for url, path in urls.items() for row in range(lake.table(dataset.schema, path).num_rows)]
+    picked = every[:: max(1, len(every) // 5)]
+    tables = {url: lake.table(dataset.schema, path) for url, path in urls.items()}
+    assert rows_of(await dataset.take(picked)) == [
+        row for url, at in picked for row in rows_of(tables[url].slice(at, 1))
+    ]
+    await check_lookup(lake, dataset)
+
+
+async def check_lookup(lake: Lake, dataset: asyncpq.Dataset) -> None:
+    """Of the values of the first row of each file, in a column that can be compared."""
+    tables = [lake.table(dataset.schema, path) for path in sorted(lake.now, key=str.encode)]
+    field = next((one for one in dataset.schema if pa.types.is_integer(one.type) or pa.types.is_string(one.type)), None)
+    if field is not None:
+        values = sorted({table[field.name][0].as_py() for table in tables if table.num_rows} - {None})
+        among = pc.field(field.name).isin(pa.array(values, field.type))
+        expected = [row for table in tables for row in rows_of(table.filter(among))]
+        assert not values or rows_of(await dataset.lookup({field.name: values})) == expected
 
 
 async def check_snapshot(lake: Lake, dataset: asyncpq.Dataset, where: Expression) -> None:
@@ -143,6 +176,8 @@ async def can_be_asked(lake: Lake, dataset: asyncpq.Dataset, where: Expression) 
 
 
 def place_at(root: Path, name: str, valkey: ValkeyServer | None) -> Any:
+    if name == "below":
+        return None
     if name == "memory":
         return MemoryPlace()
     if name == "sqlite":
@@ -169,12 +204,15 @@ def run(made: Made, place: str, data: st.DataObject, valkey: ValkeyServer | None
             files_of_commit, rows = data.draw(st.sampled_from([1, 100])), data.draw(st.sampled_from([7, 10**6]))
             building = asyncpq.BuildOptions(checkpoint_files=files_of_commit, segment_rows=rows)
             at = place_at(root, place, valkey)
-            if not isinstance(at, str):
+            if at is not None and not isinstance(at, str):
                 stack.push_async_callback(at.close)
             index = await session.build_index(root, kinds, at=at, schema_policy=policy, building=building)
             lake.listed = dict(lake.now)
-            snapshot = await session.open_dataset(root, index=index)
-            listed = await session.open_dataset(root, index=index, view="listed", schema=plain.schema)
+            named = None if at is None else index
+            snapshot = await session.open_dataset(root, index=named, view="snapshot")
+            listed = await session.open_dataset(root, index=named, schema=plain.schema)
+            assert listed.view == "listed"
+            assert "index at" in listed.description
             for step in ["ask", *data.draw(st.lists(st.sampled_from(STEPS), max_size=4)), "ask"]:
                 if step == "ask":
                     where = data.draw(expressions(types, foreign=False))

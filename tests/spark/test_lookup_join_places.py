@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +15,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
 import asyncpq
+from asyncpq.datasets.opened_file import Ask
 from asyncpq.expressions import col
 from asyncpq.indexing import Footers, Keys
 from asyncpq.spark.joins import lake as join_lake
@@ -24,11 +27,18 @@ from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 
 
-async def _pinned(lake: str, index: str) -> PinnedLake:
+async def _pinned(
+    lake: str,
+    index: str,
+    *,
+    view: Literal["snapshot", "listed"] | None = None,
+    changed: Callable[[], None] = lambda: None,
+) -> PinnedLake:
     conf = ReadConf(session_time_zone="UTC")
     async with asyncpq.Session() as session:
         await session.build_index(lake, [Keys("id"), Footers()], at=index)
-        target = LakeTarget(target=lake, index=index)
+        changed()
+        target = LakeTarget(target=lake, index=index, view=view)
         opened = await open_lake(session, target, conf)
         return await pin_lake(session, opened, target, [0], conf, SparkSettings())
 
@@ -39,6 +49,39 @@ async def _rows(session: asyncpq.Session, pinned: PinnedLake) -> list[int]:
         async for batch in scan:
             found += batch.column(0).to_pylist()
     return found
+
+
+@pytest.mark.parametrize(("view", "rows"), [(None, [7, 7, 7]), ("listed", [7, 7, 7]), ("snapshot", [7])])
+def test_an_index_changes_no_rows_of_a_join_unless_asked_to(
+    tmp_path: Path, view: Literal["snapshot", "listed"] | None, rows: list[int]
+) -> None:
+    """Tasks are told the files that were listed; of those that the index knows it names the rows."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+
+    def write(number: int, *ids: int) -> None:
+        pq.write_table(pa.table({"id": ids}), lake / "new")
+        (lake / "new").rename(lake / f"{number}.parquet")
+
+    for number in range(4):
+        write(number, *range(number * 10, number * 10 + 10))
+
+    def change() -> None:
+        write(1, 7, 11)  # the index rules it out
+        write(9, 7)
+
+    async def join() -> None:
+        pinned = await _pinned(str(lake), str(tmp_path / "index"), view=view, changed=change)
+        write(8, 7)  # after the join was planned
+        async with asyncpq.Session() as session:
+            assert await _rows(session, pinned) == rows
+            state = await join_lake.opened(session, pinned)
+            assert "index at" in state.source.description
+            operation = state.resources.operation("files", state.url)
+            found = await state.source.files(Ask(where=col("id") == 7), operation)
+            assert len(found.files) == len(rows)
+
+    asyncio.run(join())
 
 
 @pytest.mark.parametrize("kind", ["folder", "sql"])

@@ -120,7 +120,7 @@ def test_an_index(spark: SparkSession, no_pushdown: RuntimeConfig, tmp_path: Pat
     with asyncpq.blocking.Session() as session:
         session.build_index(str(tmp_path / "lake"), [Bounds("row"), Keys("key"), Footers()])
     plan = explain_scan(spark, str(tmp_path / "lake"), where=col("key") == "k3-7", columns=["row"])
-    assert plan.read.lake.view == "snapshot"
+    assert plan.read.lake.view == "listed"
     assert plan.files == 1
     assert "index" in str(plan)
     native = spark.read.parquet(str(tmp_path / "lake"))

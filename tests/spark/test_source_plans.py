@@ -155,7 +155,7 @@ def test_another_schema_than_the_files_reads_what_there_is(tmp_path: Path) -> No
     assert {"b": None, "A": 1} in table.to_pylist()
 
 
-def test_a_lake_that_asyncpq_indexed_is_read_as_the_index_lists_it(tmp_path: Path) -> None:
+def test_an_index_changes_no_rows_unless_asked_to(tmp_path: Path) -> None:
     import asyncpq.blocking
     from asyncpq.indexing import Keys
 
@@ -165,8 +165,9 @@ def test_a_lake_that_asyncpq_indexed_is_read_as_the_index_lists_it(tmp_path: Pat
     new = tmp_path / "lake" / "part=0" / "Kind=a" / "new.parquet"
     pq.write_table(lake_table(ROWS, 10), new)
     assert _ids(lake, where="id = 777") == [777]
-    assert len(_ids(lake)) == ROWS
-    assert len(_ids(lake, view="listed")) == ROWS + 10
-    assert len(_ids(lake, index="false")) == ROWS + 10
+    for options in ({}, {"view": "listed"}, {"index": "false"}):
+        assert len(_ids(lake, **options)) == ROWS + 10
+    assert len(_ids(lake, view="snapshot")) == ROWS
     shutil.move(str(tmp_path / "lake" / "_asyncpq"), str(tmp_path / "elsewhere"))
-    assert len(_ids(lake, index=str(tmp_path / "elsewhere"))) == ROWS
+    assert len(_ids(lake, index=str(tmp_path / "elsewhere"))) == ROWS + 10
+    assert len(_ids(lake, index=str(tmp_path / "elsewhere"), view="snapshot")) == ROWS

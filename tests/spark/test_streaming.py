@@ -336,7 +336,7 @@ def indexed(tmp_path: Path) -> Indexed:
 def test_only_files_that_the_index_lists(indexed: Indexed) -> None:
     first = indexed.put("a")
     indexed.refresh()
-    query = Query(indexed.folder)
+    query = Query(indexed.folder, view="snapshot")
     second = indexed.put("b")
     assert query.batches() == [[*first]]
     assert query.batches() == []
@@ -364,7 +364,7 @@ def test_limits_with_an_index(indexed: Indexed, limit: dict[str, str]) -> None:
 def test_available_now_with_an_index(indexed: Indexed) -> None:
     first = indexed.put("a")
     indexed.refresh()
-    query = Query(indexed.folder)
+    query = Query(indexed.folder, view="snapshot")
     query.reader.prepareForTriggerAvailableNow()
     second = indexed.put("b")
     indexed.refresh()
@@ -379,7 +379,7 @@ def test_a_replaced_file_with_an_index(indexed: Indexed, refreshed: bool) -> Non
     kept = indexed.put("a")
     indexed.put("b")
     indexed.refresh()
-    query = Query(indexed.folder)
+    query = Query(indexed.folder, view="snapshot")
     query.plan()
     new = indexed.put("b")
     if refreshed:
@@ -439,7 +439,7 @@ def test_files_that_are_written_are_there_once_they_are_committed(tmp_path: Path
 def test_another_index_is_another_stream(indexed: Indexed) -> None:
     indexed.put("a")
     indexed.refresh()
-    query = Query(indexed.folder)
+    query = Query(indexed.folder, view="snapshot")
     query.batches()
     shutil.rmtree(indexed.folder / "_asyncpq")
     indexed.refresh()

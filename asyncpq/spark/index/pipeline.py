@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from asyncpq import opening
+from asyncpq import index_opening
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.events import Operation
@@ -121,12 +121,12 @@ def build_index(
     )
     named = absolute(target)
     if at is None:
-        at = opening.place_below(parse_target(named) if catalog_of(named, format, version) is None else None)
+        at = index_opening.place_below(parse_target(named) if catalog_of(named, format, version) is None else None)
     job = _Job(spark, at, settings)
     refuse_secrets("target", named)
 
     async def work(session: Session) -> BuiltIndex:
-        index = await opening.build(session._resources, named, kinds, job.at, options, building, job.gathering)
+        index = await index_opening.build(session._resources, named, kinds, job.at, options, building, job.gathering)
         return _built(index)
 
     return job.run(work)
@@ -243,7 +243,7 @@ async def _opened(
     gathering: MakeGathering = LocalGathering,
 ) -> Index:
     options = DatasetOptions(format=format, version=version)
-    return await opening.open_existing(session._resources, at, table, options, building, None, gathering)
+    return await index_opening.open_existing(session._resources, at, table, options, building, None, gathering)
 
 
 def _built(index: Index) -> BuiltIndex:

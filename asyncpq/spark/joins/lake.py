@@ -14,18 +14,21 @@ import pyarrow as pa
 from asyncpq.datasets.dataset_scan import DatasetScan
 from asyncpq.datasets.file_sets import FileSet, FileSource, GivenFiles
 from asyncpq.datasets.files_read import DatasetState
-from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, OpenedFile
 from asyncpq.errors import RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
 from asyncpq.indexing import Index
+from asyncpq.indexing.commits import Head
+from asyncpq.indexing.indexed_files import IndexedFiles
 from asyncpq.indexing.model import Part
+from asyncpq.indexing.open_index import OpenIndex
 from asyncpq.session import Session
 from asyncpq.spark.joins.key_predicates import Asked
 from asyncpq.spark.reads.file_reads import SparkRead
 from asyncpq.spark.reads.lakes import OpenLake
-from asyncpq.spark.reads.partitioned import PartitionTypes, TypedFiles, snapshot_of
+from asyncpq.spark.reads.partitioned import PartitionTypes, TypedFiles, index_of
 from asyncpq.spark.reads.reading import columns_of, data_file, split_files
 from asyncpq.spark.reads.spark_tables import SparkTables
 from asyncpq.spark.reads.splits import Lake
@@ -49,6 +52,7 @@ class PinnedLake:
         target: what the index is of.
         index: url of the place of an index, or None.
         snapshot: number of the index's snapshot.
+        root: url of the folder that is indexed, where the index prunes ``splits``; None where it lists the files.
         partitions: how the index's files have values of their paths; None: as asyncpq has them.
         splits: the files, as :func:`asyncpq.spark.reads.splits.pack_split` has them.
     """
@@ -58,6 +62,7 @@ class PinnedLake:
     target: str | tuple[str, ...] = ""
     index: str | None = None
     snapshot: int = 0
+    root: str | None = None
     partitions: PartitionTypes | None = None
     splits: tuple[bytes, ...] = ()
 
@@ -82,7 +87,8 @@ async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
     known = _lakes.setdefault(session, OrderedDict())
     lake = known.get(pinned.token)
     if lake is None:
-        load = partial(_from_files if pinned.index is None else _from_index, session, pinned)
+        lists = pinned.index is not None and pinned.root is None
+        load = partial(_from_index if lists else _from_files, session, pinned)
         lake = await session._resources.flights.run(("pinned lake", pinned.token), load)
         known[pinned.token] = lake
     known.move_to_end(pinned.token)
@@ -110,8 +116,18 @@ async def _from_files(session: Session, pinned: PinnedLake) -> _Opened:
         for file in await split_files(session, split):
             # which pages may have a key, the file's own page index tells
             files.append(data_file(pinned.lake, replace(file, pages={}), resources))
-    source = _Pinned(GivenFiles(files))
-    return _Opened(DatasetState(resources, pinned.lake.url, source, columns_of(pinned.lake), skips=False))
+    handle: Index | None = None
+    source: FileSource = GivenFiles(files)
+    if pinned.index is not None:
+        # the index says which rows of a file may match: the splits of one file are one file
+        whole = {file.url: replace(file, entry=None) for file in files}
+        handle = await session.open_index(pinned.index, snapshot=pinned.snapshot)
+        head = Head(handle.place, handle.manifest, root=pinned.root, pinned=True)
+        source = IndexedFiles(resources, GivenFiles(list(whole.values())), OpenIndex(handle.place, head))
+        if pinned.partitions is not None:
+            source = TypedFiles(source, pinned.partitions, pinned.lake.conf, typed=True)
+    state = DatasetState(resources, pinned.lake.url, _Pinned(source), columns_of(pinned.lake), skips=False)
+    return _Opened(state, handle)
 
 
 class _Pinned:
@@ -131,8 +147,8 @@ class _Pinned:
 
     def has_bounds(self, names: Sequence[str]) -> bool:
         """Whether an index has the bounds of these columns in each file."""
-        snapshot = snapshot_of(self._source)
-        parts = () if snapshot is None else snapshot._index.manifest.parts
+        index = index_of(self._source)
+        parts = () if index is None else index.manifest.parts
         bounded = {part.columns[0] for part in parts if part.kind == "bounds"}
         return bounded.issuperset(names)
 
@@ -232,10 +248,10 @@ async def key_scan(pinned: PinnedLake, asked: Asked, session: Session) -> KeySca
 
 def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> Part | None:
     """The part of the lake's index that has the rows of such keys."""
-    source = snapshot_of(opened_lake.state.source)
-    if source is None:
+    index = index_of(opened_lake.state.source)
+    if index is None or opened_lake.state.source.view is View.TABLE:  # tasks are told a table's files alone
         return None
-    parts = source._index.manifest.parts
+    parts = index.manifest.parts
     found = [part for part in parts if part.kind == "keys" and part.columns[0] in names]
     return max(found, key=lambda part: _used(part, names), default=None)
 

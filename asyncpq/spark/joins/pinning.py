@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
+from asyncpq.datasets.model import View
 from asyncpq.errors import InvalidOptionError
+from asyncpq.indexing.open_index import OpenIndex
 from asyncpq.indexing.places.objects import ObjectPlace
 from asyncpq.session import Session
 from asyncpq.spark.joins.lake import PinnedLake
 from asyncpq.spark.reads.lakes import LakeTarget, OpenLake
-from asyncpq.spark.reads.partitioned import partition_types_of, snapshot_of
+from asyncpq.spark.reads.partitioned import index_of, is_index_list, partition_types_of
 from asyncpq.spark.reads.planning import lake_of, plan_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
@@ -33,21 +35,34 @@ async def pin_lake(
     Raises:
         InvalidOptionError: tasks cannot open the index by a url.
     """
-    source, token = snapshot_of(opened.state.source), uuid.uuid4().hex
-    if source is None:
+    index, token = index_of(opened.state.source), uuid.uuid4().hex
+    lake, splits = None, tuple[bytes, ...]()
+    lists = is_index_list(opened.state.source)
+    if not lists:
         columns = [opened.struct.names[at] for at in read]
         plan = await plan_lake(opened, conf=conf, settings=settings, columns=columns)
-        return PinnedLake(token=token, lake=plan.lake, splits=tuple(plan.tasks()))
-    place, url = source._index.place, target.index
-    if not isinstance(url, str):
-        if not isinstance(place, ObjectPlace):
-            raise InvalidOptionError("index: tasks open it by its url, so give that")
-        url = place.description
+        lake, splits = plan.lake, tuple(plan.tasks())
+        if index is None or opened.state.source.view is View.TABLE:
+            return PinnedLake(token=token, lake=lake, splits=splits)
+    assert index is not None, "it lists the files"
     return PinnedLake(
         token=token,
-        lake=lake_of(opened, read, conf, settings),
+        lake=lake or lake_of(opened, read, conf, settings),
         target=target.target,
-        index=absolute(url),
-        snapshot=source._index.manifest.snapshot,
+        index=_url_of(index, target),
+        snapshot=index.manifest.snapshot,
+        root=None if lists else index.manifest.root,
         partitions=partition_types_of(opened.state.source),
+        splits=splits,
     )
+
+
+def _url_of(index: OpenIndex, target: LakeTarget) -> str:
+    """By which tasks open the index."""
+    url = target.index
+    if not isinstance(url, str):
+        if not isinstance(index.place, ObjectPlace):
+            raise InvalidOptionError("index: tasks open it by its url, so give that")
+        url = index.place.description
+    found: str = absolute(url)
+    return found

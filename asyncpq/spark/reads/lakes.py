@@ -21,8 +21,6 @@ from asyncpq.events import Operation
 from asyncpq.fetching.opening import held_source, load_version, open_source
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.metadata import FileMetadata
-from asyncpq.indexing.indexed_files import IndexedFiles
-from asyncpq.indexing.open_index import OpenIndex
 from asyncpq.indexing.snapshot_files import SnapshotFiles
 from asyncpq.options import immutable
 from asyncpq.session import Session
@@ -36,7 +34,7 @@ from asyncpq.spark.reads.lake_types import (
     with_instants,
     with_untold,
 )
-from asyncpq.spark.reads.partitioned import TypedFiles, with_spark_partitions
+from asyncpq.spark.reads.partitioned import TypedFiles, index_of, with_spark_partitions
 from asyncpq.spark.reads.plan_again import told_to_refresh
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
@@ -182,7 +180,7 @@ async def _inferred(
     session: Session, state: DatasetState, target: LakeTarget, conf: ReadConf, operation: Operation, merges: bool
 ) -> _Inferred:
     files = await _by_path(state, operation)
-    if not files and isinstance(state.source, SnapshotFiles):  # all of its rows were overwritten
+    if not files and state.source.view is View.SNAPSHOT:  # all of its rows were overwritten
         return _Inferred(state, _struct_of_none(state.columns.schema, conf), (), None)
     file, first = await _first(state, files, operation)
     partitions, texts = tuple(file.partition), {name: pa.string() for name in file.partition}
@@ -263,7 +261,7 @@ def _lake_schema(
         elif (
             first is not None and one in inferred.fields and _has(first.schema, field) and not has_variant(one.dataType)
         ):
-            columns.append(field if _index_of(state.source) is not None else with_instants(field, one))
+            columns.append(field if index_of(state.source) is not None else with_instants(field, one))
         else:
             columns.append(lake_field(field, one, conf))
     return pa.schema(columns, metadata=known.metadata)
@@ -274,16 +272,10 @@ def _has(schema: pa.Schema, field: pa.Field) -> bool:
     return at >= 0 and bool(schema.field(at).type.equals(field.type))
 
 
-def _index_of(source: FileSource) -> OpenIndex | None:
-    """The index by which files are left out unopened."""
-    inner = source.source if isinstance(source, TypedFiles) else source
-    return inner._index if isinstance(inner, (SnapshotFiles, IndexedFiles)) else None
-
-
 def _is_hive(source: FileSource, target: LakeTarget) -> bool:
     """Whether folders are ``key=value``."""
     if isinstance(source, SnapshotFiles):
-        return bool(source._index.manifest.dataset.get("partitioning") == "hive")
+        return bool(source.index.manifest.dataset.get("partitioning") == "hive")
     return target.partitioning == "hive"
 
 
@@ -293,7 +285,7 @@ def _narrowed(source: FileSource, schema: pa.Schema, partitions: Sequence[str], 
     if isinstance(source, TypedFiles):
         inner = _narrowed(source.source, schema, partitions, conf)
         return source if inner is source.source else TypedFiles(inner, source.types, conf)
-    index = _index_of(source)
+    index = index_of(source)
     if index is None:
         return source
     known = index.manifest.schema

@@ -18,6 +18,8 @@ from asyncpq.datasets.opened_file import Ask
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, columns
+from asyncpq.indexing.indexed_files import IndexedFiles
+from asyncpq.indexing.open_index import OpenIndex
 from asyncpq.indexing.snapshot_files import SnapshotFiles
 from asyncpq.spark.reads.file_columns import sure_part
 from asyncpq.spark.types.partition_types import partition_scalar, partition_type, unescaped
@@ -84,10 +86,15 @@ async def with_spark_partitions(
     return replace(state, source=source, columns=own), kinds
 
 
-def snapshot_of(source: FileSource) -> SnapshotFiles | None:
-    """The files of an index's snapshot, where they are that, whatever the types of their partitions."""
+def is_index_list(source: FileSource) -> bool:
+    """Whether the files are those that :func:`index_of` lists; else the index only prunes them."""
+    return isinstance(source.source if isinstance(source, TypedFiles) else source, SnapshotFiles)
+
+
+def index_of(source: FileSource) -> OpenIndex | None:
+    """The index by which files are left out unopened; None for none."""
     inner = source.source if isinstance(source, TypedFiles) else source
-    return inner if isinstance(inner, SnapshotFiles) else None
+    return inner.index if isinstance(inner, (SnapshotFiles, IndexedFiles)) else None
 
 
 def partition_types_of(source: FileSource) -> PartitionTypes | None:
@@ -97,10 +104,15 @@ def partition_types_of(source: FileSource) -> PartitionTypes | None:
 
 class TypedFiles:
     """The files of another source, with partition values of Spark's: a
-    :class:`asyncpq.datasets.file_sets.FileSource`."""
+    :class:`asyncpq.datasets.file_sets.FileSource`.
 
-    def __init__(self, source: FileSource, types: PartitionTypes, conf: ReadConf) -> None:
+    Args:
+        typed: the files have these values already; only what the source is asked is another.
+    """
+
+    def __init__(self, source: FileSource, types: PartitionTypes, conf: ReadConf, *, typed: bool = False) -> None:
         self.view: View = source.view
+        self._is_typed = typed
         self.source = source
         self.types = types
         self._kinds = dict(types.kinds)
@@ -117,7 +129,7 @@ class TypedFiles:
 
     async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
         found = await self.source.files(self._without_kinds(ask), operation, scan=scan)
-        return found._replace(files=[self._typed(file) for file in found.files])
+        return found if self._is_typed else found._replace(files=[self._typed(file) for file in found.files])
 
     def _without_kinds(self, ask: Ask) -> Ask:
         """What an index can be asked, which has other values of these columns."""

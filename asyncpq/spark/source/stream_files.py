@@ -203,8 +203,8 @@ class IndexStream:
         options = target_of(self._options).options
         source = (await session.open_dataset(self._options.target, **options))._state.source
         assert isinstance(source, SnapshotFiles), source
-        await source._index.head.advance()
-        return _Snapshot(session, source._index.place, source._index.manifest)
+        await source.index.head.advance()
+        return _Snapshot(session, source.index.place, source.index.manifest)
 
 
 @dataclass(frozen=True)
