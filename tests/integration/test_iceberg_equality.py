@@ -1,6 +1,7 @@
 """Equality deletes of Iceberg tables: which apply to a data file, and which of its rows equal a key.
 
-pyiceberg and DuckDB's release for this Python do not read them: expected rows are those that the table spec leaves.
+pyiceberg does not read them, and DuckDB 1.4 takes rows with nulls for deleted: expected are the rows that the table spec
+leaves.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pyiceberg.types import LongType, StringType
 import asyncpq
 from asyncpq import ReadOptions, col
 from asyncpq.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
+from asyncpq.indexing import Bounds, Keys, MemoryPlace
 from tests.iceberg_tables import (
     add_files,
     data_files,
@@ -335,6 +337,19 @@ async def test_a_file_s_deletes_are_loaded_once(deleted: Table) -> None:
         assert dataset.metrics.requests_by_purpose == {"table": 3, "tail": 3}
         await asyncio.gather(dataset.count(where=col("x") > 1), dataset.read(["id"]))
         assert dataset.metrics.requests == 0
+
+
+async def test_an_index_lists_rows_that_are_deleted_since(table: Table) -> None:
+    async with asyncpq.Session() as session:
+        at = MemoryPlace()
+        await session.build_index(table, [Keys("id"), Bounds("x")], at=at)
+        add_files(table, [_delete(table, {"id": [3, 50]})])
+        index = await session.build_index(table, [Keys("id"), Bounds("x")], at=at)
+        dataset = await session.open_dataset(table, index=index)
+        found = await dataset.lookup({"id": [2, 3, 50, 51]}, columns=["id"])
+        assert sorted(found["id"].to_pylist()) == [2, 51]
+        assert await dataset.count(where=col("x") >= 25.0) == 49
+        assert await dataset.count() == 98
 
 
 async def test_delete_files_with_keys_outside_of_a_file_are_not_read(table: Table) -> None:
