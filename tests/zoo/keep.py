@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from tests.zoo.registry import WRITERS, Writer
 
 KEPT = Path(__file__).resolve().parents[1] / "data" / "zoo"
-MOST_BYTES = 5_700_000
+MOST_BYTES = 4_200_000
 MOST_FILE_BYTES = 120_000
 Feature = tuple[str, ...]
 
@@ -72,7 +72,12 @@ def main() -> None:
     for folder, result in results.items():
         for verdict in result["verdicts"]:
             path = files / folder / f"{verdict['variant']}.parquet"
-            if folder in writers and verdict["outcome"] == "right" and path.stat().st_size <= MOST_FILE_BYTES:
+            if (
+                folder in writers
+                and verdict["outcome"] == "right"
+                and path.is_file()
+                and path.stat().st_size <= MOST_FILE_BYTES
+            ):
                 candidates[path] = features(writers[folder], path)
                 if f"{folder}/{path.stem}" in arguments.always:
                     candidates[path] |= {("always", str(path), str(at)) for at in range(1000)}
@@ -83,7 +88,7 @@ def main() -> None:
         (KEPT / folder).mkdir(parents=True, exist_ok=True)
         shutil.copy(path, KEPT / folder / path.name)
         manifest[f"{folder}/{path.stem}"] = {
-            "writer": results[folder]["said"],
+            "writer": results[folder]["said"] or f"{writers[folder].name} {writers[folder].version}",
             "environment": repr(writers[folder].environment),
             "command": f"make zoo ARGS='--only {folder}'",
         }

@@ -40,7 +40,7 @@ class Predicate:
     theirs: pc.Expression
 
     def __str__(self) -> str:
-        return str(self.theirs)
+        return str(self.ours)
 
 
 @dataclass(frozen=True, kw_only=True)

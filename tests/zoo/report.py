@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -76,5 +77,5 @@ def _list(title: str, otherwise: str, items: list[str]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    short = " ".join(text.split())
+    short = re.sub(r"/\S*/(?=[^/\s]+\.parquet)", "", " ".join(text.split()))  # files without their folders
     return f"`{short[:300].replace('`', chr(39))}`"
