@@ -142,6 +142,17 @@ def _comparable(table: pa.Table) -> pa.Table:
     return pa.table([column for _, column in named], names=[name for name, _ in named])
 
 
+def _is_valid_text(column: pa.ChunkedArray) -> bool:
+    """Whether its strings are UTF-8; ClickHouse writes any bytes as strings, of which no literal can be made."""
+    if not pa.types.is_string(column.type):
+        return True
+    try:
+        column.cast(pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def _flat_columns(name: str, column: pa.ChunkedArray) -> list[tuple[str, pa.ChunkedArray]]:
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
@@ -150,7 +161,7 @@ def _flat_columns(name: str, column: pa.ChunkedArray) -> list[tuple[str, pa.Chun
     if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
         column = column.cast(pa.string() if pa.types.is_string_view(column.type) else pa.binary())
     if not pa.types.is_struct(column.type):
-        return [] if pa.types.is_nested(column.type) else [(name, column)]
+        return [] if pa.types.is_nested(column.type) or not _is_valid_text(column) else [(name, column)]
     found = []
     for field_ in column.type:
         found += _flat_columns(f"{name}.{field_.name}", pc.struct_field(column, field_.name))

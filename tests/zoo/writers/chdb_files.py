@@ -49,7 +49,7 @@ def main(folder):
     more = (
         "n, key, toUUID(concat('10000000-0000-0000-0000-00000000000', toString(n % 10))) AS uuid, toUInt128(n) AS wide, "
         "toInt256(n) - 5 AS wider, toIPv6('::1') AS v6, toIPv4('10.0.0.1') AS v4, toDateTime(n * 1000, 'UTC') AS moment, "
-        "toLowCardinality(toString(n % 5)) AS low, CAST(if(n % 2, 'a', 'b'), 'Enum8(\\'a\\' = 1, \\'b\\' = 2)') AS letter, "
+        "toLowCardinality(toString(n % 5)) AS low, CAST(if(n % 2 = 1, 'a', 'b'), 'Enum8(\\'a\\' = 1, \\'b\\' = 2)') AS letter, "
         "toDate(n) AS day, toDate32('1950-01-01') + n AS day32, toDecimal256(n, 20) AS dec76, toFixedString(toString(n % 9), 3) AS fix"
     )
     small = {"row_group_size": rows.GROUP_ROWS, "data_page_size": 256, "batch_size": rows.PAGE_ROWS}
