@@ -1,7 +1,7 @@
 """Equality deletes of Iceberg tables: which apply to a data file, and which of its rows equal a key.
 
-pyiceberg does not read them, and DuckDB 1.4 takes rows with nulls for deleted: expected are the rows that the table spec
-leaves.
+pyiceberg does not read them, and DuckDB 1.4 takes rows with nulls for deleted: expected are the rows that the table
+spec leaves.
 """
 
 from __future__ import annotations
