@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from asyncpq.decoding.selection import counted
 from asyncpq.errors import ObjectChangedError
+from asyncpq.format.page_index import PageLocationError
 from asyncpq.pipeline import Pipeline, jobs_of
 from asyncpq.prepared import Preparation, Prepared
 
@@ -36,6 +37,9 @@ async def collected(preparation: Preparation) -> tuple[Prepared, list[pa.Table]]
             await prepared.read.ensure_current()
         except ObjectChangedError as error:
             await preparation.changed(error, restartable=True)
+        except PageLocationError as error:
+            if not error.dropped:
+                raise
         else:
             return prepared, tables
 

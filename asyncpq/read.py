@@ -15,10 +15,11 @@ from asyncpq.decoding.row_access import PackedPage
 from asyncpq.decoding.row_group import Allowance, Matched, RowGroupReader
 from asyncpq.decoding.sources import QueryShape
 from asyncpq.errors import AsyncpqError, CorruptFileError
-from asyncpq.fetching.indexes import indexed_chunk, learn_locations
+from asyncpq.fetching.indexes import drop_locations, indexed_chunk, learn_locations
 from asyncpq.fetching.parts import Parts, discard_parts, fetch_parts, share_pages, share_parts
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
+from asyncpq.format.page_index import PageLocationError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.planning.read_plan import Item, Piece, ReadPlan, RowGroupPlan, Unit
 from asyncpq.storage.base import RequestContext
@@ -189,9 +190,27 @@ class Read:
 
     def _discard(self, error: AsyncpqError, fetched: Fetched) -> None:
         """The next read shall see for itself whether the object, or what came of it, is damaged."""
+        if isinstance(error, PageLocationError):
+            error.dropped = self._drop_locations(error.column)
+            if error.dropped:
+                error.hint = "The column's page index is not used any more: ask again."
         if isinstance(error, CorruptFileError):
             discard_parts(self._source, self.version, fetched.keys)
             discard_parts(self._source, self.version, [page.key for some in self._unproven.values() for page in some])
+
+    def _drop_locations(self, column: str | None) -> bool:
+        """Use no OffsetIndex of a column any more; return whether this read did."""
+        schema = self.version.metadata.schema
+        found = [
+            (group.ordinal, planned.chunk.leaf)
+            for group in self.plan.row_groups
+            for planned in group.columns
+            if planned.offsets is not None
+            and column in (schema.leaves[planned.chunk.leaf].dotted, schema.fields[planned.field].name)
+        ]
+        for row_group, leaf in found:
+            drop_locations(self._source, self.version, row_group, leaf)
+        return bool(found)
 
     def _start_validation(self) -> Flight[None] | None:
         if self.current or self._source.currency.is_fresh(self.version):
@@ -281,6 +300,8 @@ class Read:
             else:
                 reader.skip(matched)
             self.context.metrics.pages_read += reader.take_pages_decoded()
+            for reason in self.version.dropped([column.chunk.leaf for column in piece.row_group.columns]):
+                self.context.metrics.fall_back(reason)
             self._prove(piece.row_group, matched.stop_row)
             if piece.last:
                 for leaf, index in reader.locations():

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from asyncpq.batches import Batches
 from asyncpq.errors import ObjectChangedError, UsageError
+from asyncpq.format.page_index import PageLocationError
 from asyncpq.pipeline import Pipeline, jobs_of
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class Scan(Batches):
             except ObjectChangedError as error:
                 await pipeline.close()
                 await self._preparation.changed(error, restartable=not self.metrics.rows_returned)
+                await self._begin()
+            except PageLocationError as error:
+                if not error.dropped or self.metrics.rows_returned:
+                    raise
+                await pipeline.close()
                 await self._begin()
 
     def _done_with_unit(self) -> None:

@@ -20,6 +20,7 @@ from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError, UsageError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant, simplify
+from asyncpq.format.page_index import PageLocationError
 from asyncpq.pipeline import Job, Pipeline
 from asyncpq.plan import Plan
 from asyncpq.read import Read
@@ -375,6 +376,7 @@ class FilesRead:
     async def _failed(self, opened: OpenedFile, error: AsyncpqError) -> None:
         """Read on without the file whose unit failed, or with its new version; raise where neither may be."""
         changed = isinstance(error, ObjectChangedError)
+        relocated = isinstance(error, PageLocationError) and error.dropped
         indexed = changed and opened.file.entry is not None and self._ask.access is None
         if changed:
             await opened.changed()
@@ -392,6 +394,8 @@ class FilesRead:
             ]
         elif changed and self._may_restart and self._metrics.restarts < self._resources.options.limits.max_restarts:
             opened.operation.restarts()
+        elif relocated:
+            pass  # it is read without its page index
         elif is_bad_file(error) and self._state.skips:
             del self._open[opened.number]
             await opened.close()

@@ -196,7 +196,13 @@ class StreamedSource:
     ) -> None:
         self._pages = PagedSource(decoder, chunk, num_rows)
         self._keep = keep
-        self._walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=padded)
+        self._walker = PageWalker(
+            chunk,
+            max_page_bytes=limits.max_page_bytes,
+            padded=padded,
+            verify_crc=limits.verify_crc,
+            drop=decoder.drop,
+        )
         self._decoder = decoder
         self._chunk = chunk
         self._num_rows = num_rows
@@ -236,7 +242,7 @@ class StreamedSource:
                 if self._keep is not None:
                     self._keep(ChunkPage(page.offset, page.data, 0, dictionary))
             elif page.header.type != PageType.INDEX_PAGE:
-                rows = page.header.num_values if page.header.num_rows is None else page.header.num_rows
+                rows = page.header.num_values
                 if rows == 0:
                     continue
                 if self._next_row + rows > self._num_rows:

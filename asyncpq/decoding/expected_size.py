@@ -111,14 +111,11 @@ class ExpectedSize:
             return _Content(len(value.values), held, value.lacks_dictionary, False)
         if isinstance(value, PackedPage):
             return _Content(item.num_rows, len(value.content), value.is_indices, False)
-        if item.kind == "part":
-            chunk = self._version.chunk(self._plan.ordinal, item.leaf)
-            encodings = chunk.encodings
-            indexed = not encodings or not DICTIONARY_ENCODINGS.isdisjoint(encodings)  # some writers list none
-            delta = not encodings or ENCODING_DELTA_BYTE_ARRAY in encodings
-            return _Content(chunk.num_values, chunk.total_uncompressed_size, indexed, delta)
         if not isinstance(value, bytes):
             return None
+        if item.kind == "part":
+            chunk = self._version.chunk(self._plan.ordinal, item.leaf)
+            return _chunk_content(value) if len(value) == chunk.stop - chunk.start else None
         try:
             header = decode_page_header(value, complete=True)
         except FormatError:  # is raised again where the page is decoded
@@ -149,3 +146,23 @@ class ExpectedSize:
         value, slots = kinds[ordinal - field.first_leaf]
         bits = value_bits(value) + len(leaf.path) + LEVEL_BITS + (LEVEL_BITS + OFFSET_BITS) * leaf.max_repetition_level
         return _Slot(bits * slots, has_lengths(value), leaf.max_repetition_level > 0)
+
+
+def _chunk_content(chunk: bytes) -> _Content | None:
+    """What stands in a whole chunk, by its page headers: footers may claim other sizes. None if it cannot be told."""
+    num_values = size = at = 0
+    indexed = delta = False
+    while at < len(chunk):
+        try:
+            header = decode_page_header(chunk, at, complete=True)
+        except FormatError:  # is raised again where the chunk is decoded
+            return None
+        if isinstance(header, NeedMore):
+            return None
+        at += header.page_size
+        size += header.uncompressed_size
+        if header.is_data:
+            num_values += header.num_values
+            indexed |= header.encoding in DICTIONARY_ENCODINGS
+            delta |= header.encoding == ENCODING_DELTA_BYTE_ARRAY
+    return _Content(num_values, size, indexed, delta)

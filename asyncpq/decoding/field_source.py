@@ -17,9 +17,10 @@ from asyncpq.decoding.nested_merge import Part, merge
 from asyncpq.decoding.nested_splice import FieldTemplate
 from asyncpq.decoding.selection import few_copied, join, take_rows
 from asyncpq.decoding.types import field_template, field_types, projected_field
-from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
+from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.fetching.indexes import own_offset_index
 from asyncpq.fetching.version import FileVersion
+from asyncpq.format.page_index import PageLocationError
 from asyncpq.format.schema import Field, PhysicalType, Projection, Repetition
 from asyncpq.pruning.row_ranges import RowRanges
 
@@ -127,10 +128,10 @@ class FieldSource:
         return array
 
     def _decode_chunks(self, leaves: tuple[int, ...], limits: DecodeLimits, *, as_storage: bool) -> pa.Array:
-        claimed = sum(self._leaves[leaf].chunk.total_uncompressed_size for leaf in leaves)
-        if claimed > limits.max_decoded_bytes:
-            raise refuse("a nested column", claimed, limits.max_decoded_bytes, self._field.name)
         pages = {leaf: self._leaves[leaf].pages_of(RowRanges.all(self._num_rows), limits) for leaf in leaves}
+        size = sum(page.header.uncompressed_size for some in pages.values() for page in some.pages)
+        if size > limits.max_decoded_bytes:
+            raise refuse("a nested column", size, limits.max_decoded_bytes, self._field.name)
         groups = self._groups(pages)
         as_storage = as_storage or len(groups) > 1
         arrays = self._decode(pages, groups, limits, as_storage=as_storage)
@@ -156,7 +157,7 @@ class FieldSource:
         for group, column in zip(groups, columns, strict=True):
             rows = pages[group[0]].rows
             if len(column) != rows.num_rows:
-                raise CorruptFileError(f"pages planned to hold {rows.num_rows} rows hold {len(column)}")
+                raise PageLocationError(f"pages planned to hold {rows.num_rows} rows hold {len(column)}")
             array = join(column.chunks, column.type)
             for number in group:
                 leaf = self._leaves[number]

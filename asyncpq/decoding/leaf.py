@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -26,7 +26,8 @@ from asyncpq.decoding.splice import (
 from asyncpq.decoding.struct_path import in_structs, leaf_type, leaf_values
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.format.metadata import ColumnChunk, FileMetadata
-from asyncpq.format.page_header import PageHeader, PageType
+from asyncpq.format.page_header import PageHeader, PageType, header_contradiction
+from asyncpq.format.page_index import PageLocationError
 from asyncpq.format.schema import Leaf, PhysicalType
 
 
@@ -48,10 +49,20 @@ class LeafDecoder:
         arrow_type: the type pyarrow gives the leaf's field in this file, cut to the leaf (see ``struct_path``).
         arrow_schema: value of ``ARROW:schema`` for a file of this leaf alone, where ``arrow_type``
             differs without it; else None.
+        drop: called with what metadata contradict the pages, and are not used.
     """
 
-    def __init__(self, metadata: FileMetadata, leaf: Leaf, arrow_type: pa.DataType, arrow_schema: bytes | None) -> None:
+    def __init__(
+        self,
+        metadata: FileMetadata,
+        leaf: Leaf,
+        arrow_type: pa.DataType,
+        arrow_schema: bytes | None,
+        *,
+        drop: Callable[[str], None] | None = None,
+    ) -> None:
         self.leaf = leaf
+        self.drop = drop
         self.arrow_type = arrow_type
         self._metadata = metadata
         self._arrow_schema = arrow_schema
@@ -76,7 +87,7 @@ class LeafDecoder:
         """
         header = page_header(page, chunk, self.leaf, limits.max_page_bytes)
         if header.type != PageType.DICTIONARY_PAGE:
-            raise CorruptFileError(f"a {header.type.name} where the dictionary page belongs", column=self.leaf.dotted)
+            raise PageLocationError(f"a {header.type.name} where the dictionary page belongs", column=self.leaf.dotted)
         payload = page[header.header_size :]
         if limits.verify_crc and header.crc is not None and zlib.crc32(payload) != header.crc & 0xFFFFFFFF:
             raise CorruptFileError("the dictionary page does not match its CRC", column=self.leaf.dotted)
@@ -250,13 +261,16 @@ class LeafDecoder:
         """The header of a page that must be a data page with the planned rows."""
         header = page_header(page.data, chunk, self.leaf, limits.max_page_bytes, page.header)
         if header.type is PageType.DICTIONARY_PAGE or header.type is PageType.INDEX_PAGE:
-            raise CorruptFileError(f"a {header.type.name} where a data page belongs", column=self.leaf.dotted)
-        rows = header.num_values if header.num_rows is None else header.num_rows
-        if rows != page.num_rows or header.num_values != page.num_rows:
-            raise CorruptFileError(
-                f"the page of rows {page.first_row}-{page.stop_row - 1} holds {rows} rows", column=self.leaf.dotted
+            raise PageLocationError(f"a {header.type.name} where a data page belongs", column=self.leaf.dotted)
+        if header.num_values != page.num_rows:
+            raise PageLocationError(
+                f"the page of rows {page.first_row}-{page.stop_row - 1} holds {header.num_values} rows",
+                column=self.leaf.dotted,
             )
-        check_crc_alike(self._has_crc, header, chunk, self.leaf)
+        if self.drop is not None and (what := header_contradiction(header, chunk, repeated=False)):
+            self.drop(what)
+        if limits.verify_crc:
+            check_crc_alike(self._has_crc, header, chunk, self.leaf)
         return header
 
     def _read(

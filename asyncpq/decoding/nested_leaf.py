@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -17,9 +17,9 @@ from asyncpq.decoding.page_queue import PageQueue
 from asyncpq.decoding.splice import DICTIONARY_ENCODINGS
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.format.metadata import ColumnChunk
+from asyncpq.format.page_header import WRONG_NUM_ROWS, PageHeader, PageType, PageWalker, header_contradiction
 from asyncpq.format.page_header import Page as WholePage
-from asyncpq.format.page_header import PageHeader, PageType, PageWalker
-from asyncpq.format.page_index import OffsetIndex
+from asyncpq.format.page_index import OffsetIndex, PageLocationError
 from asyncpq.format.schema import Leaf
 from asyncpq.pruning.row_ranges import RowRanges
 
@@ -59,7 +59,7 @@ class LeafPages(NamedTuple):
         for page, at in zip([page for page in self.pages if page.header.is_data], found, strict=True):
             wanted += page.header.num_values
             if wanted != at:
-                raise CorruptFileError("a page holds other rows than the OffsetIndex says", column=leaf.dotted)
+                raise PageLocationError("a page holds other rows than the OffsetIndex says", column=leaf.dotted)
 
     def locations(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf
@@ -89,15 +89,25 @@ class NestedLeaf(PageQueue[Page]):
         leaf, chunk: which.
         num_rows: of the row group.
         paged: pages come one by one; else the whole chunk in parts.
-        padded: see :class:`asyncpq.format.page_header.PageWalker`.
+        padded, drop: see :class:`asyncpq.format.page_header.PageWalker`.
     """
 
-    def __init__(self, leaf: Leaf, chunk: ColumnChunk, num_rows: int, *, paged: bool, padded: bool = False) -> None:
+    def __init__(
+        self,
+        leaf: Leaf,
+        chunk: ColumnChunk,
+        num_rows: int,
+        *,
+        paged: bool,
+        padded: bool = False,
+        drop: Callable[[str], None] | None = None,
+    ) -> None:
         super().__init__(num_rows)
         self.leaf = leaf
         self.chunk = chunk
         self.paged = paged
         self._padded = padded
+        self._drop = drop
         self._dictionary: bytes | None = None
         self.parts: list[bytes] = []
         self._missing = chunk.stop - chunk.start
@@ -145,7 +155,14 @@ class NestedLeaf(PageQueue[Page]):
         chunk = self.chunk
         if chunk.num_values < self._num_rows:
             raise CorruptFileError(f"a column chunk of {chunk.num_values} values in {self._num_rows} rows")
-        walker = PageWalker(chunk, leaf=self.leaf, max_page_bytes=limits.max_page_bytes, padded=self._padded)
+        walker = PageWalker(
+            chunk,
+            leaf=self.leaf,
+            max_page_bytes=limits.max_page_bytes,
+            padded=self._padded,
+            verify_crc=limits.verify_crc,
+            drop=self._drop,
+        )
         pages = walker.feed(b"".join(self.parts))
         walker.finish()
         return self._leaf_pages(pages, RowRanges.all(self._num_rows), ())
@@ -156,12 +173,13 @@ class NestedLeaf(PageQueue[Page]):
         headers = [page_header(page.data, self.chunk, self.leaf, limit, page.header) for page in chosen]
         for page, header in zip(chosen, headers, strict=True):
             self._check_rows(page, header)
-            check_crc_alike(self._has_crc, header, self.chunk, self.leaf)
+            if limits.verify_crc:
+                check_crc_alike(self._has_crc, header, self.chunk, self.leaf)
         pages = [WholePage(header, 0, page.data) for header, page in zip(headers, chosen, strict=True)]
         if self._dictionary is not None and any(header.encoding in DICTIONARY_ENCODINGS for header in headers):
             header = page_header(self._dictionary, self.chunk, self.leaf, limit)
             if header.is_data:
-                raise CorruptFileError(f"a {header.type.name} where the dictionary page belongs")
+                raise PageLocationError(f"a {header.type.name} where the dictionary page belongs")
             pages.insert(0, WholePage(header, 0, self._dictionary))
         stops: list[int] = []
         if self.leaf.max_repetition_level and len(chosen) > 1:
@@ -179,14 +197,19 @@ class NestedLeaf(PageQueue[Page]):
         return LeafPages(content, tuple(pages), rows, tuple(stops))
 
     def _check_rows(self, page: Page, header: PageHeader) -> None:
-        """Hold a header to the planned rows, as far as it tells them."""
+        """Hold a header to the planned rows, as far as it tells them; what a V2 header says of rows is not used.
+
+        The rows of a repeated leaf's pages are those that were decoded: see ``LeafPages.check_rows``.
+        """
         if not header.is_data:
-            raise CorruptFileError(f"a {header.type.name} where a data page belongs")
+            raise PageLocationError(f"a {header.type.name} where a data page belongs")
         repeated = self.leaf.max_repetition_level > 0
-        rows = header.num_values if header.num_rows is None and not repeated else header.num_rows
-        fits = rows is None or rows == page.num_rows
-        if not fits or header.num_values < page.num_rows or (not repeated and header.num_values != page.num_rows):
-            raise CorruptFileError(
-                f"the page of rows {page.first_row}-{page.stop_row - 1} holds {rows} rows "
-                f"and {header.num_values} values"
+        if header.num_values < page.num_rows or (not repeated and header.num_values != page.num_rows):
+            raise PageLocationError(
+                f"the page of rows {page.first_row}-{page.stop_row - 1} holds {header.num_values} values"
             )
+        what = header_contradiction(header, self.chunk, repeated=repeated)
+        if what is None and header.num_rows not in (None, page.num_rows):
+            what = WRONG_NUM_ROWS
+        if what is not None and self._drop is not None:
+            self._drop(what)

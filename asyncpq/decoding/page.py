@@ -9,6 +9,7 @@ import pyarrow as pa
 from asyncpq.errors import AsyncpqError, CorruptFileError, ResourceLimitError
 from asyncpq.format.metadata import ColumnChunk
 from asyncpq.format.page_header import NeedMore, PageHeader, check_page_header, decode_page_header
+from asyncpq.format.page_index import PageLocationError
 from asyncpq.format.schema import Leaf
 
 
@@ -121,14 +122,18 @@ def page_header(
         known: the header, if it was decoded already.
 
     Raises:
-        CorruptFileError: it is none, or contradicts them.
+        PageLocationError: it is none, or contradicts them.
         ResourceLimitError: the page claims more than ``max_page_bytes``.
     """
     try:
         header = decode_page_header(page, 0, max_bytes=max_page_bytes) if known is None else known
         if isinstance(header, NeedMore):
-            raise CorruptFileError("a page ends inside its header")
+            raise PageLocationError("a page ends inside its header")
         check_page_header(header, expected_size=len(page), chunk=chunk, leaf=leaf)
+    except CorruptFileError as error:
+        if isinstance(error, PageLocationError):
+            raise error.locate(column=leaf.dotted) from None
+        raise PageLocationError(error.message, column=leaf.dotted) from error
     except AsyncpqError as error:
         raise error.locate(column=leaf.dotted) from error.__cause__
     if header.uncompressed_size > max_page_bytes:

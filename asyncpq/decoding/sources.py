@@ -80,7 +80,8 @@ def open_sources(
         chunk = version.chunk(group, leaf)
         source: PagedSource | StreamedSource
         if version.decryption is not None or not reads_alone(version, leaf, shape.extensions):
-            whole = NestedLeaf(schema.leaves[leaf], chunk, num_rows, paged=paged, padded=padded)
+            drop = partial(version.drop, leaf)
+            whole = NestedLeaf(schema.leaves[leaf], chunk, num_rows, paged=paged, padded=padded, drop=drop)
             if paged:
                 sources.paged[position] = whole
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -221,8 +222,8 @@ def leaf_decoder(
         arrow_schema = kind.arrow_schema
         if arrow_schema is not None and not schema_leaf.is_flat:
             arrow_schema = encode_schema(pa.schema([pa.field(schema_leaf.path[0], type_, kind.arrow.nullable)]))
-        return LeafDecoder(
-            version.metadata, schema_leaf, dictionary_type(type_) if as_dictionary else type_, arrow_schema
-        )
+        kind_asked = dictionary_type(type_) if as_dictionary else type_
+        drop = partial(version.drop, leaf)
+        return LeafDecoder(version.metadata, schema_leaf, kind_asked, arrow_schema, drop=drop)
 
     return version.derived(("decoder", leaf, allowed_extensions, as_dictionary), make, weight=4000)

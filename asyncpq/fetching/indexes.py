@@ -13,7 +13,14 @@ from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.column_chunk import IndexPlaces
 from asyncpq.format.metadata import ColumnChunk, ColumnOrder
-from asyncpq.format.page_index import OffsetIndex, decode_column_index, decode_offset_index, validate_offset_index
+from asyncpq.format.page_header import WRONG_UNCOMPRESSED_SIZE
+from asyncpq.format.page_index import (
+    OffsetIndex,
+    check_page_sizes,
+    decode_column_index,
+    decode_offset_index,
+    validate_offset_index,
+)
 from asyncpq.format.statistics import order_of, page_bounds
 from asyncpq.format.writer_faults import Claim
 from asyncpq.planning.read_plan import ChunkSpan
@@ -201,6 +208,10 @@ def indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChu
 
 def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChunk:
     chunk = version.chunk(row_group, leaf)
+    for what in chunk.dropped:
+        version.drop(leaf, what)
+    if not chunk.total_uncompressed_size and chunk.num_values:
+        version.drop(leaf, WRONG_UNCOMPRESSED_SIZE)
     return IndexedChunk(
         chunk,
         ChunkSpan(leaf, chunk.start, chunk.stop),
@@ -208,6 +219,16 @@ def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedCh
         version.key("learnt", chunk.start, chunk.stop),
         version.key("learnt_bounds", chunk.start, chunk.stop),
     )
+
+
+def drop_locations(source: ObjectSource, version: FileVersion, row_group: int, leaf: int) -> None:
+    """Use no page locations for a chunk any more, its own or others', since its pages are not where they say."""
+    known = indexed_chunk(version, row_group, leaf)
+    chunk = known.chunk._replace(offset_index_offset=None, column_index_offset=None)
+    version.replace_derived(("chunk", row_group, leaf), known._replace(chunk=chunk, offsets=None, bounds=None))
+    version.made.pop((row_group, leaf), None)
+    source.resources.memory.discard(known.learnt)
+    version.drop(leaf, "its OffsetIndex is not that of its pages")
 
 
 def index_keys(
@@ -266,7 +287,9 @@ async def _fetch(
         parsed: OffsetIndex | PageZones
         try:
             if key.kind == "offset_index":
-                parsed = indexes.offsets[place] = _offset_index(data[key], chunk, rows)
+                parsed = _offset_index(data[key], chunk, rows)
+                check_page_sizes(parsed, chunk_stop=chunk.stop)
+                indexes.offsets[place] = parsed
             elif place in indexes.offsets:
                 parsed = indexes.zones[place] = _page_zones(data[key], version, request, indexes.offsets[place], rows)
             else:

@@ -95,6 +95,8 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     if not version.padded_chunks:
         refuse_overlaps(groups, version.metadata.schema.leaves)
     source.keep(version)
+    for reason in version.dropped([item.leaf for item in query.columns.leaves]):
+        context.metrics.fall_back(reason)
     report = _report(version, query.rows, groups, left.num_rows, bloom, context)
     return ReadPlan(tuple(groups), late, report, statistics, bloom, _learnt(groups, indexes), rows_known)
 

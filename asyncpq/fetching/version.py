@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import secrets
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 from asyncpq.caching.keys import ContentKey, PartKind, version_digest
@@ -101,6 +101,7 @@ class FileVersion:
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
         self._recent: dict[Hashable, Weighable] = {}
+        self._dropped: dict[int, dict[str, None]] = {}  # by leaf
         self._recent_weight = 0
         self._valid_chunks: set[tuple[int, int]] = set()
 
@@ -127,6 +128,18 @@ class FileVersion:
         for place, made in (known.made or {}).items():
             if self.made.setdefault(place, made) is made:
                 self._derived_weight += 200 + len(made.offsets) + len(made.bounds or b"")
+
+    def drop(self, leaf: int, what: str) -> None:
+        """Note metadata of a leaf's chunks that contradict its pages, and are not used. Safe to call from threads."""
+        self._dropped.setdefault(leaf, {})[what] = None
+
+    def dropped(self, leaves: Iterable[int]) -> Iterator[str]:
+        """What metadata are not used of these leaves, and of the file, since they contradict the rest of it."""
+        for reason in self.metadata.dropped:
+            yield f"{reason}; they are not used"
+        for leaf in leaves if self._dropped else ():
+            for what in tuple(self._dropped.get(leaf, ())):
+                yield f"{self.metadata.schema.leaves[leaf].dotted}: {what}; it is not used"
 
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
         return ContentKey(self._decoded_digest if kind in _DECODED else self.digest, kind, start, stop)
@@ -160,6 +173,10 @@ class FileVersion:
             value = self._derived[name] = make()
             self._derived_weight += weight if isinstance(weight, int) else weight(value)
         return cast("T", value)
+
+    def replace_derived(self, name: Hashable, value: object) -> None:
+        """Put another value in the place of what was derived under ``name``, of about the same weight."""
+        self._derived[name] = value
 
     def recent(self, question: Hashable, make: Callable[[], Weighed]) -> Weighed:
         """What ``make`` returned when it was last asked for under ``question``; some are kept, all of their weight

@@ -16,12 +16,11 @@ from asyncpq.format.thrift import CompactReader, Fields, Value
 _PHYSICAL_TYPES: Final = tuple(PhysicalType)
 # A chunk's own lists are short; what lets them grow is one size-statistics histogram a level.
 _MAX_ELEMENTS_OF_A_CHUNK: Final = 1 << 16
-# Required fields of ColumnMetaData that are numbers, in the order they are returned.
+# Fields of ColumnMetaData that are numbers and without which a chunk cannot be read, in the order they are returned.
 _REQUIRED: Final = (
     (1, "type"),
     (4, "codec"),
     (5, "num_values"),
-    (6, "total_uncompressed_size"),
     (7, "total_compressed_size"),
     (9, "data_page_offset"),
 )
@@ -113,13 +112,17 @@ class ColumnChunk(NamedTuple):
         file_path: set only in summary files; the data are then in another file, and never read.
         file_offset: deprecated and often wrong; not used.
         has_crypto: the chunk is encrypted: its indexes must not be parsed.
-        physical_type, path: agree with the leaf's (checked by RowGroup.chunk).
-        encodings: codes of every encoding in the chunk, levels included.
+        physical_type: agrees with the leaf's (checked by RowGroup.chunk).
+        path: as written; advisory, since the chunk's position in the row group says which column it is.
+        encodings: codes of every encoding in the chunk, levels included; advisory, page headers decide.
         codec: a code of Codec; unknown codes are kept.
-        num_values: of the leaf, nulls and empty lists included.
-        total_uncompressed_size, total_compressed_size: of all pages with their headers.
+        num_values: of the leaf, nulls and empty lists included; of leaves that are not repeated the row group's rows.
+        total_uncompressed_size: of all pages with their headers; advisory, some writers leave it 0; 0 where it is
+            missing or negative.
+        total_compressed_size: of all pages with their headers.
         dictionary_page_offset: None or 0 when absent; see ``start``.
         raw_start, raw_stop: where the ColumnChunk struct lies in the metadata bytes.
+        dropped: what is said of it that contradicts the schema or the row group, and is not used.
     """
 
     file_path: str | None
@@ -145,6 +148,7 @@ class ColumnChunk(NamedTuple):
     column_index_length: int | None
     raw_start: int
     raw_stop: int
+    dropped: tuple[str, ...] = ()
 
     @property
     def start(self) -> int:
@@ -193,10 +197,8 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
                 hint="Read the file with pyarrow, or leave the column out.",
             )
         raise CorruptFileError("a column chunk has no metadata", column=leaf.dotted)
-    kind, codec, num_values, uncompressed, compressed, data_page = _required(meta, leaf)
-    path = _path(meta, leaf)
-    if path != leaf.path:
-        raise CorruptFileError(f"a column chunk names the column {'.'.join(path)!r}", column=leaf.dotted)
+    kind, codec, num_values, compressed, data_page = _required(meta, leaf)
+    uncompressed, path = meta.get(6), _path(meta, leaf)
     if kind != leaf.element.physical_type:
         raise CorruptFileError(f"a column chunk has the physical type {kind}, its column another", column=leaf.dotted)
     file_path = chunk.get(1)
@@ -212,7 +214,7 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
         path,
         codec,
         num_values,
-        uncompressed,
+        uncompressed if type(uncompressed) is int and uncompressed > 0 else 0,
         compressed,
         data_page,
         offsets[0],
@@ -227,6 +229,7 @@ def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> Colum
         places[4],
         start,
         stop,
+        () if path == leaf.path else (f"a column chunk in its place names the column {'.'.join(path)!r}",),
     )
 
 
@@ -241,13 +244,11 @@ def _required(meta: Fields, leaf: Leaf) -> list[int]:
 
 
 def _path(meta: Fields, leaf: Leaf) -> tuple[str, ...]:
+    """The chunk's path in the schema; the leaf's own if there is none."""
     parts = meta.get(3)
     if not isinstance(parts, list):
-        raise CorruptFileError("a column chunk has no path", column=leaf.dotted)
-    try:
-        return tuple([part.decode() for part in parts if isinstance(part, bytes)])
-    except UnicodeDecodeError:
-        raise CorruptFileError("a column chunk's path is not UTF-8", column=leaf.dotted) from None
+        return leaf.path
+    return tuple([part.decode("utf-8", "backslashreplace") for part in parts if isinstance(part, bytes)])
 
 
 def _statistics(fields: Value) -> Statistics | None:

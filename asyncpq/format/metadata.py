@@ -79,7 +79,9 @@ class FileMetadata:
         num_rows: rows in all row groups.
         row_groups: in file order.
         created_by: the writer, e.g. "parquet-mr version 1.8.0 (build abc)".
-        column_orders: one for each leaf; None when the file has none.
+        column_orders: one for each leaf; None when the file has none. All UNKNOWN where there are more or fewer
+            than leaves, unless they are all the same.
+        dropped: what the footer says that contradicts the rest of it, and is not used.
         has_encryption: some columns are, or may be, encrypted.
         int96_unit: in which its readers want timestamps stored as INT96, "ns" or "us".
     """
@@ -93,6 +95,7 @@ class FileMetadata:
         "column_orders",
         "created_by",
         "data",
+        "dropped",
         "has_encryption",
         "int96_unit",
         "num_rows",
@@ -108,6 +111,7 @@ class FileMetadata:
     row_groups: tuple[RowGroup, ...]
     created_by: str | None
     column_orders: tuple[ColumnOrder, ...] | None
+    dropped: tuple[str, ...]
     has_encryption: bool
     int96_unit: Literal["ns", "us"]
 
@@ -119,6 +123,7 @@ class FileMetadata:
         self.row_groups = ()
         self.created_by = None
         self.column_orders = None
+        self.dropped = ()
         self.has_encryption = False
         self.int96_unit = "ns"
         self._key_value_span: int | None = None
@@ -182,14 +187,14 @@ def decode_file_metadata(
     reader = CompactReader(data, max_elements=max_elements)
     metadata = FileMetadata(data)
     schema: ParquetSchema | None = None
-    version = num_rows = groups_at = None
+    num_rows = groups_at = None
     last_id = 0
     while True:
         kind, last_id = reader.field(last_id)
         if kind == STOP:
             break
-        if last_id == 1:
-            version = _count(reader, kind, "version")
+        if last_id == 1 and I16 <= kind <= I64:
+            metadata.version = reader.integer()
         elif last_id == 2 and kind == LIST:
             schema = decode_schema(reader, max_elements=max_schema_elements)
         elif last_id == 3:
@@ -210,18 +215,25 @@ def decode_file_metadata(
         elif kind > FALSE:
             metadata.has_encryption = metadata.has_encryption or last_id == 8
             reader.skip(kind)
-    if version is None or schema is None or num_rows is None or groups_at is None:
-        raise CorruptFileError("the footer lacks a version, a schema, a row count or row groups")
-    orders = metadata.column_orders
-    if orders is not None and len(orders) != len(schema.leaves):
-        raise CorruptFileError(f"the footer has {len(orders)} column orders for {len(schema.leaves)} columns")
-    metadata.version = version
+    if schema is None or num_rows is None or groups_at is None:
+        raise CorruptFileError("the footer lacks a schema, a row count or row groups")
+    _match_orders(metadata)
     total = sum([group.num_rows for group in metadata.row_groups])
     # Old parquet-protobuf files say 0 rows in the footer and the truth in the row groups.
     if num_rows not in (total, 0):
         raise CorruptFileError(f"the footer says {num_rows} rows, its row groups have {total}")
     metadata.num_rows = total
     return metadata
+
+
+def _match_orders(metadata: FileMetadata) -> None:
+    """Have one column order for each leaf."""
+    orders, num_leaves = metadata.column_orders, len(metadata.schema.leaves)
+    if orders is None or len(orders) == num_leaves:
+        return
+    alike = len(set(orders)) == 1  # then it does not matter which leaf each is for
+    metadata.column_orders = (orders[0] if alike else ColumnOrder.UNKNOWN,) * num_leaves
+    metadata.dropped += (f"the footer has {len(orders)} column orders for {num_leaves} columns",)
 
 
 def _row_groups(reader: CompactReader, metadata: FileMetadata) -> tuple[RowGroup, ...]:
@@ -239,7 +251,8 @@ def _row_groups(reader: CompactReader, metadata: FileMetadata) -> tuple[RowGroup
 
 def _row_group(reader: CompactReader, metadata: FileMetadata, ordinal: int, first_row: int) -> RowGroup:
     starts: array[int] | None = None
-    num_rows = total_byte_size = None
+    num_rows = None
+    total_byte_size = 0
     sorting: tuple[SortingColumn, ...] = ()
     last_id = 0
     while True:
@@ -248,16 +261,16 @@ def _row_group(reader: CompactReader, metadata: FileMetadata, ordinal: int, firs
             break
         if last_id == 1 and kind == LIST:
             starts = locate_structs(reader, len(metadata.schema.leaves))
-        elif last_id == 2:
-            total_byte_size = _count(reader, kind, "total byte size")
+        elif last_id == 2 and I16 <= kind <= I64:
+            total_byte_size = max(0, reader.integer())
         elif last_id == 3:
             num_rows = _count(reader, kind, "row count")
         elif last_id == 4 and kind == LIST:
-            sorting = tuple([_sorting_column(fields) for fields in _structs(reader.value(kind))])
+            sorting = _sorting_columns(_structs(reader.value(kind)))
         elif kind > FALSE:
             reader.skip(kind)
-    if starts is None or num_rows is None or total_byte_size is None:
-        raise CorruptFileError(f"row group {ordinal} lacks its columns, its size or its row count")
+    if starts is None or num_rows is None:
+        raise CorruptFileError(f"row group {ordinal} lacks its columns or its row count")
     return RowGroup(
         metadata.data,
         metadata.schema,
@@ -284,11 +297,15 @@ def _structs(values: Value) -> list[Fields]:
     return [value for value in values if isinstance(value, dict)]
 
 
-def _sorting_column(fields: Fields) -> SortingColumn:
-    index = fields.get(1)
-    if type(index) is not int or index < 0:
-        raise CorruptFileError("a row group's sorting column has no column index")
-    return SortingColumn(index, fields.get(2) is True, fields.get(3) is True)
+def _sorting_columns(structs: list[Fields]) -> tuple[SortingColumn, ...]:
+    """The columns that a row group is sorted by; those before the first that names no column."""
+    found: list[SortingColumn] = []
+    for fields in structs:
+        index = fields.get(1)
+        if type(index) is not int or index < 0:
+            break
+        found.append(SortingColumn(index, fields.get(2) is True, fields.get(3) is True))
+    return tuple(found)
 
 
 def _order(union: Fields) -> ColumnOrder:

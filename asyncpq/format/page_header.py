@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError
 from asyncpq.format.column_chunk import ColumnChunk, Encoding, PageType
 from asyncpq.format.page_header_decoder import MAX_HEADER_BYTES, NeedMore, PageHeader, decode_page_header
 from asyncpq.format.schema import Leaf
 
-__all__ = ["NeedMore", "Page", "PageHeader", "PageType", "PageWalker", "check_page_header", "decode_page_header"]
+__all__ = [
+    "NeedMore",
+    "Page",
+    "PageHeader",
+    "PageType",
+    "PageWalker",
+    "check_page_header",
+    "decode_page_header",
+    "header_contradiction",
+]
+
+DICTIONARY_CODES: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
+WRONG_NUM_ROWS: Final = "its V2 pages claim other rows than they hold"
+WRONG_UNCOMPRESSED_SIZE: Final = "its total_uncompressed_size is not that of its pages"
 
 
 def check_page_header(
     header: PageHeader, *, chunk: ColumnChunk, leaf: Leaf | None = None, expected_size: int | None = None
 ) -> None:
     """Check a header against what the metadata say of its chunk; finds most flipped bits in headers.
+
+    The chunk's uncompressed size and either of its lists of encodings are advisory: see :func:`header_contradiction`.
 
     Args:
         header: of a data or dictionary page.
@@ -28,11 +45,13 @@ def check_page_header(
     """
     if expected_size is not None and header.page_size != expected_size:
         raise CorruptFileError(f"a page has {header.page_size} bytes, the OffsetIndex says {expected_size}")
+    if header.is_data and not (_lists(chunk, header.encoding) or _counts(chunk, header.encoding)):
+        # one header against two other places: whose word it is cannot be told
+        raise CorruptFileError(
+            f"a page has the encoding {header.encoding}, which neither its chunk's encodings nor encoding_stats have"
+        )
     if header.type is PageType.INDEX_PAGE:
         raise CorruptFileError("an index page stands where a data or dictionary page should")
-    # DuckDB does not list the dictionary page's own encoding.
-    if header.type is not PageType.DICTIONARY_PAGE and not _lists(chunk, header.encoding):
-        raise CorruptFileError(f"a page has the encoding {header.encoding}, which its chunk does not list")
     if leaf is not None and header.type is PageType.DATA_PAGE:
         for level, code in (
             (leaf.max_definition_level, header.def_encoding),
@@ -45,18 +64,45 @@ def check_page_header(
         raise CorruptFileError(
             f"a page of {header.page_size} bytes is larger than its chunk of {chunk.total_compressed_size}"
         )
-    if header.header_size + header.uncompressed_size > chunk.total_uncompressed_size:
-        raise CorruptFileError(
-            f"a page of {header.uncompressed_size} uncompressed bytes is larger than its chunk "
-            f"of {chunk.total_uncompressed_size}"
-        )
     if header.is_data and header.num_values > chunk.num_values:
         raise CorruptFileError(f"a page has {header.num_values} values, its chunk {chunk.num_values}")
 
 
+def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bool) -> str | None:
+    """What chunk or header say that the page contradicts, and that is not used; None for nothing.
+
+    Args:
+        repeated: the chunk's leaf is; of others, V2 pages have as many rows as values.
+    """
+    # DuckDB does not list the dictionary page's own encoding.
+    if header.is_data and not _lists(chunk, header.encoding):
+        return "its encodings are not those that the footer lists"
+    if header.num_rows is not None and not _may_have_rows(header, header.num_rows, repeated=repeated):
+        return WRONG_NUM_ROWS
+    if header.header_size + header.uncompressed_size > chunk.total_uncompressed_size:
+        return WRONG_UNCOMPRESSED_SIZE
+    return None
+
+
+def _may_have_rows(header: PageHeader, num_rows: int, *, repeated: bool) -> bool:
+    return num_rows <= header.num_values if repeated else num_rows == header.num_values
+
+
 def _lists(chunk: ColumnChunk, encoding: int) -> bool:
     """Whether the chunk lists an encoding; some old writers list none at all."""
-    return not chunk.encodings or encoding in chunk.encodings
+    return not chunk.encodings or encoding in chunk.encodings or _is_in(encoding, chunk.encodings)
+
+
+def _counts(chunk: ColumnChunk, encoding: int) -> bool:
+    """Whether the chunk's encoding_stats count pages of an encoding; most writers that forget one write none."""
+    stats = chunk.encoding_stats
+    return not stats or _is_in(encoding, [entry.encoding for entry in stats])
+
+
+def _is_in(encoding: int, encodings: Sequence[int]) -> bool:
+    """Whether an encoding is among others; the two names of the encoding by dictionary are one."""
+    some = DICTIONARY_CODES if encoding in DICTIONARY_CODES else (encoding,)
+    return any(code in encodings for code in some)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +137,24 @@ class PageWalker:
         max_page_bytes: a page that claims more, compressed or not, is a ResourceLimitError.
         padded: the chunk's span was widened because its writer understated it (PARQUET-816); what comes
             behind its last value is not looked at.
+        verify_crc: hold that all data pages have a CRC or none: one without would let a changed page pass.
+        drop: called with what the metadata say that the pages contradict, and that is not used.
     """
 
     def __init__(
-        self, chunk: ColumnChunk, *, max_page_bytes: int, leaf: Leaf | None = None, padded: bool = False
+        self,
+        chunk: ColumnChunk,
+        *,
+        max_page_bytes: int,
+        leaf: Leaf | None = None,
+        padded: bool = False,
+        verify_crc: bool = True,
+        drop: Callable[[str], None] | None = None,
     ) -> None:
         self._padded = padded
+        self._verify_crc = verify_crc
+        self._drop = drop
+        self._is_repeated = leaf is not None and leaf.max_repetition_level > 0
         self._chunk = chunk
         self._leaf = leaf
         self._max_page_bytes = max_page_bytes
@@ -158,10 +216,12 @@ class PageWalker:
     def _count(self, header: PageHeader) -> None:
         self._pages += 1
         self._uncompressed += header.header_size + header.uncompressed_size
+        if self._drop is not None and (what := header_contradiction(header, self._chunk, repeated=self._is_repeated)):
+            self._drop(what)
         if header.is_data:
             self._values += header.num_values
             has_crc = header.crc is not None
-            if self._has_crc not in (None, has_crc):
+            if self._verify_crc and self._has_crc not in (None, has_crc):
                 raise CorruptFileError("some data pages of a chunk have a CRC and some have none")
             self._has_crc = has_crc
 
@@ -196,8 +256,5 @@ class PageWalker:
             raise CorruptFileError(
                 f"a chunk's pages have {self._values} values, its metadata say {self._chunk.num_values}"
             )
-        if self._uncompressed != self._chunk.total_uncompressed_size and not self._padded:
-            raise CorruptFileError(
-                f"a chunk's pages have {self._uncompressed} uncompressed bytes, "
-                f"its metadata say {self._chunk.total_uncompressed_size}"
-            )
+        if self._uncompressed != self._chunk.total_uncompressed_size and not self._padded and self._drop:
+            self._drop(WRONG_UNCOMPRESSED_SIZE)

@@ -51,7 +51,8 @@ class PageHeader(NamedTuple):
         compressed_size, uncompressed_size: bytes of the page without its header.
         crc: CRC-32 of those compressed bytes, unsigned; None when not written.
         num_values: of the leaf, nulls included; of a dictionary page its entries; 0 of an index page.
-        num_rows, num_nulls: of a V2 data page.
+        num_rows, num_nulls: of a V2 data page; advisory, as some writers count them otherwise. None also where they
+            cannot be.
         encoding: code of Encoding, of the values.
         def_encoding, rep_encoding: codes, of a V1 data page's levels.
         def_levels_bytes, rep_levels_bytes: of a V2 data page's levels, which are not compressed.
@@ -239,8 +240,8 @@ def _page_header(fields: Fields, size: int) -> PageHeader:
             uncompressed,
             crc,
             _number(content, 1, "number of values"),
-            _number(content, 3, "number of rows"),
-            _number(content, 2, "number of nulls"),
+            _advisory(content, 3),
+            _advisory(content, 2),
             _number(content, 4, "encoding"),
             None,
             None,
@@ -273,10 +274,11 @@ def _check_v2(header: PageHeader) -> None:
     levels = (header.def_levels_bytes or 0) + (header.rep_levels_bytes or 0)
     if levels > header.compressed_size or levels > header.uncompressed_size:
         raise CorruptFileError(f"a page's levels take {levels} bytes, the page has {header.compressed_size}")
-    if (header.num_nulls or 0) > header.num_values or (header.num_rows or 0) > header.num_values:
-        raise CorruptFileError(
-            f"a page of {header.num_values} values claims {header.num_nulls} nulls and {header.num_rows} rows"
-        )
+
+
+def _advisory(fields: Fields, field_id: int) -> int | None:
+    value = fields.get(field_id)
+    return value if type(value) is int and 0 <= value < 1 << 31 else None
 
 
 def _number(fields: Fields, field_id: int, name: str) -> int:

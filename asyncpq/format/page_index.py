@@ -17,6 +17,19 @@ from asyncpq.errors import CorruptFileError, CorruptIndexError, ResourceLimitErr
 from asyncpq.format.thrift import BINARY, FALSE, LIST, STOP, STRUCT, CompactReader, Fields, Value, zigzag_varints
 from asyncpq.format.thrift_patterns import STOP_BYTE, VARINT, VARINT32, repeated
 
+
+class PageLocationError(CorruptFileError):
+    """A page is not what the OffsetIndex says of it: the header, the index, or the bytes are wrong.
+
+    The read drops the index and begins again with whole chunks, which tell which of them it is.
+
+    Attributes:
+        dropped: the index was dropped because of this error.
+    """
+
+    dropped = False
+
+
 MAX_PAGES: Final = 1 << 20  # of one chunk; an index of more is not used
 
 # A PageLocation as writers write it: fields 1, 2 and 3 in order, as i64, i32 and i64.
@@ -176,6 +189,21 @@ def validate_offset_index(index: OffsetIndex, *, chunk_start: int, chunk_stop: i
         )
     if any(a + n > b for a, n, b in zip(offsets, sizes, offsets[1:], strict=False)):
         raise CorruptIndexError("the OffsetIndex's pages overlap or are out of order")
+
+
+def check_page_sizes(index: OffsetIndex, *, chunk_stop: int) -> None:
+    """Check that a chunk's own OffsetIndex, which is valid, leaves no bytes out between its pages or behind them.
+
+    Some writers leave the page headers out of the sizes (xitongsys/parquet-go): such pages would be cut off.
+
+    Raises:
+        CorruptIndexError: the index must not be used.
+    """
+    for offset, size, following in zip(index.offsets, index.sizes, [*index.offsets[1:], chunk_stop], strict=True):
+        if offset + size != following:
+            raise CorruptIndexError(
+                f"the OffsetIndex has a page at {offset} to {offset + size}, what follows begins at {following}"
+            )
 
 
 def decode_column_index(data: bytes) -> ColumnIndex:

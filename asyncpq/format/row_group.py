@@ -37,7 +37,7 @@ class RowGroup:
         ordinal: index in the file.
         num_rows: rows in it.
         first_row: row number in the file of its first row.
-        total_byte_size: uncompressed bytes, as the writer said.
+        total_byte_size: uncompressed bytes, as the writer said; 0 if it said nothing that can be.
         sorting_columns: as the writer said; not verified.
         num_columns: the number of the schema's leaves.
     """
@@ -117,7 +117,7 @@ class RowGroup:
         """The chunk of a leaf, parsed at the first call. Safe to call from several threads.
 
         Raises:
-            CorruptFileError: it contradicts the schema, or a required field is missing or negative.
+            CorruptFileError: it has another physical type, or a required field is missing or negative.
             UnsupportedFeatureError: its metadata are encrypted.
         """
         chunk = self._chunks.get(leaf_index)
@@ -141,10 +141,9 @@ class RowGroup:
         if starts[leaf_index + 1] - starts[leaf_index] == 1:  # an empty struct
             raise UnknownLeafError("nothing is known of the column's chunks", column=leaf.dotted)
         chunk = decode_column_chunk(self._data, starts[leaf_index], starts[leaf_index + 1], leaf)
-        # num_values of a flat leaf must be its rows, else rows would be lost or made up.
+        # A leaf that is not repeated has a value in each row, which its pages are held to. Statistics that were
+        # counted with another number of values are not trusted.
         if leaf.max_repetition_level == 0 and chunk.num_values != self.num_rows:
-            raise CorruptFileError(
-                f"a column chunk has {chunk.num_values} values in a row group of {self.num_rows} rows",
-                column=leaf.dotted,
-            )
+            what = f"a column chunk claims {chunk.num_values} values in a row group of {self.num_rows} rows"
+            return chunk._replace(num_values=self.num_rows, statistics=None, dropped=(*chunk.dropped, what))
         return chunk

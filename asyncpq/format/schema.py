@@ -237,7 +237,7 @@ def decode_schema(reader: CompactReader, *, max_elements: int) -> ParquetSchema:
 def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple[Field, ...]]:
     """Walk the flattened tree once; ``open_groups`` holds what each unfinished group passes down."""
     root = elements[0]
-    if root.physical_type is not None or root.num_children < 0:
+    if root.num_children < 0 or (root.physical_type is not None and not root.num_children):
         raise CorruptFileError("the root of the schema is not a group")
     leaves: list[Leaf] = []
     fields: list[Field] = []
@@ -256,17 +256,13 @@ def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple
         element = elements[index]
         name = element.name
         kind = element.repetition
-        if kind is None:
-            raise CorruptFileError("a schema element has no repetition", column=".".join((*path, name)))
         if not ancestors:
             if field_element:
                 fields.append(Field(len(fields), elements[field_element].name, field_element, first_leaf, len(leaves)))
             first_leaf, field_element = len(leaves), index
         max_definition = definition + (kind is not Repetition.REQUIRED)
         max_repetition = repetition + (kind is Repetition.REPEATED)
-        if element.physical_type is not None:
-            if element.num_children:
-                raise CorruptFileError("a schema element is both leaf and group", column=".".join((*path, name)))
+        if element.physical_type is not None and not element.num_children:
             if path:
                 full = (*path, name)
                 dotted = ".".join(full)

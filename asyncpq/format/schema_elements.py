@@ -42,7 +42,7 @@ class SchemaElement(NamedTuple):
         name: as in the file; may be empty or contain dots.
         physical_type: of a leaf; None for a group.
         type_length: bytes of a FIXED_LEN_BYTE_ARRAY value.
-        repetition: None for a root that has none.
+        repetition: REQUIRED where it is missing; of the root it means nothing, None where it is missing or unknown.
         num_children: of a group; 0 for a leaf.
         converted_type: the deprecated annotation, if the file has one that is known.
         logical_type: of the annotation, the deprecated one included; None without any.
@@ -79,11 +79,12 @@ def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaE
         )
     if element_type != STRUCT or length == 0:
         raise CorruptFileError("the file's schema is empty or not a list of schema elements")
-    elements = []
+    elements: list[SchemaElement] = []
     # Of most elements only the name differs from that of others: what follows the name is parsed once.
     known: dict[bytes, SchemaElement] = {}
     data, match = reader.data, _usual_element().match
-    for _ in range(length):
+    elements.append(_decode_element(reader, is_root=True))
+    for _ in range(1, length):
         start = reader.pos
         usual = match(data, start)
         if usual is None:
@@ -109,7 +110,7 @@ def _usual_element() -> re.Pattern[bytes]:
     return re.compile(b"(" + head + b")(" + BINARY_VALUE + b")(" + annotation + b")", re.DOTALL)
 
 
-def _decode_element(reader: CompactReader) -> SchemaElement:
+def _decode_element(reader: CompactReader, *, is_root: bool = False) -> SchemaElement:
     start = reader.pos
     fields = reader.struct()
     raw_name = fields.get(4)
@@ -117,11 +118,16 @@ def _decode_element(reader: CompactReader) -> SchemaElement:
         raise CorruptFileError(f"the schema element at byte {start} of the metadata has no name")
     name = _decode_name(raw_name)
     physical = _member(fields, 1, _PHYSICAL_TYPES, name, "physical type")
-    repetition = None
-    if type(code := fields.get(3)) is int:
-        if code == _VECTOR:
-            raise UnsupportedFeatureError("fixed-size vectors (repetition VECTOR) are not supported", column=name)
+    code = _optional(fields, 3)
+    repetition: Repetition | None
+    if is_root:
+        repetition = _REPETITIONS[code] if code is not None and 0 <= code < len(_REPETITIONS) else None
+    elif code == _VECTOR:
+        raise UnsupportedFeatureError("fixed-size vectors (repetition VECTOR) are not supported", column=name)
+    else:
         repetition = _member(fields, 3, _REPETITIONS, name, "repetition")
+        if repetition is None:  # as other readers take it
+            repetition = Repetition.REQUIRED
     precision, scale = _optional(fields, 8), _optional(fields, 7)
     converted, logical = _annotation(fields, precision, scale)
     return SchemaElement(

@@ -258,16 +258,8 @@ def test_chunk_without_its_dictionary_page(lied_about: OpenFile) -> None:
         data_page_offset=chunk.start + len(dictionary_page),
         total_compressed_size=chunk.total_compressed_size - len(dictionary_page),
     )
-    source = lied_about.streamed()
-    rest = b"".join(page.data for page in pages)
     source = StreamedSource(lied_about.decoder(), cut, lied_about.num_rows(), LIMITS)
-    with pytest.raises(CorruptFileError):
-        source.feed(rest)  # the sizes do not add up
-    honest = cut._replace(
-        total_uncompressed_size=chunk.total_uncompressed_size - lied_about.page_bytes(dictionary_page)
-    )
-    source = StreamedSource(lied_about.decoder(), honest, lied_about.num_rows(), LIMITS)
-    source.feed(rest)
+    source.feed(b"".join(page.data for page in pages))
     with pytest.raises(CorruptFileError, match="without a dictionary"):
         source.select(RowRanges.all(lied_about.num_rows()), LIMITS)
 

@@ -150,7 +150,6 @@ def test_chunks_are_parsed_once_when_asked_for() -> None:
         ({"group_rows": (-3, 10)}, "negative"),
         ({"chunks": 1}, "1 column chunks"),
         ({"chunks": 3}, "3 column chunks"),
-        ({"orders": 1}, "1 column orders for 2 columns"),
     ],
 )
 def test_contradictions_in_the_footer(changes: dict[str, Any], words: str) -> None:
@@ -161,12 +160,9 @@ def test_contradictions_in_the_footer(changes: dict[str, Any], words: str) -> No
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"path": b"other"}, CorruptFileError, "names the column 'other'"),
-        ({"path": b"\xff"}, CorruptFileError, "not UTF-8"),
         ({"type": 1}, CorruptFileError, "physical type 1"),
         ({"type": 99}, CorruptFileError, "physical type 99"),
         ({"type": None}, CorruptFileError, "type is missing"),
-        ({"num_values": 8}, CorruptFileError, "8 values in a row group of 3 rows"),
         ({"num_values": -1}, CorruptFileError, "num_values"),
         ({"total_compressed_size": -1}, CorruptFileError, "total_compressed_size"),
         ({"data_page_offset": -4}, CorruptFileError, "data_page_offset"),
@@ -181,6 +177,40 @@ def test_contradictions_in_a_chunk(changes: dict[str, Any], error: type[Exceptio
         metadata.row_groups[0].chunk(0)
     assert isinstance(caught.value, FormatError)
     assert caught.value.column == "c0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"path": b"other"}, "names the column 'other'"),
+        ({"path": b"\xff"}, "names the column"),
+        ({"num_values": 8}, "8 values in a row group of 3 rows"),
+    ],
+)
+def test_what_a_chunk_says_in_vain(changes: dict[str, Any], words: str) -> None:
+    """Its place says which column it is, and the row group how many values a leaf that is not repeated has."""
+    chunk = decode_file_metadata(footer(**changes)).row_groups[0].chunk(0)
+    (what,) = chunk.dropped
+    assert words in what
+    assert chunk.num_values == 3
+    assert decode_file_metadata(footer()).row_groups[0].chunk(0).dropped == ()
+
+
+@pytest.mark.parametrize("size", [None, -1, 0])
+def test_an_uncompressed_size_that_cannot_be(size: int | None) -> None:
+    chunk = decode_file_metadata(footer(total_uncompressed_size=size)).row_groups[0].chunk(0)
+    assert chunk.total_uncompressed_size == 0
+
+
+@pytest.mark.parametrize(
+    ("orders", "found"),
+    [(0, ColumnOrder.UNKNOWN), (1, ColumnOrder.TYPE_ORDER), (3, ColumnOrder.UNKNOWN)],
+)
+def test_more_or_fewer_column_orders_than_columns(orders: int, found: ColumnOrder) -> None:
+    """Which is whose cannot be told, unless all are the same."""
+    metadata = decode_file_metadata(footer(orders=orders))
+    assert metadata.column_orders == (found, found)
+    assert metadata.dropped == (f"the footer has {orders} column orders for 2 columns",)
 
 
 @pytest.mark.parametrize(

@@ -161,18 +161,33 @@ def test_a_file_without_columns() -> None:
         pytest.param([group(ROOT, 1, None), group(b"g", -1), leaf(b"a")], id="a negative count"),
         pytest.param([group(ROOT, -1, None)], id="a negative count of the root"),
         pytest.param([leaf(ROOT)], id="the root is a leaf"),
-        pytest.param([group(ROOT, 1, None), {1: 1, 4: b"a"}], id="no repetition"),
         pytest.param([group(ROOT, 1, None), {1: 1, 3: 0}], id="no name"),
         pytest.param([group(ROOT, 1, None), leaf(b"\xff\xfe")], id="a name that is not UTF-8"),
         pytest.param([group(ROOT, 1, None), leaf(b"a", physical=8)], id="an unknown physical type"),
         pytest.param([group(ROOT, 1, None), leaf(b"a", repetition=4)], id="an unknown repetition"),
-        pytest.param([group(ROOT, 2, None), leaf(b"a", _5=1), leaf(b"b")], id="leaf and group at once"),
+        pytest.param([group(ROOT, 2, None), leaf(b"a", _5=1), leaf(b"b")], id="a group with a type lacks a sibling"),
         pytest.param([], id="no elements"),
     ],
 )
 def test_lying_schemas_are_corrupt(elements: list[Element]) -> None:
     with pytest.raises(CorruptFileError):
         decode(*elements)
+
+
+@pytest.mark.parametrize("repetition", [None, -1, 1, 2, 3, 9])
+def test_the_repetition_of_the_root_means_nothing(repetition: int | None) -> None:
+    schema = decode(group(ROOT, 1, repetition), leaf(b"a"))
+    assert [(found.max_definition_level, found.max_repetition_level) for found in schema.leaves] == [(0, 0)]
+
+
+def test_an_element_without_repetition_is_required() -> None:
+    schema = decode(group(ROOT, 2, None), {1: 1, 4: b"a"}, leaf(b"b", repetition=1))
+    assert [found.max_definition_level for found in schema.leaves] == [0, 1]
+
+
+def test_a_group_with_a_physical_type_is_a_group() -> None:
+    schema = decode(group(ROOT, 1, None), leaf(b"g", _5=1), leaf(b"a"))
+    assert [found.path for found in schema.leaves] == [("g", "a")]
 
 
 def test_vectors_are_unsupported() -> None:
