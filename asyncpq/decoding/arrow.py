@@ -47,7 +47,7 @@ _BUILT_IN = frozenset(
 
 def typed_error(error: Exception, what: str) -> AsyncpqError:
     """What ``error``, raised by pyarrow over a file's bytes, means; ``what`` says what was tried."""
-    if isinstance(error, pa.ArrowNotImplementedError):
+    if isinstance(error, pa.ArrowNotImplementedError) or "Not yet implemented" in str(error):
         return UnsupportedFeatureError(f"{what}; pyarrow does not implement it: {error}")
     if isinstance(error, (MemoryError, pa.ArrowCapacityError)) or "offset overflow" in str(error):
         return ResourceLimitError(f"{what}, it is too large: {error}")
@@ -59,6 +59,16 @@ def parquet_bytes(table: pa.Table) -> bytes:
     content = io.BytesIO()
     pq.write_table(table, content, compression="none")
     return content.getvalue()
+
+
+def plain_pages(array: pa.Array, *, nullable: bool) -> bytes:
+    """Data pages of an array that has one leaf, PLAIN and not compressed, with their headers."""
+    content = io.BytesIO()
+    table = pa.table([array], schema=pa.schema([pa.field("x", array.type, nullable)]))
+    pq.write_table(table, content, row_group_size=max(1, len(array)), compression="none", use_dictionary=False)
+    chunk = pq.read_metadata(content).row_group(0).column(0)
+    start = chunk.data_page_offset
+    return content.getvalue()[start : start + chunk.total_compressed_size]
 
 
 def read_column(file: bytes, *, verify_crc: bool, int96_unit: str = "ns") -> pa.ChunkedArray:

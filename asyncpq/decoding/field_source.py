@@ -12,7 +12,7 @@ from asyncpq.decoding.arrow import read_leaves, typed_error
 from asyncpq.decoding.assemble import PagedSource, StreamedSource
 from asyncpq.decoding.decoded_size import held_bytes, leaf_bounds, leaf_types, nested_bytes, refuse
 from asyncpq.decoding.leaf import DecodeLimits
-from asyncpq.decoding.nested_leaf import LeafPages, NestedLeaf
+from asyncpq.decoding.nested_leaf import LeafPages, NestedLeaf, is_indexed
 from asyncpq.decoding.nested_merge import Part, merge
 from asyncpq.decoding.nested_splice import FieldTemplate
 from asyncpq.decoding.selection import few_copied, join, take_rows
@@ -21,7 +21,7 @@ from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.fetching.indexes import own_offset_index
 from asyncpq.fetching.version import FileVersion
 from asyncpq.format.page_index import PageLocationError
-from asyncpq.format.schema import Field, PhysicalType, Projection, Repetition
+from asyncpq.format.schema import Field, Projection, Repetition
 from asyncpq.pruning.row_ranges import RowRanges
 
 
@@ -225,21 +225,39 @@ class FieldSource:
     def _check_exactly(
         self, pages: Mapping[int, LeafPages], groups: Sequence[Sequence[int]], limits: DecodeLimits
     ) -> None:
-        """Decode with dictionaries left as they are and lists as plain lists, to see what all would take."""
-        leaves = [self._leaves[number].leaf for number in pages]
-        paths = [leaf.dotted for leaf in leaves if leaf.physical_type == PhysicalType.BYTE_ARRAY]
+        """Decode with dictionaries left as they are and lists as plain lists, to see what all would take.
+
+        pyarrow gives no dictionaries for pages of deltas. Leaves with a dictionary and such pages, which writers turn
+        to when a dictionary is full, are looked at by themselves: their pages of indices are decoded, and the others
+        bounded by their sizes.
+        """
+        indexed = [number for number, some in pages.items() if some.indexed]
+        mixed = {number for number in indexed if pages[number].mixed}
+        paths = [self._leaves[number].leaf.dotted for number in indexed]
         if len(set(paths)) != len(paths):
             raise UnsupportedFeatureError("a large nested column with two leaves of one name")
         template = field_template(self._version, self._field, self._extensions, bare=True)
-        columns = self._read(template, pages, groups, limits, as_dictionary=paths)
-        size = 0
-        for group, column in zip(groups, columns, strict=True):
+        shown = {number: some.only_indexed() if number in mixed else some for number, some in pages.items()}
+        apart = [[number for number in group if number not in mixed] for group in groups]
+        asked = [group for group in apart if group] + [[number] for number in mixed]
+        columns = self._read(template, shown, asked, limits, as_dictionary=paths)
+        size = sum(self._largest_size_of_deltas(number, pages[number], limits) for number in mixed)
+        for group, column in zip(asked, columns, strict=True):
             projection = Projection(self._field.index, tuple(group))
             kind = projected_field(self._version, projection, frozenset()).type
             size += sum(nested_bytes(array, kind) for array in column.chunks)
         if size > limits.max_decoded_bytes:
             what = "the pages of a nested column in one row group"
             raise refuse(what, size, limits.max_decoded_bytes, self._field.name)
+
+    def _largest_size_of_deltas(self, number: int, some: LeafPages, limits: DecodeLimits) -> int:
+        """At most what a leaf's data pages without dictionary indices decode to."""
+        (kind,) = field_types(self._version, [self._field.index], self._extensions)
+        leaf = self._leaves[number].leaf
+        rest = [page for page in some.pages if page.header.is_data and not is_indexed(page)]
+        chunk = some.content.chunk._replace(num_values=sum(page.header.num_values for page in rest))
+        of_leaf = leaf_types(kind.arrow.type)[number - self._field.first_leaf]
+        return sum(leaf_bounds(leaf, chunk, rest, *of_leaf, limits.max_decoded_bytes))
 
     def discard_before(self, row: int) -> None:
         """Rows before ``row`` will not be selected again."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import read_column, typed_error
+from asyncpq.decoding.arrow import plain_pages, read_column, typed_error
 from asyncpq.decoding.decoded_size import largest_value
 from asyncpq.decoding.leaf_size import LeafSize
 from asyncpq.decoding.page import Dictionary, LeafArray, Page, check_crc_alike, page_header
@@ -18,6 +19,7 @@ from asyncpq.decoding.selection import join, take
 from asyncpq.decoding.splice import (
     DICTIONARY_ENCODINGS,
     FooterTemplate,
+    bytes_template,
     dictionary_as_data_page,
     identity_dictionary,
     index_template,
@@ -25,10 +27,10 @@ from asyncpq.decoding.splice import (
 )
 from asyncpq.decoding.struct_path import in_structs, leaf_type, leaf_values
 from asyncpq.errors import AsyncpqError, CorruptFileError
-from asyncpq.format.metadata import ColumnChunk, FileMetadata
+from asyncpq.format.metadata import Codec, ColumnChunk, Encoding, FileMetadata
 from asyncpq.format.page_header import PageHeader, PageType, header_contradiction
 from asyncpq.format.page_index import PageLocationError
-from asyncpq.format.schema import Leaf, PhysicalType
+from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType, Repetition
 
 
 class DecodeLimits(NamedTuple):
@@ -111,7 +113,7 @@ class LeafDecoder:
             uncompressed_size=header.uncompressed_size,
             level=self.leaf.max_definition_level,
         )
-        array = self._read(self._plain_template(chunk), b"", [data_page], header.num_values, limits)
+        array = self._read_values(chunk, [data_page], header.num_values, limits)
         values = leaf_values(array, self._depth)
         if self._gives_dictionary and pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -217,9 +219,7 @@ class LeafDecoder:
         num_rows = run[-1].stop_row - run[0].first_row
         data = [page.data for page in run]
         if not encoded:
-            return LeafArray(
-                run[0].first_row, self._read(self._plain_template(chunk), b"", data, num_rows, limits), None
-            )
+            return LeafArray(run[0].first_row, self._read_values(chunk, data, num_rows, limits), None)
         if dictionary is None:
             raise CorruptFileError("dictionary-encoded pages without a dictionary page", column=self.leaf.dotted)
         indices = self._read(self._index_template(chunk), dictionary.identity_page, data, num_rows, limits)
@@ -272,6 +272,29 @@ class LeafDecoder:
         if limits.verify_crc:
             check_crc_alike(self._has_crc, header, chunk, self.leaf)
         return header
+
+    def _read_values(self, chunk: ColumnChunk, pages: Sequence[bytes], num_rows: int, limits: DecodeLimits) -> pa.Array:
+        """Decode pages of values. Decimals without bytes are 0, which pyarrow does not read: they are given one."""
+        try:
+            return self._read(self._plain_template(chunk), b"", pages, num_rows, limits)
+        except CorruptFileError:
+            leaf, logical = self.leaf, self.leaf.logical_type
+            if (
+                logical is None
+                or logical.kind is not LogicalKind.DECIMAL
+                or leaf.physical_type != PhysicalType.BYTE_ARRAY
+            ):
+                raise
+            array = self._read(bytes_template(self._metadata, leaf, chunk), b"", pages, num_rows, limits)
+            found = leaf_values(array, self._depth)
+            is_empty = pc.equal(pc.binary_length(found), 0)
+            if not pc.any(is_empty).as_py():
+                raise
+        array = in_structs(pc.if_else(is_empty, b"\0", found), array.type, self._depth, array)
+        top = self._metadata.schema.elements[(*leaf.ancestor_indexes, leaf.element_index)[0]]
+        plain = plain_pages(array, nullable=top.repetition is Repetition.OPTIONAL)
+        written = chunk._replace(codec=Codec.UNCOMPRESSED, encodings=(Encoding.PLAIN, Encoding.RLE))
+        return self._read(self._plain_template(written), b"", [plain], num_rows, limits)
 
     def _read(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,14 +14,21 @@ from asyncpq.decoding.nested_merge import num_levels
 from asyncpq.decoding.nested_splice import LeafContent
 from asyncpq.decoding.page import Page, check_crc_alike, page_header
 from asyncpq.decoding.page_queue import PageQueue
-from asyncpq.decoding.splice import DICTIONARY_ENCODINGS
+from asyncpq.decoding.splice import DICTIONARY_ENCODINGS, ENCODING_PLAIN
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.format.metadata import ColumnChunk
 from asyncpq.format.page_header import WRONG_NUM_ROWS, PageHeader, PageType, PageWalker, header_contradiction
 from asyncpq.format.page_header import Page as WholePage
 from asyncpq.format.page_index import OffsetIndex, PageLocationError
-from asyncpq.format.schema import Leaf
+from asyncpq.format.schema import Leaf, PhysicalType
 from asyncpq.pruning.row_ranges import RowRanges
+
+_DICTIONARY_OR_PLAIN: Final = DICTIONARY_ENCODINGS | {ENCODING_PLAIN}
+
+
+def is_indexed(page: WholePage) -> bool:
+    """Whether it is a data page of indices into a dictionary."""
+    return page.header.is_data and page.header.encoding in DICTIONARY_ENCODINGS
 
 
 class LeafPages(NamedTuple):
@@ -39,6 +46,25 @@ class LeafPages(NamedTuple):
     pages: tuple[WholePage, ...]
     rows: RowRanges
     stops: tuple[int, ...]
+
+    @property
+    def indexed(self) -> bool:
+        """Whether there are byte arrays that stand as indices into a dictionary."""
+        is_text = self.content.chunk.physical_type == PhysicalType.BYTE_ARRAY
+        return is_text and any(is_indexed(page) for page in self.pages)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether there are pages of neither dictionary indices nor PLAIN values."""
+        return any(page.header.is_data and page.header.encoding not in _DICTIONARY_OR_PLAIN for page in self.pages)
+
+    def only_indexed(self) -> LeafPages:
+        """The same without pages of other encodings than indices into the dictionary; for their values alone."""
+        kept = [page for page in self.pages if not page.header.is_data or is_indexed(page)]
+        data = [page for page in kept if page.header.is_data and page.header.num_values]
+        values = sum([page.header.num_values for page in data])
+        content = self.content._replace(pages=[page.data for page in data], num_values=values)
+        return self._replace(content=content, pages=tuple(kept), stops=())
 
     def check_rows(
         self, array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: Leaf

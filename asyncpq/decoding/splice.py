@@ -166,6 +166,20 @@ def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_
     )
 
 
+def bytes_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
+    """Template for data pages of byte arrays, decoded to bytes whatever their logical type."""
+    return FooterTemplate(
+        schema_elements=_above(metadata, leaf) + bare_element(metadata, leaf.element_index),
+        num_elements=1 + len(leaf.path),
+        physical_type=chunk.physical_type,
+        path=_path(leaf),
+        codec=chunk.codec,
+        encodings=(*chunk.encodings, ENCODING_PLAIN),
+        arrow_schema=None,
+        created_by=written_by(metadata),
+    )
+
+
 def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
     """Template for dictionary-encoded data pages, decoded to their int32 dictionary indices."""
     return FooterTemplate(
@@ -310,12 +324,7 @@ def _path(leaf: Leaf) -> tuple[bytes, ...]:
 
 def subtree_size(metadata: FileMetadata, index: int) -> int:
     """How many schema elements the field at ``index`` and all below it take."""
-    elements = metadata.schema.elements
-    position, open_children = index + 1, elements[index].num_children
-    while open_children:
-        open_children += elements[position].num_children - 1
-        position += 1
-    return position - index
+    return metadata.schema.subtree_stop(index) - index
 
 
 def key_values(writer: CompactWriter, arrow_schema: bytes | None, pairs: dict[str, str | None] | None = None) -> None:

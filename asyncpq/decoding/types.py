@@ -58,6 +58,14 @@ def share_types(version: FileVersion, types: dict[int, FieldType], allowed_exten
 def _read_types(version: FileVersion, missing: Sequence[int], allowed: frozenset[str]) -> dict[int, FieldType]:
     metadata = version.metadata
     asked = [metadata.schema.fields[field] for field in missing]
+    for field in asked:
+        if metadata.schema.has_empty_group(field):
+            raise UnsupportedFeatureError(
+                "the column holds a group without fields, which pyarrow does not read",
+                url=version.url,
+                column=field.name,
+                hint="Leave the column out.",
+            )
     stored = _stored_schema(version, allowed)
     try:
         plain = read_schema(schema_file(metadata, asked, None), metadata.int96_unit)

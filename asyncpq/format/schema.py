@@ -106,7 +106,8 @@ class ParquetSchema:
     Attributes:
         elements: all elements, depth first, the root first.
         leaves: in file order; names may occur twice.
-        fields: the top-level fields in file order.
+        fields: the top-level fields in file order; without groups that hold no leaf, as in pyarrow: nothing is
+            written of them.
     """
 
     __slots__ = ("__dict__", "elements", "fields", "leaves")
@@ -127,6 +128,19 @@ class ParquetSchema:
 
     def __repr__(self) -> str:
         return f"ParquetSchema({len(self.fields)} fields, {len(self.leaves)} leaves)"
+
+    def subtree_stop(self, index: int) -> int:
+        """The position behind the element at ``index`` and all that is below it."""
+        position, open_children = index + 1, self.elements[index].num_children
+        while open_children:
+            open_children += self.elements[position].num_children - 1
+            position += 1
+        return position
+
+    def has_empty_group(self, field: Field) -> bool:
+        """Whether a group inside of a top-level field has no children."""
+        elements = self.elements[field.element_index : self.subtree_stop(field.element_index)]
+        return any(element.physical_type is None and not element.num_children for element in elements)
 
     @functools.cached_property
     def _leaves_by_name(self) -> dict[str, list[Leaf]]:
@@ -257,7 +271,7 @@ def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple
         name = element.name
         kind = element.repetition
         if not ancestors:
-            if field_element:
+            if len(leaves) > first_leaf:
                 fields.append(Field(len(fields), elements[field_element].name, field_element, first_leaf, len(leaves)))
             first_leaf, field_element = len(leaves), index
         max_definition = definition + (kind is not Repetition.REQUIRED)
@@ -281,7 +295,7 @@ def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple
         definition, repetition = max_definition, max_repetition
     if left or any(group[0] for group in open_groups):
         raise _lying_counts(len(elements))
-    if field_element:
+    if len(leaves) > first_leaf:
         fields.append(Field(len(fields), elements[field_element].name, field_element, first_leaf, len(leaves)))
     return tuple(leaves), tuple(fields)
 
