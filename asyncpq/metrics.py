@@ -78,7 +78,8 @@ class ReadMetrics:
         wait_s: seconds in which bytes were on their way, from a cache tier outside this process or the store;
             several at once count once.
         decode_s: seconds spent decoding, waiting for a thread included.
-        fallbacks: what could not be done the best way, and why; the first 100 distinct ones.
+        fallbacks: what could not be done the best way, and why, and metadata that are not used since they contradict
+            the rest of the file; the first 100 distinct ones.
         guarantee: how the store pins the version ("pinned", "compared", "bracketed", "none").
         store_path: which client served it, e.g. "direct" or "s3fs".
         server: host, with its port unless that is the scheme's own, that it asked; empty where s3fs or fsspec do.

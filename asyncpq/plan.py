@@ -57,7 +57,8 @@ class Plan:
         cached_bytes: bytes that caches have already.
         late: a second round would fetch the other columns for matching rows only.
         learnt: columns that are read page by page since their chunks were read before, without an OffsetIndex.
-        fallbacks: what could not be done the best way.
+        fallbacks: what could not be done the best way, and what metadata contradict the rest of the file, as far as
+            reads have found out.
         metadata_requests: requests that planning itself took.
     """
 

@@ -14,7 +14,7 @@ from asyncpq.format.thrift_patterns import COUNT32, STATISTICS, STOP_BYTE, VARIN
 MAX_HEADER_BYTES: Final = 16 << 20  # headers hold statistics, and those may hold long values
 
 _PAGE_TYPES: Final = tuple(PageType)
-_UNIONS: Final = {PageType.DATA_PAGE: 5, PageType.INDEX_PAGE: 6, PageType.DICTIONARY_PAGE: 7, PageType.DATA_PAGE_V2: 8}
+_UNIONS: Final = {PageType.DATA_PAGE: 5, PageType.DICTIONARY_PAGE: 7, PageType.DATA_PAGE_V2: 8}
 _MAX_ELEMENTS: Final = 1 << 16
 _IS_COMPRESSED_FALSE: Final = b"\x12"
 
@@ -46,7 +46,7 @@ class PageHeader(NamedTuple):
     """One page's header. What does not belong to its type is None.
 
     Attributes:
-        type: which of the fields below are there.
+        type: which of the fields below are there; INDEX_PAGE also for types that are not known.
         header_size: bytes of the header itself.
         compressed_size, uncompressed_size: bytes of the page without its header.
         crc: CRC-32 of those compressed bytes, unsigned; None when not written.
@@ -206,13 +206,12 @@ def _too_long(max_bytes: int) -> ResourceLimitError:
 
 def _page_header(fields: Fields, size: int) -> PageHeader:
     code = _number(fields, 1, "type")
-    if code >= len(_PAGE_TYPES):
-        raise CorruptFileError(f"a page has the unknown type {code}")
-    kind = _PAGE_TYPES[code]
+    # pages of types to come are passed by, like index pages: the chunk's values are counted without them
+    kind = _PAGE_TYPES[code] if code < len(_PAGE_TYPES) else PageType.INDEX_PAGE
     uncompressed, compressed = _number(fields, 2, "uncompressed size"), _number(fields, 3, "compressed size")
     crc = fields.get(4)
     crc = crc & 0xFFFFFFFF if type(crc) is int else None
-    content = fields.get(_UNIONS[kind])
+    content = {} if kind is PageType.INDEX_PAGE else fields.get(_UNIONS[kind])
     if not isinstance(content, dict):
         raise CorruptFileError(f"a page of type {kind.name} lacks that type's header")
     if kind is PageType.DATA_PAGE:

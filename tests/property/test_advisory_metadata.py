@@ -19,6 +19,7 @@ import asyncpq
 from tests.advisory_mutations import BASES, Mutant, mutants
 from tests.fuzz import bases
 from tests.fuzz.judge import same
+from tests.fuzz.parquet_parts import ParquetParts
 
 URL = "memory://advisory/file.parquet"
 # Files that pyarrow reads and asyncpq does not, by what was changed, with a word of the error.
@@ -139,3 +140,66 @@ async def test_a_page_without_crc_is_read_where_crcs_do_not_matter() -> None:
         fsspec.filesystem("memory").pipe_file(URL.removeprefix("memory:/"), mutant.data)
         async with asyncpq.Session(read=asyncpq.ReadOptions(verify_crc=False)) as session:
             assert same(await (await session.open_file(URL)).read(), bases.table(base))
+
+
+WRONG_INDEXES = ("OffsetIndex: first rows one late", "OffsetIndex: sizes without the header")
+
+
+@pytest.mark.parametrize("name", WRONG_INDEXES)
+@pytest.mark.parametrize("base", ["plain", "dictionary_v2", "nested"])
+async def test_a_wrong_offset_index_is_dropped_once(base: str, name: str) -> None:
+    """By scans and reads of datasets, too, and whether there is a cache or not."""
+    mutant = next(mutant for mutant in mutants(base) if mutant.name == name)
+    files, good = fsspec.filesystem("memory"), bases.table(base)
+    for number in (1, 2):
+        files.pipe_file(f"/advisory_lake/{number}.parquet", mutant.data)
+    key = good.column_names[0]
+    where = (asyncpq.col(key) >= 20) & (asyncpq.col(key) < 60)
+    wanted = good.filter((pc.field(key) >= 20) & (pc.field(key) < 60))
+    async with asyncpq.Session() as session:
+        file = await session.open_file("memory://advisory_lake/1.parquet")
+        async with file.scan(where=where, limit=30) as scan:
+            assert same(pa.Table.from_batches([batch async for batch in scan]), wanted)
+        assert any("its OffsetIndex is not" in text or "not used" in text for text in scan.metrics.fallbacks)
+        for _ in range(2):
+            assert same(await file.take([70, 5]), good.take([70, 5]))
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset("memory://advisory_lake/")
+        async with dataset.scan(where=where) as batches:
+            assert same(pa.Table.from_batches([batch async for batch in batches]), pa.concat_tables([wanted] * 2))
+    async with asyncpq.Session() as session:
+        dataset = await session.open_dataset("memory://advisory_lake/")
+        assert same(await dataset.read(where=where), pa.concat_tables([wanted] * 2))
+    async with asyncpq.Session(memory_cache_bytes=0) as session:
+        file = await session.open_file("memory://advisory_lake/2.parquet")
+        for _ in range(2):
+            assert same(await file.read(where=where), wanted)
+
+
+async def test_a_scan_that_has_handed_out_rows_says_ask_again() -> None:
+    """Its rows cannot be taken back. The next read does not use the index."""
+    parts = ParquetParts(bases.data("plain"))
+    parts.place_pages()
+    location = parts.chunks[8].offset_index  # of the second row group
+    assert location is not None
+    later = location.struct(1, 1)
+    later.set(3, later.integer(3) + 1)
+    parts.place_indexes()
+    fsspec.filesystem("memory").pipe_file(URL.removeprefix("memory:/"), parts.file())
+    where = asyncpq.col("id") >= 0
+    limits = asyncpq.LimitOptions(unit_bytes=1)
+    async with asyncpq.Session(limits=limits, read=asyncpq.ReadOptions(trust_statistics=False)) as session:
+        file = await session.open_file(URL)
+        scan = file.scan(where=where)
+
+        async def run() -> None:
+            async with scan:
+                async for _ in scan:
+                    pass
+
+        with pytest.raises(asyncpq.CorruptFileError, match="holds 40 rows") as caught:
+            await run()
+        assert scan.metrics.rows_returned
+        assert "ask again" in (caught.value.hint or "")
+        async with file.scan(where=where) as batches:
+            assert same(pa.Table.from_batches([batch async for batch in batches]), bases.table("plain"))

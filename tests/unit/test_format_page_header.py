@@ -112,7 +112,7 @@ def test_is_compressed_defaults_to_true(flag: bool | None) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (header_bytes(7, 5, V1), "unknown type"),
+        (header_bytes(-1, 5, V1), "type"),
         (header_bytes(0, 8, V2), "lacks that type's header"),
         (header_bytes(3, 5, V1), "lacks that type's header"),
         (header_bytes(0, 5, V1, sizes=(-1, 9)), "uncompressed size"),
@@ -127,6 +127,17 @@ def test_is_compressed_defaults_to_true(flag: bool | None) -> None:
 def test_what_is_no_page_header(data: bytes, words: str) -> None:
     with pytest.raises(CorruptFileError, match=words):
         decode_page_header(data)
+
+
+def test_pages_of_an_unknown_type_are_passed_by() -> None:
+    chunk, _ = chunk_of("flat", "text")
+    unknown = header_bytes(7, 9, {1: 5}, sizes=(3, 3)) + b"abc"
+    pages = [page.data for page in pages_of("flat", "text")]
+    raw = b"".join([*pages[:2], unknown, *pages[2:]])
+    walker = PageWalker(chunk._replace(total_compressed_size=len(raw)), max_page_bytes=1 << 20)
+    found = walker.feed(raw)
+    walker.finish()
+    assert [page.data for page in found if page.header.type is not PageType.INDEX_PAGE] == pages
 
 
 def test_headers_are_checked_against_the_metadata() -> None:
