@@ -219,9 +219,12 @@ def decode_file_metadata(
         raise CorruptFileError("the footer lacks a schema, a row count or row groups")
     _match_orders(metadata)
     total = sum([group.num_rows for group in metadata.row_groups])
-    # Old parquet-protobuf files say 0 rows in the footer and the truth in the row groups.
-    if num_rows not in (total, 0):
+    # Writers that add row groups to a file may leave the footer's count as it was (fastparquet before 2022.11), or
+    # 0 (old parquet-protobuf). A count that is too high tells of row groups that are lost.
+    if num_rows > total:
         raise CorruptFileError(f"the footer says {num_rows} rows, its row groups have {total}")
+    if num_rows < total:
+        metadata.dropped += (f"the footer says {num_rows} rows, its row groups have {total}",)
     metadata.num_rows = total
     return metadata
 

@@ -142,6 +142,13 @@ def test_chunks_are_parsed_once_when_asked_for() -> None:
             metadata.row_groups[0].chunk(ordinal)
 
 
+@pytest.mark.parametrize("rows", [0, 6])
+def test_row_counts_that_leave_out_later_row_groups_are_dropped(rows: int) -> None:
+    metadata = decode_file_metadata(footer(rows=rows))
+    assert metadata.num_rows == 7
+    assert metadata.dropped == (f"the footer says {rows} rows, its row groups have 7",)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
