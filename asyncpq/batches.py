@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -41,6 +42,7 @@ class Batches(ABC):
         self._batches: deque[pa.RecordBatch] = deque()
         self._holds_unit = False
         self._state = "new"
+        self._pulling = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._operation.url!r}, {self._state})"
@@ -104,17 +106,23 @@ class Batches(ABC):
         return self
 
     async def __anext__(self) -> pa.RecordBatch:
-        """The next batch: at least one row, at most ``batch_size``, all of one file.
+        """The next batch: at least one row, at most ``batch_size``, all of one file. Consumers share the batches.
 
         Raises:
             ObjectChangedError: a file was replaced after rows of it were given out.
             AsyncpqError: reading failed; the scan is over.
         """
+        if self._state == "open":
+            self._resources.check()  # in another loop or process it would wait for ever
+        async with self._pulling:
+            return await self._pull()
+
+    async def _pull(self) -> pa.RecordBatch:
+        """The next batch, for one consumer at a time."""
         if self._state == "done":
             raise StopAsyncIteration
         if self._state != "open":
             raise UsageError("the scan is closed")
-        self._resources.check()  # in another loop or process it would wait for ever
         try:
             if self._left == 0:
                 raise StopAsyncIteration

@@ -165,6 +165,7 @@ class _Batches(_Bridge[S]):
 
         self._make: Callable[[], Coroutine[Any, Any, S]] = made
         self._inside = False
+        self._taking = threading.RLock()  # threads that iterate the scan at once each get a read of their own
         self._closing: weakref.finalize[..., Any] | None = None  # of a read that was entered and not yet given away
         super().__init__(portal, portal.call(made()))
 
@@ -175,13 +176,15 @@ class _Batches(_Bridge[S]):
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the batches. Outside of a ``with`` block it plans the read that the next iteration gives."""
-        self._enter()
-        return self._inner.schema
+        with self._taking:
+            self._enter()
+            return self._inner.schema
 
     def __enter__(self) -> Self:
-        self._inside = True
-        if self._closing is None:
-            self._portal.call(self._inner.__aenter__())
+        with self._taking:
+            self._inside = True
+            if self._closing is None:
+                self._portal.call(self._inner.__aenter__())
         return self
 
     def __exit__(
@@ -257,15 +260,16 @@ class _Batches(_Bridge[S]):
 
     def _take(self) -> S:
         """An entered read, which this call's caller ends unless it is inside of a ``with`` block."""
-        if self._inside:
+        with self._taking:
+            if self._inside:
+                return self._inner
+            if self._inner.entered and self._closing is None:
+                self._inner = self._portal.call(self._make())
+            self._enter()
+            if self._closing is not None:
+                self._closing.detach()
+                self._closing = None
             return self._inner
-        if self._inner.entered and self._closing is None:
-            self._inner = self._portal.call(self._make())
-        self._enter()
-        if self._closing is not None:
-            self._closing.detach()
-            self._closing = None
-        return self._inner
 
 
 class Scan(_Batches[async_scan.Scan]):

@@ -8,6 +8,7 @@ import io
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,30 @@ def test_inside_a_block_it_is_one_read(source: Any) -> None:
         assert next(iter(scan)).num_rows == 30
         assert pa.table(scan).num_rows == expected(source).num_rows - 30
         assert pa.table(scan).num_rows == 0
+
+
+def in_threads(work: Callable[[], list[int]]) -> list[list[int]]:
+    """What each of some threads gets that begin at once."""
+    barrier = threading.Barrier(6)
+
+    def run() -> list[int]:
+        barrier.wait(30)
+        return work()
+
+    with ThreadPoolExecutor(6) as pool:
+        return [future.result(60) for future in [pool.submit(run) for _ in range(6)]]
+
+
+def test_threads_each_read_all(source: Any) -> None:
+    scan = source.scan(["id"], batch_size=64)
+    found = in_threads(lambda: [row for batch in scan for row in batch["id"].to_pylist()])
+    assert found == [expected(source)["id"].to_pylist()] * 6
+
+
+def test_threads_share_the_read_of_a_block(source: Any) -> None:
+    with source.scan(["id"], batch_size=64) as scan:
+        found = in_threads(lambda: [row for batch in scan.to_reader() for row in batch["id"].to_pylist()])
+    assert sorted(row for rows in found for row in rows) == expected(source)["id"].to_pylist()
 
 
 def test_schema(source: Any) -> None:
@@ -246,6 +271,19 @@ async def test_async_scans(target: tuple[str, Path, pa.Table]) -> None:
                 assert found.to_pylist() == whole.to_pylist()
         async with opened.scan(where=col("id") < 0) as scan:
             assert (await scan.to_table()).schema == scan.schema
+
+
+async def test_tasks_share_the_batches_of_a_scan(target: tuple[str, Path, pa.Table]) -> None:
+    verb, url, whole = target
+
+    async def consume(scan: Batches) -> list[int]:
+        return [row async for batch in scan for row in batch["id"].to_pylist()]
+
+    async with getattr(asyncpq, verb)(url, limits=LIMITS) as opened:
+        for ordered in ({}, {"ordered": False}) if verb == "open_dataset" else ({},):
+            async with opened.scan(["id"], batch_size=64, **ordered) as scan:
+                found = await asyncio.gather(*[consume(scan) for _ in range(4)])
+            assert sorted(row for rows in found for row in rows) == whole["id"].to_pylist()
 
 
 async def test_a_reader_in_the_loops_own_thread_says_so(target: tuple[str, Path, pa.Table]) -> None:
