@@ -38,8 +38,7 @@ async def collected(preparation: Preparation) -> tuple[Prepared, list[pa.Table]]
         except ObjectChangedError as error:
             await preparation.changed(error, restartable=True)
         except PageLocationError as error:
-            if not error.dropped:
-                raise
+            preparation.relocated(error)
         else:
             return prepared, tables
 

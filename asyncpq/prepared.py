@@ -41,6 +41,7 @@ from asyncpq.expressions import (
 from asyncpq.fetching.planner import Query, plan_read, row_group_zones
 from asyncpq.fetching.source import ObjectSource
 from asyncpq.fetching.version import FileVersion
+from asyncpq.format.page_index import PageLocationError
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.planning.resolved_access import ResolvedAccess, RowGroupLayout
 from asyncpq.pruning.narrowing import has_many_keys, narrowed
@@ -141,6 +142,7 @@ class Preparation:
             self.question = question._replace(relative=question.where)
         self._prune = None if question.prune is None else simplify(question.prune)
         self._schema: pa.Schema | None = None
+        self._relocated: set[str | None] = set()  # columns whose page index was dropped
 
     def deadline(self) -> AbstractAsyncContextManager[None]:
         """Bounds one step of the read (see :meth:`asyncpq.resources.Resources.deadline`)."""
@@ -348,11 +350,18 @@ class Preparation:
         if self.version is not None:
             await self.source.forget(self.version)
         self.version = None
+        self._relocated.clear()
         limit = self.source.resources.options.limits.max_restarts
         if self._is_positional or not restartable or self.metrics.restarts >= limit:
             error.hint = "Call await file.refresh() to read the new version."
             raise error
         self.operation.restarts()
+
+    def relocated(self, error: PageLocationError) -> None:
+        """Let the read start again without the page index that was dropped, once for each column; else raise."""
+        if not error.dropped or error.column in self._relocated:
+            raise error
+        self._relocated.add(error.column)
 
 
 def _layout(version: FileVersion) -> RowGroupLayout:

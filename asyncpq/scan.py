@@ -71,8 +71,9 @@ class Scan(Batches):
                 await self._preparation.changed(error, restartable=not self.metrics.rows_returned)
                 await self._begin()
             except PageLocationError as error:
-                if not error.dropped or self.metrics.rows_returned:
+                if self.metrics.rows_returned:
                     raise
+                self._preparation.relocated(error)
                 await pipeline.close()
                 await self._begin()
 

@@ -20,6 +20,7 @@ from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError, UsageError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant, simplify
+from asyncpq.fetching.version import FileVersion
 from asyncpq.format.page_index import PageLocationError
 from asyncpq.pipeline import Job, Pipeline
 from asyncpq.plan import Plan
@@ -111,6 +112,7 @@ class FilesRead:
         self._open: dict[int, OpenedFile] = {}
         self._ended = asyncio.Event()  # a file is done with
         self._reading: dict[Read, OpenedFile] = {}
+        self._relocated: dict[int, FileVersion] = {}  # versions whose page indexes were dropped, by number of the file
         self._pipeline: Pipeline | None = None
         self._rounds = 0
         self._again = False
@@ -232,6 +234,9 @@ class FilesRead:
     async def _prepare(self, opened: OpenedFile) -> None:
         """Plan what is read of a file, unless what its footer says of it, which is learnt, rules it out."""
         state = self._state
+        relocated = self._relocated.get(opened.number)
+        if relocated is not None and relocated.digest == opened.version.digest:
+            opened.version = relocated  # memory may have kept none
         self._check_schema(opened)
         if self._may_match(opened):
             size = await opened.prepare(self._ask, state.columns, scan=self._scan, other_bytes=self._planned_bytes)
@@ -376,10 +381,11 @@ class FilesRead:
     async def _failed(self, opened: OpenedFile, error: AsyncpqError) -> None:
         """Read on without the file whose unit failed, or with its new version; raise where neither may be."""
         changed = isinstance(error, ObjectChangedError)
-        relocated = isinstance(error, PageLocationError) and error.dropped
+        relocated = isinstance(error, PageLocationError) and error.dropped and self._relocate(opened)
         indexed = changed and opened.file.entry is not None and self._ask.access is None
         if changed:
             await opened.changed()
+            self._relocated.pop(opened.number, None)
             if opened.file.pinned:
                 raise error
         # rows that were given out cannot be taken back; those of other files need not be, where order does not matter
@@ -416,6 +422,10 @@ class FilesRead:
             await self._stop()
             self._run()
 
+    def _relocate(self, opened: OpenedFile) -> bool:
+        """Read a file on without its page index. False where it was to be, and another version came instead."""
+        return self._relocated.setdefault(opened.number, opened.version) is opened.version
+
     def _skip(self, number: int, part: Operation, error: AsyncpqError) -> None:
         logger.warning("%s is skipped: %s", part.url, error)
         self._done.add(number)
@@ -427,6 +437,7 @@ class FilesRead:
         """A file is done with."""
         self._done.add(opened.number)
         self._open.pop(opened.number, None)
+        self._relocated.pop(opened.number, None)
         self._ended.set()
         self._metrics.files_opened += 1
         if opened.prepared is not None:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+from asyncpq.testing import Fault, ObjectServer
 from tests.advisory_mutations import BASES, Mutant, mutants
 from tests.fuzz import bases
 from tests.fuzz.judge import same
@@ -174,6 +175,11 @@ async def test_a_wrong_offset_index_is_dropped_once(base: str, name: str) -> Non
         file = await session.open_file("memory://advisory_lake/2.parquet")
         for _ in range(2):
             assert same(await file.read(where=where), wanted)
+        dataset = await session.open_dataset("memory://advisory_lake/")
+        assert same(await dataset.read(where=where), pa.concat_tables([wanted] * 2))
+        for ordered in (True, False):
+            async with dataset.scan(where=where, ordered=ordered) as batches:
+                assert same(pa.Table.from_batches([batch async for batch in batches]), pa.concat_tables([wanted] * 2))
 
 
 async def test_a_scan_that_has_handed_out_rows_says_ask_again() -> None:
@@ -203,3 +209,16 @@ async def test_a_scan_that_has_handed_out_rows_says_ask_again() -> None:
         assert "ask again" in (caught.value.hint or "")
         async with file.scan(where=where) as batches:
             assert same(pa.Table.from_batches([batch async for batch in batches]), bases.table("plain"))
+
+
+@pytest.mark.parametrize("policy", [asyncpq.etag(0), asyncpq.ttl(0)])
+async def test_a_wrong_offset_index_of_an_object_without_etag_ends_the_read(policy: asyncpq.CachePolicy) -> None:
+    """Each attempt may have another version of it, whose index is as wrong: the read begins again once, not forever."""
+    mutant = next(mutant for mutant in mutants("plain") if mutant.name == "OffsetIndex: first rows one late")
+    async with ObjectServer() as server:
+        server.put("file.parquet", mutant.data)
+        server.faults = lambda request: Fault(headers={"ETag": "", "Last-Modified": ""})
+        async with asyncpq.Session(cache_policy=policy) as session:
+            file = await session.open_file(f"{server.endpoint}/file.parquet")
+            with pytest.raises(asyncpq.CorruptFileError, match="holds 40 rows"):
+                await file.read(where=asyncpq.col("id") > 20)
