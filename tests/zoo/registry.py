@@ -193,7 +193,7 @@ _NATIVE = (
     _rust("42.0.0", "v1-gzip-split"),
     *(_rust(version) for version in ("52.2.0", "55.2.0", "60.1.0")),
     Writer(name="parquet2", version="0.17.2", environment=CargoEnvironment(version="0.18.0"), program="rust-arrow2"),
-    _go("arrow-go", "18.1.0", "go-arrow", reads_tables=True),
+    _go("arrow-go", "18.5.2", "go-arrow", reads_tables=True),
     _go("arrow-go", "18.8.0", "go-arrow", reads_tables=True),
     *(_go("parquet-go", version, "go-parquet") for version in ("0.23.0", "0.27.0", "0.32.0")),
     *(_go("xitongsys-parquet-go", version, "go-xitongsys") for version in ("1.5.1", "1.6.2")),

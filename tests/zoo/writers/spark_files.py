@@ -62,6 +62,7 @@ def nested(spark):
 def main():
     """All variants."""
     os.environ["TZ"] = "UTC"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.driver.bindAddress", "127.0.0.1")
     spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
