@@ -45,7 +45,7 @@ def check_page_header(
     """
     if expected_size is not None and header.page_size != expected_size:
         raise CorruptFileError(f"a page has {header.page_size} bytes, the OffsetIndex says {expected_size}")
-    if header.is_data and not (_lists(chunk, header.encoding) or _counts(chunk, header.encoding)):
+    if header.is_data and not _may_have_encoding(header.encoding, chunk):
         # one header against two other places: whose word it is cannot be told
         raise CorruptFileError(
             f"a page has the encoding {header.encoding}, which neither its chunk's encodings nor encoding_stats have"
@@ -86,6 +86,20 @@ def header_contradiction(header: PageHeader, chunk: ColumnChunk, *, repeated: bo
 
 def _may_have_rows(header: PageHeader, num_rows: int, *, repeated: bool) -> bool:
     return num_rows <= header.num_values if repeated else num_rows == header.num_values
+
+
+def _may_have_encoding(encoding: int, chunk: ColumnChunk) -> bool:
+    return (
+        _lists(chunk, encoding) or _counts(chunk, encoding) or (encoding in DICTIONARY_CODES and _has_dictionary(chunk))
+    )
+
+
+def _has_dictionary(chunk: ColumnChunk) -> bool:
+    """Whether the chunk names a dictionary page. fastparquet up to 0.6 lists only PLAIN for its pages of categories."""
+    stats = chunk.encoding_stats or ()
+    return chunk.dictionary_page_offset is not None or any(
+        entry.page_type == PageType.DICTIONARY_PAGE for entry in stats
+    )
 
 
 def _lists(chunk: ColumnChunk, encoding: int) -> bool:

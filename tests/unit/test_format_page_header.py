@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError
+from asyncpq.format.column_chunk import PageEncodingStats
 from asyncpq.format.metadata import ColumnChunk, Encoding
 from asyncpq.format.page_header import (
     NeedMore,
@@ -154,6 +155,21 @@ def test_headers_are_checked_against_the_metadata() -> None:
     ):
         with pytest.raises(CorruptFileError, match=words):
             check_page_header(header._replace(**change), chunk=chunk)
+
+
+def test_a_chunk_with_a_dictionary_has_dictionary_pages_whatever_it_lists() -> None:
+    # fastparquet up to 0.6 lists RLE, BIT_PACKED and PLAIN for categories, and counts PLAIN pages
+    chunk, _ = chunk_of("flat", "text")
+    header = next(page.header for page in pages_of("flat", "text") if page.header.encoding == Encoding.RLE_DICTIONARY)
+    counts = PageEncodingStats(PageType.DATA_PAGE, Encoding.PLAIN, 1)
+    lying = chunk._replace(encodings=(Encoding.RLE, Encoding.BIT_PACKED, Encoding.PLAIN), encoding_stats=(counts,))
+    check_page_header(header, chunk=lying)
+    assert "encodings" in (header_contradiction(header, lying, repeated=False) or "")
+    without = lying._replace(dictionary_page_offset=None)
+    with pytest.raises(CorruptFileError, match="neither"):
+        check_page_header(header, chunk=without)
+    counted = PageEncodingStats(PageType.DICTIONARY_PAGE, Encoding.PLAIN, 1)
+    check_page_header(header, chunk=without._replace(encoding_stats=(counts, counted)))
 
 
 def test_what_headers_and_chunks_say_in_vain() -> None:
