@@ -249,8 +249,10 @@ class _FilesOpening:
             if finding is not None:
                 finding.cancel()
                 await asyncio.wait((finding,))
-        if index is None:
-            return await self._without_index(dataset)
+        return await self._without_index(dataset) if index is None else self._by_index_below(dataset, index)
+
+    def _by_index_below(self, dataset: Dataset, index: OpenIndex) -> Dataset:
+        """The files that were listed, or those that the index lists where it is the table."""
         if self._is_list_of_files(index.manifest):
             return self._snapshot(index)
         if is_committed(index.manifest) and dataset._state.is_written:

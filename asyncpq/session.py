@@ -67,22 +67,6 @@ class OptionKeywords(TypedDict, total=False):
     read: ReadOptions
 
 
-@contextmanager
-def _hinting_at_many(url: str) -> Iterator[None]:
-    """Errors say what reads many files, where ``url`` may be a prefix or a pattern of such."""
-    try:
-        yield
-    except ObjectNotFoundError as error:
-        names_many = url.endswith("/") or "*" in url
-        if error.hint is None and (names_many or not url.lower().startswith(("http://", "https://"))):
-            error.hint = many_files(url)
-        raise
-    except NotParquetError as error:
-        if url.endswith("/"):  # a folder's marker
-            error.hint = many_files(url)
-        raise
-
-
 class SessionKeywords(OptionKeywords, total=False):
     """All arguments of :class:`Session`."""
 
@@ -123,6 +107,33 @@ class IndexKeywords(TypedDict, total=False):
     version: Version | None
     snapshot: int | None
     building: BuildOptions
+
+
+class DatasetSessionKeywords(SessionKeywords, DatasetKeywords, total=False):
+    """Arguments of a session and of a dataset that is opened in it."""
+
+
+def split_keywords(options: DatasetSessionKeywords) -> tuple[SessionKeywords, DatasetKeywords]:
+    """The arguments of the session, and those of the dataset."""
+    given = dict(options)
+    dataset = {name: given.pop(name) for name in DatasetKeywords.__annotations__ if name in given}
+    return cast("SessionKeywords", given), cast("DatasetKeywords", dataset)
+
+
+@contextmanager
+def _hinting_at_many(url: str) -> Iterator[None]:
+    """Errors say what reads many files, where ``url`` may be a prefix or a pattern of such."""
+    try:
+        yield
+    except ObjectNotFoundError as error:
+        names_many = url.endswith("/") or "*" in url
+        if error.hint is None and (names_many or not url.lower().startswith(("http://", "https://"))):
+            error.hint = many_files(url)
+        raise
+    except NotParquetError as error:
+        if url.endswith("/"):  # a folder's marker
+            error.hint = many_files(url)
+        raise
 
 
 class Session(Unpicklable):
@@ -418,17 +429,6 @@ class Session(Unpicklable):
         """
         options = DatasetOptions(format=format, version=version)
         return await open_existing(self._resources, at, table, options, building, snapshot)
-
-
-class DatasetSessionKeywords(SessionKeywords, DatasetKeywords, total=False):
-    """Arguments of a session and of a dataset that is opened in it."""
-
-
-def split_keywords(options: DatasetSessionKeywords) -> tuple[SessionKeywords, DatasetKeywords]:
-    """The arguments of the session, and those of the dataset."""
-    given = dict(options)
-    dataset = {name: given.pop(name) for name in DatasetKeywords.__annotations__ if name in given}
-    return cast("SessionKeywords", given), cast("DatasetKeywords", dataset)
 
 
 @one_off

@@ -17,6 +17,7 @@ from asyncpq.decoding.decoded_size import leaf_types
 from asyncpq.decoding.selection import flattened, take
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
+from asyncpq.scalars import NANOSECONDS
 
 Conform: TypeAlias = Callable[[pa.Array], pa.Array]
 
@@ -31,7 +32,6 @@ _LISTS = {
 }
 _WIDE_OFFSETS = frozenset({pa.lib.Type_LARGE_LIST, pa.lib.Type_LARGE_LIST_VIEW})
 _VIEWS = frozenset({pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW})
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DECIMAL_DIGITS = 76  # of the widest decimal
 
 
@@ -340,13 +340,13 @@ def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Con
 
 def is_finer(kind: pa.DataType, unit: str) -> bool:
     """Whether it is a timestamp of a finer unit."""
-    return bool(_types.is_timestamp(kind)) and _PER_SECOND[kind.unit] > _PER_SECOND[unit]
+    return bool(_types.is_timestamp(kind)) and NANOSECONDS[kind.unit] < NANOSECONDS[unit]
 
 
 def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str) -> Conform:
     """Timestamps brought to ``unit`` as DuckDB's casts do: to the nearest one, halves away from 1970; or cut to
     microseconds."""
-    ticks = _PER_SECOND[source.unit] // _PER_SECOND[unit]
+    ticks = NANOSECONDS[unit] // NANOSECONDS[source.unit]
     half = 0 if unit == "us" else ticks // 2
 
     def conform(array: pa.Array) -> pa.Array:

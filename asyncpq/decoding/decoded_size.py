@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from asyncpq.decoding.arrow import decompress, read_column
 from asyncpq.decoding.splice import (
     CODEC_NAMES,
-    DICTIONARY_ENCODINGS,
     ENCODING_PLAIN,
     ENCODING_RLE,
     FooterTemplate,
@@ -26,6 +25,7 @@ from asyncpq.decoding.splice import (
     schema_element,
 )
 from asyncpq.errors import CorruptFileError, ResourceLimitError
+from asyncpq.format.column_chunk import DICTIONARY_ENCODINGS
 from asyncpq.format.metadata import Codec, ColumnChunk
 from asyncpq.format.page_header import Page, PageHeader, PageType
 from asyncpq.format.schema import Leaf, PhysicalType, Repetition

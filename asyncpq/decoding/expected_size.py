@@ -19,10 +19,10 @@ from asyncpq.decoding.decoded_size import (
 )
 from asyncpq.decoding.page import Dictionary, LeafArray
 from asyncpq.decoding.row_access import PackedPage
-from asyncpq.decoding.splice import DICTIONARY_ENCODINGS
 from asyncpq.decoding.types import field_types
 from asyncpq.errors import FormatError
 from asyncpq.fetching.version import FileVersion
+from asyncpq.format.column_chunk import DICTIONARY_ENCODINGS
 from asyncpq.format.page_header import NeedMore, PageHeader, decode_page_header
 from asyncpq.planning.read_plan import Item, RowGroupPlan
 

@@ -17,7 +17,6 @@ from asyncpq.decoding.plain import ENCODING_PLAIN, decode_dictionary, decode_pla
 from asyncpq.decoding.row_access import LENGTH_BYTES, PackedPage, common_length, packs_plain
 from asyncpq.decoding.selection import join, take
 from asyncpq.decoding.splice import (
-    DICTIONARY_ENCODINGS,
     FooterTemplate,
     bytes_template,
     dictionary_as_data_page,
@@ -27,6 +26,7 @@ from asyncpq.decoding.splice import (
 )
 from asyncpq.decoding.struct_path import in_structs, leaf_type, leaf_values
 from asyncpq.errors import AsyncpqError, CorruptFileError
+from asyncpq.format.column_chunk import DICTIONARY_ENCODINGS
 from asyncpq.format.metadata import Codec, ColumnChunk, Encoding, FileMetadata
 from asyncpq.format.page_header import PageHeader, PageType, header_contradiction
 from asyncpq.format.page_index import PageLocationError

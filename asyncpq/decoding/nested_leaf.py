@@ -14,8 +14,9 @@ from asyncpq.decoding.nested_merge import num_levels
 from asyncpq.decoding.nested_splice import LeafContent
 from asyncpq.decoding.page import Page, check_crc_alike, page_header
 from asyncpq.decoding.page_queue import PageQueue
-from asyncpq.decoding.splice import DICTIONARY_ENCODINGS, ENCODING_PLAIN
+from asyncpq.decoding.splice import ENCODING_PLAIN
 from asyncpq.errors import AsyncpqError, CorruptFileError
+from asyncpq.format.column_chunk import DICTIONARY_ENCODINGS
 from asyncpq.format.metadata import ColumnChunk
 from asyncpq.format.page_header import WRONG_NUM_ROWS, PageHeader, PageType, PageWalker, header_contradiction
 from asyncpq.format.page_header import Page as WholePage

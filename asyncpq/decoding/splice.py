@@ -26,7 +26,6 @@ ENCODING_PLAIN = 0
 ENCODING_PLAIN_DICTIONARY = 2
 ENCODING_RLE = 3
 ENCODING_RLE_DICTIONARY = 8
-DICTIONARY_ENCODINGS = frozenset((ENCODING_PLAIN_DICTIONARY, ENCODING_RLE_DICTIONARY))
 CODEC_NAMES = {1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4_raw", 6: "zstd", 7: "lz4_raw"}
 
 _MARK = 0x5A5A5A5A5A5A  # stands where a count or an offset goes; 7 bytes as a varint, never a real value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -76,14 +76,9 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
         candidates = [item for item in candidates if item[0] not in filters.dropped]
     indexes = await _fetch_indexes(source, version, query, where, candidates, proven, context)
     groups: list[RowGroupPlan] = []
-    for ordinal, rows in candidates:
-        if prune is not None and indexes.zones:
-            rows &= prune_pages(
-                prune, version.metadata.row_groups[ordinal].num_rows, _page_zones(query, ordinal, indexes)
-            )
-        if rows:
-            filtered = where is not None and ordinal not in proven
-            groups.append(_plan_row_group(version, query, ordinal, rows, indexes, filtered))
+    for ordinal, rows in _pruned_by_pages(version, query, prune, candidates, indexes):
+        filtered = where is not None and ordinal not in proven
+        groups.append(_plan_row_group(version, query, ordinal, rows, indexes, filtered))
     late = _late(source, groups, query)
     bloom: BloomReport | None = None
     if filters is not None:
@@ -99,6 +94,22 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
         context.metrics.fall_back(reason)
     report = _report(version, query.rows, groups, left.num_rows, bloom, context)
     return ReadPlan(tuple(groups), late, report, statistics, bloom, _learnt(groups, indexes), rows_known)
+
+
+def _pruned_by_pages(
+    version: FileVersion,
+    query: Query,
+    prune: Expression | None,
+    candidates: Sequence[tuple[int, RowRanges]],
+    indexes: PageIndexes,
+) -> Iterator[tuple[int, RowRanges]]:
+    """Row groups and their rows that may match by the page indexes."""
+    for ordinal, rows in candidates:
+        if prune is not None and indexes.zones:
+            num_rows = version.metadata.row_groups[ordinal].num_rows
+            rows &= prune_pages(prune, num_rows, _page_zones(query, ordinal, indexes))
+        if rows:
+            yield ordinal, rows
 
 
 async def _fetch_indexes(

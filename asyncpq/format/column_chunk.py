@@ -55,6 +55,10 @@ class Encoding(enum.IntEnum):
     BYTE_STREAM_SPLIT = 9
 
 
+DICTIONARY_ENCODINGS: Final = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
+"""Two names of one encoding of data pages: indices into the chunk's dictionary."""
+
+
 class PageType(enum.IntEnum):
     """parquet.thrift, PageType."""
 

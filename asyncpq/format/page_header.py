@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError
-from asyncpq.format.column_chunk import ColumnChunk, Encoding, PageType
+from asyncpq.format.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, Encoding, PageType
 from asyncpq.format.page_header_decoder import MAX_HEADER_BYTES, NeedMore, PageHeader, decode_page_header
 from asyncpq.format.schema import Leaf
 
@@ -22,7 +22,6 @@ __all__ = [
     "header_contradiction",
 ]
 
-DICTIONARY_CODES: Final = (Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY)
 WRONG_NUM_ROWS: Final = "its V2 pages claim other rows than they hold"
 WRONG_UNCOMPRESSED_SIZE: Final = "its total_uncompressed_size is not that of its pages"
 
@@ -104,7 +103,7 @@ def _has_dictionary(chunk: ColumnChunk) -> bool:
 
 def _lists(chunk: ColumnChunk, encoding: int) -> bool:
     """Whether the chunk lists an encoding; some old writers list none at all."""
-    return not chunk.encodings or encoding in chunk.encodings or _is_in(encoding, chunk.encodings)
+    return not chunk.encodings or _is_in(encoding, chunk.encodings)
 
 
 def _counts(chunk: ColumnChunk, encoding: int) -> bool:
@@ -115,8 +114,9 @@ def _counts(chunk: ColumnChunk, encoding: int) -> bool:
 
 def _is_in(encoding: int, encodings: Sequence[int]) -> bool:
     """Whether an encoding is among others; the two names of the encoding by dictionary are one."""
-    some = DICTIONARY_CODES if encoding in DICTIONARY_CODES else (encoding,)
-    return any(code in encodings for code in some)
+    return encoding in encodings or (
+        encoding in DICTIONARY_ENCODINGS and not DICTIONARY_ENCODINGS.isdisjoint(encodings)
+    )
 
 
 @dataclass(frozen=True, slots=True)

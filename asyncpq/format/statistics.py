@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from asyncpq.errors import CorruptIndexError
-from asyncpq.format.column_chunk import ColumnChunk
+from asyncpq.format.column_chunk import ColumnChunk, Statistics
 from asyncpq.format.column_order import (
     SIGNED_ORDERS,
     Comparable,
@@ -103,10 +103,7 @@ def chunk_bounds(
         nulls = None
     if (nulls or 0) + (nans or 0) > num_values or (leaf.max_repetition_level == 0 and num_values != num_rows):
         return _unknown(order, num_values, "its counts of nulls and NaN do not fit its count of values")
-    if has_column_orders:
-        raw_min, raw_max = statistics.min_value, statistics.max_value
-    else:
-        raw_min, raw_max = statistics.deprecated_min, statistics.deprecated_max
+    raw_min, raw_max = _raw_ends(statistics, has_column_orders)
     if raw_min is None or raw_max is None:
         reason = "it has deprecated bounds only" if has_column_orders and statistics.deprecated_min else wrong_nulls
         return _unknown(order, num_values, reason, nulls, nans)
@@ -118,21 +115,37 @@ def chunk_bounds(
     if wrong_bounds is not None:
         return _unknown(order, num_values, wrong_bounds, nulls, nans)
     try:
-        low, high = decode_values((raw_min, raw_max), leaf, order)
+        low, high = _decode_ends(raw_min, raw_max, leaf, order)
     except CorruptIndexError as error:
         return _unknown(order, num_values, error.message, nulls, nans)
-    if low != low or high != high:
-        return _unknown(order, num_values, "a bound is NaN", nulls, nans)
     if low > high:
         return _unknown(order, num_values, "its min is above its max")
-    if order in (Order.FLOAT, Order.FLOAT16):
-        low, high = _wide_zero(low, -0.0), _wide_zero(high, 0.0)
     # The flags are newer than the fields: where one is missing, strings may have been cut short.
     min_exact, max_exact = statistics.is_min_value_exact, statistics.is_max_value_exact
     if order in _TRUNCATED:
         min_exact, max_exact = min_exact is True, max_exact is True
     exact = (min_exact is not False, max_exact is not False)
     return Bounds(order, low, high, *exact, nulls, nans, num_values), wrong_nulls
+
+
+def _raw_ends(statistics: Statistics, has_column_orders: bool) -> tuple[bytes | None, bytes | None]:
+    if has_column_orders:
+        return statistics.min_value, statistics.max_value
+    return statistics.deprecated_min, statistics.deprecated_max
+
+
+def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: Order) -> tuple[Any, Any]:
+    """The values of a chunk's min and max; a zero includes the other one.
+
+    Raises:
+        CorruptIndexError: one of them is no value, or NaN.
+    """
+    low, high = decode_values((raw_min, raw_max), leaf, order)
+    if low != low or high != high:
+        raise CorruptIndexError("a bound is NaN", column=leaf.dotted)
+    if order in (Order.FLOAT, Order.FLOAT16):
+        return _wide_zero(low, -0.0), _wide_zero(high, 0.0)
+    return low, high
 
 
 def _fault(faults: WriterFaults, claim: Claim, leaf: Leaf, chunk: ColumnChunk) -> str | None:

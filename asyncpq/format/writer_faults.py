@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from asyncpq.format.arrow_schema import dictionary_columns
-from asyncpq.format.column_chunk import Encoding
+from asyncpq.format.column_chunk import DICTIONARY_ENCODINGS, Encoding
 from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType
 from asyncpq.format.writer_version import Release, WriterVersion
 
@@ -51,7 +51,6 @@ class AffectedColumns(enum.Enum):
 
 
 _FIXED_OR_VARIABLE: Final = (PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY)
-_DICTIONARY_ENCODINGS: Final = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
 
 
 def _is_decimal(leaf: Leaf) -> bool:
@@ -457,7 +456,7 @@ class WriterFaults:
         if columns is AffectedColumns.ARROW_DICTIONARIES:
             return (
                 leaf.physical_type is PhysicalType.BYTE_ARRAY
-                and (not encodings or not _DICTIONARY_ENCODINGS.isdisjoint(encodings))
+                and (not encodings or not DICTIONARY_ENCODINGS.isdisjoint(encodings))
                 and (self._arrow_dictionaries is None or leaf.path[0] in self._arrow_dictionaries)
             )
         return _BY_LEAF[columns](leaf)

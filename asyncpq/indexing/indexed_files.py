@@ -125,13 +125,9 @@ class IndexedFiles:
             except CorruptIndexError as error:
                 self._give_up(error, steps.operation)
             except StaleSnapshotError as error:
-                try:
-                    await index.renew(manifest, steps)
-                except StaleSnapshotError:
+                if restarts == 0 or not await _has_newer(index, manifest, steps):
                     self._give_up(error, steps.operation)
                 restarts -= 1
-                if restarts < 0:
-                    raise
         said = await answer(self._resources, None, None, self._own, ask, steps)
         return lambda found: self._with_own(found, list(found.files), said)
 
@@ -210,6 +206,15 @@ class IndexedFiles:
             files = [file for file in (with_own(file, said.own, self._folder) for file in files) if file]
         total = len(found.files) if found.total is None else found.total
         return found._replace(files=files, total=total, renewal=None, report=(*said.report, *report))
+
+
+async def _has_newer(index: OpenIndex, manifest: Manifest, steps: Steps) -> bool:
+    """Whether another snapshot came in the place of one whose segments are gone."""
+    try:
+        await index.renew(manifest, steps)
+    except StaleSnapshotError:
+        return False
+    return True
 
 
 def _told(match: ListingMatch) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from asyncpq.format.page_index import BoundaryOrder, ColumnIndex
 from asyncpq.format.page_index_writer import boundary_order
 from asyncpq.format.schema import Leaf, LogicalKind
 from asyncpq.pruning.zones import successor
+from asyncpq.scalars import NANOSECONDS
 
 _TRUNCATED_BYTES: Final = 64  # longer strings are cut to this, a max rounded up
-_NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_MILLISECONDS: Final = 86_400_000
 _types = pa.types
 
@@ -137,7 +137,7 @@ def _comparable(scalar: Any, leaf: Leaf, order: Order) -> Comparable:
             value = _unscaled(scalar.as_py(), kind.scale)
     elif _types.is_timestamp(kind) or _types.is_time(kind):
         if logical is not None and logical.unit is not None:
-            value, rest = divmod(scalar.value * _NANOSECONDS[kind.unit], _NANOSECONDS[logical.unit])
+            value, rest = divmod(scalar.value * NANOSECONDS[kind.unit], NANOSECONDS[logical.unit])
             value = None if rest else value
     elif _types.is_date32(kind):
         value = scalar.value

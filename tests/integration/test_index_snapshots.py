@@ -247,7 +247,13 @@ async def test_a_dropped_index_is_noticed(
     assert "index at" not in listed.description
 
 
-async def test_a_dropped_index_is_noticed_where_its_tables_are_gone(session: asyncpq.Session, tmp_path: Path) -> None:
+@pytest.mark.parametrize("max_restarts", [2, 0])
+async def test_a_dropped_index_is_noticed_where_its_tables_are_gone(tmp_path: Path, max_restarts: int) -> None:
+    async with asyncpq.Session(limits=asyncpq.LimitOptions(max_restarts=max_restarts)) as session:
+        await _drop_tables_under_readers(session, tmp_path)
+
+
+async def _drop_tables_under_readers(session: asyncpq.Session, tmp_path: Path) -> None:
     database = tmp_path / "index.db"
     write(tmp_path / "lake", {"0.parquet": [1, 2, 3]})
     place = SqlPlace(f"sqlite:///{database}")
