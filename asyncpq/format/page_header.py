@@ -89,7 +89,9 @@ def _may_have_rows(header: PageHeader, num_rows: int, *, repeated: bool) -> bool
 
 def _may_have_encoding(encoding: int, chunk: ColumnChunk) -> bool:
     return (
-        _lists(chunk, encoding) or _counts(chunk, encoding) or (encoding in DICTIONARY_CODES and _has_dictionary(chunk))
+        _lists(chunk, encoding)
+        or _counts(chunk, encoding)
+        or (encoding in DICTIONARY_ENCODINGS and _has_dictionary(chunk))
     )
 
 
