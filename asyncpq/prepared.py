@@ -163,7 +163,7 @@ class Preparation:
         context = RequestContext(metrics, scan=scan, guest=scan)
         if self.version is None:
             self.version = await source.version(context)
-        elif self.question.view is None and source.currency.is_expired(self.version):
+        elif self.question.view is None and not self._relocated and source.currency.is_expired(self.version):
             self.version = await self._anew(self.version, context)
         version = self.version
         source.describe(metrics)
@@ -358,7 +358,10 @@ class Preparation:
         self.operation.restarts()
 
     def relocated(self, error: PageLocationError) -> None:
-        """Let the read start again without the page index that was dropped, once for each column; else raise."""
+        """Let the read start again without the page index that was dropped, once for each column; else raise.
+
+        It stays with its version, however old: that knows what was dropped.
+        """
         if not error.dropped or error.column in self._relocated:
             raise error
         self._relocated.add(error.column)

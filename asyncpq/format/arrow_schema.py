@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import struct
 from base64 import b64decode
+from collections.abc import Iterator
 from typing import Final
 
 KEY: Final = "ARROW:schema"
@@ -44,7 +45,8 @@ class _Message:
         (word,) = struct.unpack_from("<I", data)
         self._data = data
         self._start = 8 if word == _CONTINUATION else 4
-        self._visits = len(data)  # a field takes several bytes: more visits go round in circles
+        # A field takes several bytes, and so does each of its name: what takes more refers to the same bytes again.
+        self._left = len(data)
 
     def dictionaries(self) -> frozenset[str]:
         header = self._table(self._target(self._start), _MESSAGE_HEADER)
@@ -57,8 +59,8 @@ class _Message:
         return frozenset(names)
 
     def _has_dictionary(self, field: int, depth: int) -> bool:
-        self._visits -= 1
-        if depth > _MAX_DEPTH or self._visits < 0:
+        self._take(1)
+        if depth > _MAX_DEPTH:
             raise ValueError("the fields are nested too deeply")
         if self._slot(field, _FIELD_DICTIONARY) is not None:
             return True
@@ -69,17 +71,21 @@ class _Message:
         if start is None:
             return ""
         (length,) = struct.unpack_from("<I", self._data, start)
+        self._take(length)
         return self._data[start + 4 : start + 4 + length].decode()
 
-    def _fields(self, table: int, slot: int) -> list[int]:
+    def _take(self, num_bytes: int) -> None:
+        self._left -= num_bytes
+        if self._left < 0:
+            raise ValueError("the message refers to more than it holds")
+
+    def _fields(self, table: int, slot: int) -> Iterator[int]:
         """The tables in a vector of tables."""
         vector = self._table(table, slot)
-        if vector is None:
-            return []
-        (length,) = struct.unpack_from("<I", self._data, vector)
-        if length * 4 > len(self._data):
-            raise ValueError("a vector is longer than the message")
-        return [self._target(vector + 4 + 4 * i) for i in range(length)]
+        if vector is not None:
+            (length,) = struct.unpack_from("<I", self._data, vector)
+            for i in range(length):
+                yield self._target(vector + 4 + 4 * i)
 
     def _table(self, table: int, slot: int) -> int | None:
         """What a slot refers to; None where it is empty."""

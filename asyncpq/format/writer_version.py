@@ -11,9 +11,10 @@ _MAX_LENGTH: Final = 1000
 # "<application> version <version> (build <build>)"; ClickHouse leaves "version" out, delta-rs writes "py-1.6.6",
 # Trino a single number.
 _CREATED_BY: Final = re.compile(
-    r"(?P<application>.*?)\s+(?:version\s+)?(?P<version>(?:[a-z]{1,8}-)?v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?[^\s(]*)"
+    r"(?P<application>(?:(?!\(\s*build\b).)*?)\s+(?:version\s+)?(?P<version>(?:[a-z]{1,8}-)?v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?[^\s(]*)"
     r"(?:\s*\(\s*build\s*(?P<build>[^)]*?)\s*\))?"
 )
+_NO_VERSION: Final = re.compile(r"\s*\(\s*build\b| version")  # ends the application where no version stands behind it
 _VARIANT: Final = re.compile(r"\s*\([^)]*\)$")  # "Polars (python)"
 
 
@@ -40,7 +41,7 @@ class WriterVersion(NamedTuple):
             return None
         found = _CREATED_BY.match(text)
         if found is None or not found["application"]:
-            application = text.partition(" version")[0]
+            application = _NO_VERSION.split(text, maxsplit=1)[0]
             return cls(_VARIANT.sub("", application), None, "", None)
         major, minor, patch = (int(number or 0) for number in found.group(3, 4, 5))
         application = _VARIANT.sub("", found["application"])

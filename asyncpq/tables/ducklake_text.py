@@ -12,7 +12,8 @@ from typing import Any
 
 from asyncpq.tables.ducklake_schema import Column
 
-_SPACE = re.compile(r"\s*")
+_WHITE = " \t\n\v\f\r"  # DuckDB's white space: it does not quote a string for any other
+_SPACE = re.compile(f"[{_WHITE}]*")
 _BARE = re.compile(r"[^,{}\[\]=:'\"()]*")
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _KEY = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
@@ -114,10 +115,10 @@ class _Reader:
         if quoted is None:
             bare = _BARE.match(text, at)
             assert bare is not None  # perhaps empty
-            if not bare[0].strip():
+            if not (found := bare[0].strip(_WHITE)):
                 raise self._error()
             self._at = bare.end()
-            return bare[0].strip()
+            return found
         self._at = quoted.end()
         if is_literal and ("\\" in quoted[1] or text.startswith("'", self._at)):
             raise ValueError(

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
-from asyncpq.datasets.model import ColumnBounds
+from asyncpq.datasets.model import ColumnBounds, TableField
 from asyncpq.scalars import Timestamp
+from asyncpq.tables.ducklake_schema import Column
+from asyncpq.tables.ducklake_text import nested_of_text
 from asyncpq.tables.ducklake_types import bounds_of_statistics, value_of_text
 from asyncpq.testing import check_catalog
 from tests.ducklake_lakes import Lake, assert_same
@@ -234,3 +236,27 @@ def test_zero_has_no_sign_in_text() -> None:
     )
     assert bounds is not None
     assert repr((bounds.min, bounds.max)) == "(-0.0, 0.0)"
+
+
+# -- nested values as text ------------------------------------------------------------------------
+
+TEXT = Column(TableField(name="text", type=pa.string()), "varchar", ())
+LISTS = Column(TableField(name="lists", type=pa.list_(pa.string())), "list", (TEXT,))
+MAPS = Column(TableField(name="maps", type=pa.map_(pa.string(), pa.string())), "map", (TEXT, TEXT))
+texts = st.one_of(
+    st.text(alphabet=" \t\v\x1c\x1f\x85\xa0\u2003\u2028a'\"\\\\,=:[]{}()"), st.sampled_from(["NULL", "null", "NULLa"])
+)
+
+
+@given(st.lists(st.one_of(st.none(), texts)), st.dictionaries(texts, st.one_of(st.none(), texts)))
+@settings(max_examples=100, deadline=None)
+def test_texts_in_nested_values_are_those_that_duckdb_casts(
+    found: list[str | None], pairs: dict[str, str | None]
+) -> None:
+    """Among them texts that begin or end with what is white space to Python and not to DuckDB."""
+    with duckdb.connect() as connection:
+        query = "SELECT ?::VARCHAR[]::VARCHAR, map(?::VARCHAR[], ?::VARCHAR[])::VARCHAR"
+        row = connection.execute(query, [found, list(pairs), list(pairs.values())]).fetchone()
+    assert row is not None
+    assert nested_of_text(row[0], LISTS) == found
+    assert nested_of_text(row[1], MAPS) == list(pairs.items())

@@ -255,7 +255,14 @@ def test_writer_versions() -> None:
     assert WriterVersion.parse("ClickHouse v25.3.1.27-stable") == WriterVersion(
         "ClickHouse", (25, 3, 1), "v25.3.1.27-stable", None
     )
-    for unversioned in ("parquet-mr", "parquet-mr version", "parquet-mr version x.y"):
+    for unversioned in (
+        "parquet-mr",
+        "parquet-mr version",
+        "parquet-mr version x.y",
+        "parquet-mr (build 32c46643845ea8a705c35d4ec8fc654cc8ff816d)",
+        "parquet-mr version (build 5)",
+        "parquet-mr version null (build 4aba4d)",
+    ):
         assert WriterVersion.parse(unversioned) == WriterVersion("parquet-mr", None, "", None)
     for nothing in (None, "", "  ", "x" * 10**6):
         assert WriterVersion.parse(nothing) is None
