@@ -194,9 +194,9 @@ class _FilesOpening:
         own_index = await self._committing_index(dataset)
         if own_index is not None:
             dataset = self._snapshot(own_index)
-        check_columns(index.manifest, dataset._state)
         if own_index is None:
             check_partitioning(index.manifest, self.options.described())
+        check_columns(index.manifest, dataset._state)
         return self._indexed(dataset, index)
 
     async def _snapshot_below(self) -> Dataset:
@@ -260,8 +260,8 @@ class _FilesOpening:
         if not index.manifest.is_built:
             return dataset
         try:
-            check_columns(index.manifest, dataset._state)
             check_partitioning(index.manifest, self.options.described())
+            check_columns(index.manifest, dataset._state)
         except (InvalidOptionError, SchemaMismatchError) as error:
             logger.warning("%s: the index below it is not used: %s", dataset.url, error)
             return dataset

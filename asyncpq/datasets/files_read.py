@@ -49,6 +49,7 @@ class DatasetState:
         has_index: an index of it was found where it would be made by default.
         prefix: the folder whose files it has, safe to be shown; None of a pattern, a list or a table.
         is_written: files were found that asyncpq wrote, of which that index says which count.
+        partitions: columns whose values the paths of files hold; None of a table, whose own metadata says it.
     """
 
     resources: Resources
@@ -62,6 +63,7 @@ class DatasetState:
     has_index: bool = False
     is_written: bool = False
     prefix: str | None = None
+    partitions: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         self.known = KnownFiles(trust_statistics=self.resources.options.read.trust_statistics)

@@ -99,7 +99,7 @@ class KnownFiles:
                 if made is None or made[0] != len(found):
                     made = (
                         len(found),
-                        _learnt_zones(name, type_, [_current(file, found.get(file.url)) for file in files]),
+                        _learnt_zones(name, type_, [_current(file, name, found.get(file.url)) for file in files]),
                     )
                     self._learnt_zones[name] = made
                 learnt[name] = made[1]
@@ -213,9 +213,9 @@ def _learnt_zones(name: str, type_: pa.DataType, known: Sequence[Learnt | None])
     )
 
 
-def _current(file: DataFile, learnt: Learnt | None) -> Learnt | None:
-    """What was learnt, if it is of the version that is meant."""
-    if learnt is None:
+def _current(file: DataFile, name: str, learnt: Learnt | None) -> Learnt | None:
+    """What was learnt, if it is of the version that is meant, and the column's values are in the file."""
+    if learnt is None or name in file.partition:
         return None
     if file.validator is None:
         return learnt if file.immutable else None

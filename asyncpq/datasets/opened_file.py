@@ -221,8 +221,8 @@ class OpenedFile:
             self.share_types(extensions)
             return view_of(version, columns.schema, file.fields or columns.fields, file.partition, extensions)
 
-        # datasets come and go, the version may stay
-        view = version.recent(("dataset view", columns.token, file.fields), view_here)
+        # datasets come and go, the version may stay; the folders of a listing may come to hold further columns
+        view = version.recent(("dataset view", columns.token, file.fields, *file.partition.items()), view_here)
         access = None if ask.access is None else ask.access.get(file.url, AccessPlan.none())
         if file.deletes is not None:
             deleted = AccessPlan.row_ranges(await self._deleted(file.deletes, columns.token))

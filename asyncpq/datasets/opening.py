@@ -131,6 +131,7 @@ async def open_files(
     state.columns = Columns(schema, None, object())
     state.has_index = listing.has_index and target.pattern is None
     state.is_written = listing.is_written
+    state.partitions = tuple(listing.partitions.names)
     return Dataset(state)
 
 

@@ -39,6 +39,7 @@ class IndexedFiles:
         base: gives the files.
         index: None where only indexes of the caller's own are asked.
         folder: url that paths are relative to, for those.
+        partitions: columns whose values the paths held when it was opened; None where no listing changes them.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class IndexedFiles:
         index: OpenIndex | None,
         own: Sequence[FileIndex] = (),
         folder: str = "",
+        partitions: Sequence[str] | None = None,
     ) -> None:
         self.view: View = base.view
         self.index = index
@@ -55,6 +57,7 @@ class IndexedFiles:
         self._base = base
         self._own = own
         self._folder = folder
+        self._partitions = partitions
         self._match: ListingMatch | None = None
 
     @property
@@ -138,11 +141,20 @@ class IndexedFiles:
         def prune(found: FileSet) -> FileSet:
             match = self._match
             if match is None or match.files is not found.files or match.manifest is not manifest:
-                match = self._match = match_listing(found.files, manifest, catalog)
+                fits = self._fits(found.files, manifest)
+                match = self._match = match_listing(found.files, manifest, catalog if fits else {})
             # files of an earlier listing may be on their way while those of the next are looked at
             return self._pruned(found, match, said, slices, knowledge.again())
 
         return prune
+
+    def _fits(self, files: Sequence[DataFile], manifest: Manifest) -> bool:
+        """Whether the paths still hold no indexed column but those that they held at opening: of another one, the index
+        knows what is in the files."""
+        if self._partitions is None or not files:
+            return True
+        changed = files[0].partition.keys() ^ set(self._partitions)
+        return not any(name in changed for part in manifest.parts for name in part.columns)
 
     async def _asked(
         self, index: OpenIndex, manifest: Manifest, ask: Ask, steps: Steps, knowledge: FileKnowledge

@@ -282,12 +282,20 @@ def check_columns(manifest: Manifest, state: DatasetState) -> None:
     """
     schema, fields, _ = state.columns
     known = dict(manifest.field_ids)
+    in_paths = manifest.partitions if state.partitions is None else state.partitions
     for name in dict.fromkeys(name for part in manifest.parts for name in part.columns):
         found, indexed = type_of(schema, name), type_of(manifest.schema, name)
+        if found is None:
+            continue
         ids = field_ids(fields or (), [name])
-        other = {path: number for path, number in known.items() if f"{name}.".startswith(f"{path}.")} != ids
-        if found is not None and (found != indexed or other):
-            how = f"of type {found}, not {indexed}" if found != indexed else "of the same name"
+        how = None
+        if found != indexed:
+            how = f"of type {found}, not {indexed}"
+        elif {path: number for path, number in known.items() if f"{name}.".startswith(f"{path}.")} != ids:
+            how = "of the same name"
+        elif (name in in_paths) != (name in manifest.partitions):
+            how = f"its values are in the {'paths' if name in in_paths else 'files'} and were not when it was indexed"
+        if how is not None:
             raise SchemaMismatchError(
                 f"the column is another one than the one that was indexed: {how}",
                 url=state.url,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from asyncpq.datasets.dataset import Dataset, with_source
 from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import Columns
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.file_index import FileIndex
@@ -38,7 +39,7 @@ def open_snapshot(resources: Resources, index: OpenIndex, own: Sequence[FileInde
     source = SnapshotFiles(resources, index, own)
     columns = Columns(manifest.schema, None, object())
     url = safe_url(manifest.root) or index.place.description
-    return Dataset(DatasetState(resources, url, source, columns, skips))
+    return Dataset(DatasetState(resources, url, source, columns, skips, partitions=manifest.partitions))
 
 
 def open_indexed(
@@ -51,4 +52,5 @@ def open_indexed(
         index: None where only indexes of the caller's own are asked.
         folder: url that their paths are relative to.
     """
-    return with_source(base, lambda source: IndexedFiles(resources, source, index, own, folder))
+    partitions = base._state.partitions if base.view is View.LISTED else None
+    return with_source(base, lambda source: IndexedFiles(resources, source, index, own, folder, partitions))

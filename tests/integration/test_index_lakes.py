@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+from asyncpq import col
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError
 from asyncpq.indexing.differences import field_ids
-from asyncpq.indexing.kinds import Bounds, Footers, Keys
+from asyncpq.indexing.kinds import Bloom, Bounds, Footers, Keys, Kind, ValueSet
 from asyncpq.indexing.places import MemoryPlace
 from asyncpq.testing import ObjectServer
 from tests.delta_tables import DeltaWriter, column, metadata, protocol
@@ -126,6 +127,46 @@ async def test_an_index_below_a_prefix_that_does_not_fit_is_not_used(
         assert "is not used" in caplog.text
         with pytest.raises(asyncpq.errors.CorruptIndexError):
             await session.open_dataset(tmp_path, view="snapshot")
+
+
+def _in_files(root: Path, path: str, *values: int) -> None:
+    """A file that has a column p, wherever it lies."""
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"p": pa.array(values, pa.int32())}), root / path)
+
+
+@pytest.mark.parametrize("kind", [Bounds("p"), Keys("p"), Bloom("p"), ValueSet("p")])
+async def test_what_an_index_knows_of_files_is_not_said_of_their_paths(tmp_path: Path, kind: Kind) -> None:
+    """A column that is in the files is another one where the folders above them name it, too."""
+    _in_files(tmp_path, "lake/p=1/a.parquet", 7)
+    inner, outer = tmp_path / "lake" / "p=1", tmp_path / "lake"
+    async with asyncpq.Session() as session:
+        of_inner = await session.build_index(inner, [kind], at=MemoryPlace())
+        of_outer = await session.build_index(outer, [kind], at=MemoryPlace())
+        for target in (outer, f"{outer}/*/*.parquet", [f"{inner}/a.parquet"]):
+            with pytest.raises(SchemaMismatchError, match="in the paths and were not"):
+                await session.open_dataset(target, index=of_inner)
+            assert await (await session.open_dataset(target, index=of_outer)).count(col("p") == 1) == 1
+        with pytest.raises(SchemaMismatchError, match="in the files and were not"):
+            await session.open_dataset(inner, index=of_outer)
+        assert await (await session.open_dataset(inner, index=of_inner)).count(col("p") == 7) == 1
+
+
+@pytest.mark.parametrize("kind", [Bounds("p"), Keys("p"), Bloom("p"), ValueSet("p")])
+async def test_folders_may_come_to_name_a_column_that_is_in_the_files(tmp_path: Path, kind: Kind) -> None:
+    """Then it is null where the path does not say it, whatever the index knows."""
+    _in_files(tmp_path, "a.parquet", 7)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(tmp_path, [kind])
+        before = await session.open_dataset(tmp_path)
+        plain = await session.open_dataset(tmp_path, index=False)
+        for dataset in (before, plain):
+            assert await dataset.count(col("p") == 7) == 1
+        _in_files(tmp_path, "p=1/b.parquet", 8)
+        await index.refresh()
+        for dataset in (before, plain, await session.open_dataset(tmp_path)):
+            assert [await dataset.count(col("p") == value) for value in (1, 7, 8)] == [1, 0, 0]
+            assert await dataset.count(col("p").is_null()) == 1
 
 
 async def test_what_is_read_and_what_it_costs_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
