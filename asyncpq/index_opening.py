@@ -89,7 +89,7 @@ def _refuse_among_files(files: Target | None, at: object) -> None:
         path = files.folder + made.removeprefix(folder)
         if is_file_of(files, path):
             raise InvalidOptionError(
-                "at: readers of the folder would take what is there for its files",
+                "at: is inside the dataset, so readers would take the index for files of it",
                 url=safe_url(os.fspath(at)),
                 hint=f"Leave it out, for {INDEX_FOLDER} below the folder; or name a place outside of it.",
             )
@@ -108,7 +108,7 @@ def place_below(files: Target | None) -> str:
 
 def _no_place_below(url: str | None) -> InvalidOptionError:
     return InvalidOptionError(
-        "at: only the index of a prefix has a place of its own, below it",
+        "at: is needed, as only the index of a prefix has a place of its own (below the prefix)",
         url=None if url is None else safe_url(url),
         hint="Say where to keep the index: at='s3://bucket/indexes/trips/'.",
     )
@@ -146,7 +146,7 @@ async def open_existing(
     catalog = None if target is None else catalog_of(target, options.format, options.version)
     if target is not None and catalog is None:
         raise InvalidOptionError(
-            "table: this is none", hint='With the url of one, say what it is: format="delta" or format="iceberg".'
+            "table: is no table", hint='With the url of one, say what it is: format="delta" or format="iceberg".'
         )
     operation = resources.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
     with operation, counted_in(operation):
@@ -180,7 +180,7 @@ def _look_of(
     async def look(operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None) -> Lake:
         if catalog is not None:
             if manifest is not None and manifest.dataset.get("kind") != "table":
-                raise InvalidOptionError("the index there is of no table", url=safe_url(manifest.root))
+                raise InvalidOptionError("the index is not one of a table", url=safe_url(manifest.root))
             dataset = await open_table(resources, catalog, None, operation, skips=False)
             described = {"kind": "table", "table": dataset.url}
             lake = await dataset_lake(dataset._state, "", described, operation)

@@ -179,7 +179,7 @@ class _FilesOpening:
 
     async def open(self) -> Dataset:
         if self.view is View.TABLE:
-            raise InvalidOptionError("view='table': this is no table")
+            raise InvalidOptionError("view='table': the target is no table")
         if self.place is None and self.view is View.SNAPSHOT:
             return await self._snapshot_below()
         if self.place is None:
@@ -204,7 +204,7 @@ class _FilesOpening:
         index = await self._index_if_any(f"{self._folder}{INDEX_FOLDER}") if self._folder else None
         if index is None:
             raise InvalidOptionError(
-                "view='snapshot' is that of an index, and there is none",
+                "view='snapshot' needs an index, and there is none",
                 url=self.operation.url,
                 hint="Build one: build_index(). Or name the one that is kept elsewhere: index=...",
             )
@@ -292,7 +292,7 @@ class _FilesOpening:
 
     def _not_all_count(self) -> InvalidOptionError:
         return InvalidOptionError(
-            "which files of this folder count, its index says: others may be replaced, or never committed",
+            "only the folder's index knows which files are live: others may be replaced, or were never committed",
             url=self.operation.url,
             hint='Leave out view= and index=; or pass format="parquet", too, to read every file that is there.',
         )

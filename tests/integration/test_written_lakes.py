@@ -100,7 +100,7 @@ async def test_a_listing_does_not_bring_back_what_was_replaced(tmp_path: Path) -
         await add(session, lake, [write(lake, 0), write(lake, 10)])
         await add(session, lake, [write(lake, 20)], overwrite=True)
         for options in ({"index": False}, {"view": "listed"}, {"view": "listed", "index": str(lake / "_asyncpq")}):
-            with pytest.raises(InvalidOptionError, match="its index says"):
+            with pytest.raises(InvalidOptionError, match="only the folder's index knows"):
                 await session.open_dataset(str(lake), **options)
         index = await session.build_index(str(lake), [Keys("id"), Bounds("id")], at=elsewhere)
         assert index.manifest.num_files == 1

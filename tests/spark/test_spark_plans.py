@@ -282,7 +282,7 @@ def test_an_index_is_not_among_the_files(spark: SparkSession, tmp_path: Path) ->
     (tmp_path / "link").symlink_to(lake)
     others = [f"file://{lake}/index", f"local://{lake}/index", f"{tmp_path}/link/index"]
     for at in (str(lake), f"{lake}/", f"{lake}/index", f"{lake}/index.json", *others):
-        with pytest.raises(InvalidOptionError, match="would take what is there for its files"):
+        with pytest.raises(InvalidOptionError, match="is inside the dataset"):
             asyncpq.spark.build_index(spark, str(lake), [Bounds()], at=at)
     for at in (f"{lake}/_mine", f"{tmp_path}/beside"):
         asyncpq.spark.build_index(spark, str(lake), [Bounds()], at=at)

@@ -236,7 +236,7 @@ def test_a_folder_whose_files_an_index_lists_meanwhile(files: Files) -> None:
     files.delete("a")
     writer = lake_writer({"path": str(files.folder)}, SCHEMA, overwrite=False)
     writer.commit([writer.write(iter([pa.record_batch({"id": [1, 2]})]))])
-    with pytest.raises(InvalidOptionError, match="its index says now"):
+    with pytest.raises(InvalidOptionError, match="index knows now"):
         query.plan()
     every = Query(files.folder, format="parquet")
     assert every.batches() == [[1, 2]]

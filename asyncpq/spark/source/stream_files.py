@@ -125,7 +125,7 @@ class ListedStream:
         found = await _listing(session, self._target, self._options)
         if await own_lake(session._resources, self._target.folder, found.has_index and found.is_written):
             raise InvalidOptionError(
-                "which files of this folder count, its index says now, and the stream goes by listings",
+                "only the folder's index knows now which files are live, and the stream goes by listings",
                 url=safe_url(self._target.url),
                 hint='Begin with a new checkpoint, without view and index; or pass format="parquet" to read every file'
                 " that is there.",
