@@ -24,7 +24,6 @@ from asyncpq.decoding.typed_literals import (
     converter,
     exact_array,
     exact_scalar,
-    is_time_of,
     lacks_kernels,
     storage_type,
     storage_values,
@@ -254,7 +253,7 @@ class _Compiler:
             return self._keys(expr, column)
         type_ = storage_type(column.type)
         held, others = expr.derived(("array", type_), lambda: exact_array(expr.values, type_))
-        others = [value for value in others if not is_time_of(value, type_)]  # those that the type does not hold
+        others = [value for value in others if between_values("==", value, type_) is not False]
         if others or converter(type_) is None:
             for value in others:
                 _refuse_uuid(value, column)
