@@ -16,9 +16,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
+
 from asyncpq import col
 from asyncpq.errors import AmbiguousColumnError, InvalidOptionError, ObjectChangedError
 from asyncpq.expressions import Expression
+from asyncpq.indexing import Bounds, Keys
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads import planning, splits
@@ -223,6 +226,31 @@ def test_partitions_have_the_types_of_spark(tmp_path: Path) -> None:
     assert table.column("n").to_pylist() == [0, 3_000_000_000, 6_000_000_000]
     texts = plan(on=local(), target=str(tmp_path), conf=ReadConf(infer_partition_types=False))
     assert texts.struct.simpleString() == "struct<v:bigint,day:string,n:string>"
+
+
+@pytest.mark.parametrize("kind", [None, IntegerType(), StringType()])
+@pytest.mark.parametrize("partitioning", ["hive", ("p",)])
+def test_an_index_of_a_partition_column_prunes_whatever_its_type(
+    tmp_path: Path, partitioning: Any, kind: DataType | None
+) -> None:
+    for number in (1, 2):
+        folder = tmp_path / "lake" / (f"p={number}" if partitioning == "hive" else f"{number}")
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"v": [number, 10 + number]}), folder / "f.parquet")
+    at, target = str(tmp_path / "index"), str(tmp_path / "lake")
+
+    async def build(session: Session) -> None:
+        await session.build_index(target, [Keys("p"), Bounds("p", "v")], at=at, partitioning=partitioning)
+
+    sessions.run(local(), build)
+    struct = None if kind is None else StructType([StructField("v", LongType()), StructField("p", kind)])
+    where = col("p") == ("1" if kind == StringType() else 1)
+    for index in (at, False):
+        found = plan(where, on=local(), target=target, index=index, partitioning=partitioning, schema=struct)
+        assert rows(found)["v"].to_pylist() == [1, 11]
+        found = plan(col("v") == 12, on=local(), target=target, index=index, partitioning=partitioning, schema=struct)
+        assert rows(found).to_pylist() == [{"v": 12, "p": "2" if kind == StringType() else 2}]
+        assert found.metrics.files_ruled_out == (1 if index and (partitioning == "hive" or kind is None) else 0)
 
 
 def test_files_are_not_opened_where_a_listing_tells_their_versions(server: ObjectServer) -> None:

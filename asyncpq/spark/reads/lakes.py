@@ -187,9 +187,12 @@ async def _inferred(
     kinds: dict[str, DataType] = {}
     if texts and target.partition_types is None:
         by_text = target.schema is not None or not conf.infer_partition_types
-        if by_text and state.source.view is View.LISTED:
-            # other types are made of what the paths say
+        is_indexed = index_of(state.source) is not None
+        if by_text and state.source.view is View.LISTED and not (is_indexed and target.partitioning == "hive"):
+            # other types are made of what the paths say; an index, which has its own, is asked of none of them
             options = {**target.options, "listing_max_age_s": _LISTING_AGE_S, "partition_types": texts}
+            if is_indexed:
+                options["index"] = False
             dataset = await session.open_dataset(target.target, **options)
             state = replace(dataset._state, unifier=None)
         hive = _is_hive(state.source, target)

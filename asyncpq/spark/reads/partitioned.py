@@ -57,14 +57,14 @@ async def with_spark_partitions(
     files: Sequence[DataFile] = () if known is None else known.files
     if not files:
         files = (await state.source.files(Ask(), operation)).files
+    schema = state.columns.schema
     names = list(dict.fromkeys(name for file in files[:1] for name in file.partition))
+    if not hive:
+        names = [name for name in names if pa.types.is_string(schema.field(name).type)]
     texts = _texts(files, names, hive=hive)
     kinds: dict[str, DataType] = {}
-    schema = state.columns.schema
     for name in names:
         at = schema.get_field_index(name)
-        if not hive and not pa.types.is_string(schema.field(at).type):
-            continue
         values = sorted(text for text in texts[name] if text is not None)
         try:
             kind = partition_type(values, conf)
