@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -22,7 +23,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from asyncpq.datasets.model import ColumnBounds, Reader, TableField
-from asyncpq.errors import CorruptFileError, ResourceLimitError, UnsupportedFeatureError, printable
+from asyncpq.errors import CorruptFileError, ExpressionError, ResourceLimitError, UnsupportedFeatureError, printable
 from asyncpq.expressions import And, Expression, col
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.urls import safe_url
@@ -162,11 +163,11 @@ class KeySet:
     @cached_property
     def near(self) -> Expression | None:
         """True for every row that may be a key; None where any row may be."""
-        terms = [
-            _any_of(name, step.values)
-            for name, step in zip(self._names, self._steps, strict=True)
-            if _is_comparable_with_literals(name, step.values.type)
-        ]
+        terms: list[Expression] = []
+        for name, step in zip(self._names, self._steps, strict=True):
+            if _is_comparable_with_literals(name, step.values.type):
+                with suppress(ExpressionError):  # of a date that Python does not have, or of text that is no UTF-8
+                    terms.append(_any_of(name, step.values))
         return And(tuple(terms)) if terms else None
 
 

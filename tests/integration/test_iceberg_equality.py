@@ -61,7 +61,12 @@ def table(tmp_path: Path) -> Table:
 def _delete(table: Table, keys: dict[str, Sequence[Any]], like: DataFile | None = None, **more: Any) -> DataFile:
     """A delete file by columns of the present schema."""
     schema = table.schema()
-    values = tagged(pa.table({name: pa.array(list(found)) for name, found in keys.items()}), schema)
+    values = tagged(
+        pa.table(
+            {name: found if isinstance(found, pa.Array) else pa.array(list(found)) for name, found in keys.items()}
+        ),
+        schema,
+    )
     field_ids = [schema.find_field(name).field_id for name in keys]
     return equality_deletes(table, values, like=like or data_files_of(table)[0], field_ids=field_ids, **more)
 
@@ -206,6 +211,26 @@ async def test_each_type_of_key(tmp_path: Path, values: pa.Array) -> None:
         left -= {at for at in range(8) if values[at % 4] == values[number]}
         assert set(await _ids(table)) == left
     assert left == ({3, 7} if values.type != pa.bool_() else set())
+
+
+@pytest.mark.parametrize("number", [1, 2000], ids=["few", "many"])
+@pytest.mark.parametrize(
+    ("values", "other"),
+    [
+        (pa.array([dt.date(1970, 1, 1), dt.date(2024, 2, 29), None]), pa.array([4_000_000], pa.date32())),
+        (pa.array(["a", "b", None]), pa.array([b"\xff"]).view(pa.string())),
+        (pa.array([dt.datetime(1970, 1, 1), dt.datetime(2024, 2, 29), None]), pa.array([10**18], pa.timestamp("us"))),
+    ],
+    ids=["year 12921", "no UTF-8", "year 33658"],
+)
+async def test_keys_that_python_does_not_have(tmp_path: Path, values: pa.Array, other: pa.Array, number: int) -> None:
+    table = make_table(tmp_path, pa.schema([("id", pa.int64()), ("key", values.type)]))
+    table.append(pa.table({"id": range(3), "key": values}))
+    (file,) = data_files(table)
+    plain = [str(n) for n in range(number)] if values.type == pa.string() else range(number)
+    keys = pa.concat_arrays([values.slice(0, 1), other, pa.array(plain, values.type)])
+    add_files(table, [_delete(table, {"key": keys}, file)])
+    assert await _ids(table) == [1, 2]
 
 
 async def test_a_null_struct_is_no_struct_of_nulls(tmp_path: Path) -> None:
