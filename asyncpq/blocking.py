@@ -83,7 +83,9 @@ class Portal:
         """Run ``work`` in the loop and wait for it; an interrupt of the wait cancels it."""
         if self._loop.is_closed() or threading.current_thread() is self._thread:
             work.close()
-            raise UsageError("the session is closed" if self._loop.is_closed() else "called from its own event loop")
+            if not self._loop.is_closed():
+                raise UsageError("called from its own event loop")
+            raise UsageError("the session is closed", hint="Use files and scans inside `with Session()`.")
         if self._process != os.getpid():  # nobody would answer
             work.close()
             raise UsageError(

@@ -43,6 +43,7 @@ from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import canonical_url, safe_url
 from asyncpq.tables.opening import catalog_of
 
+_SAY_WHERE: Final = "Say where to keep the index: at='s3://bucket/indexes/trips/'."
 _LISTING_AGE_S: Final = 60.0  # of one that a build made itself when it looked at the columns
 
 
@@ -110,7 +111,7 @@ def _no_place_below(url: str | None) -> InvalidOptionError:
     return InvalidOptionError(
         "at: is needed, as only the index of a prefix has a place of its own (below the prefix)",
         url=None if url is None else safe_url(url),
-        hint="Say where to keep the index: at='s3://bucket/indexes/trips/'.",
+        hint=_SAY_WHERE,
     )
 
 
@@ -128,7 +129,11 @@ async def _refuse_one_file(resources: Resources, files: Target | None, at: objec
     if canonical_url(at).startswith(canonical_url(files.folder).rstrip("/") + "/"):
         store, _ = await resources.store(files.url)
         if await is_one_file(store, files, RequestContext(operation.metrics, purpose="list")):
-            raise _no_place_below(files.url)
+            raise InvalidOptionError(
+                "at: below a file no index can be kept, as the file would be taken for a folder then",
+                url=safe_url(files.url),
+                hint=_SAY_WHERE,
+            )
 
 
 async def open_existing(

@@ -27,7 +27,7 @@ from asyncpq.metrics import ReadMetrics
 from asyncpq.options import SessionOptions
 from asyncpq.storage.base import Store, StoreLimits
 from asyncpq.storage.registry import CLIENT_MODULES, open_store
-from asyncpq.storage.urls import options_for, refuse_java_url, split_url
+from asyncpq.storage.urls import options_for, refuse_one_slash, split_url
 
 T = TypeVar("T")
 
@@ -243,7 +243,7 @@ class Resources:
             InvalidOptionError: no url of asyncpq's.
             UsageError: the session was closed meanwhile.
         """
-        refuse_java_url(url)
+        refuse_one_slash(url)
         module = CLIENT_MODULES.get(split_url(url)[0])
         if module is not None and module not in _loaded:
             await self.in_thread(partial(_load, module))

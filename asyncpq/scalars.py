@@ -174,6 +174,7 @@ def as_scalar(value: object) -> Scalar:
 def _unwrapped(value: Any) -> Scalar:
     kind = type(value)
     if getattr(value, "shape", ()):
+        _refuse_several_columns(value)
         raise ExpressionError(
             f"a {kind.__name__} is not one literal but several", hint="Ask with is_in(...) for one of several values."
         )
@@ -339,17 +340,24 @@ def as_scalars(values: object) -> tuple[Scalar, ...]:
     Raises:
         ExpressionError: it is no collection, or not all of its values are scalars.
     """
+    _refuse_several_columns(values)
     if not is_collection(values):
-        raise ExpressionError(f"expected a collection of values, not {values!r}", hint="Write [...] around the value.")
-    if len(getattr(values, "shape", ())) > 1:
         raise ExpressionError(
-            f"expected one column of values, not a {type(values).__name__} of several",
-            hint='Take one of its columns, such as frame["id"].',
+            f"expected a collection of values, not {_described(values)}", hint="Write [...] around the value."
         )
     found = tuple(map(as_scalar, _elements(values)))
     if type(values).__module__.startswith("pandas"):
         return tuple(None if type(value) is float and value != value else value for value in found)
     return found
+
+
+def _refuse_several_columns(values: object) -> None:
+    """Frames, tables and arrays of several dimensions are no column."""
+    if len(getattr(values, "shape", ())) > 1:
+        raise ExpressionError(
+            f"expected one column of values, not a {type(values).__name__} of several",
+            hint='Take one of its columns, such as frame["id"].',
+        )
 
 
 def _elements(values: Any) -> Iterable[Any]:

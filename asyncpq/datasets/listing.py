@@ -14,7 +14,7 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, PartitionError
 from asyncpq.storage.base import ListedObject, RequestContext, Store, Validator
-from asyncpq.storage.urls import refuse_java_url, safe_url, split_url
+from asyncpq.storage.urls import refuse_one_slash, safe_url, split_url
 
 #: Names that begin so are not data, as pyarrow and Spark have it: ``_SUCCESS``, ``.part-0.crc``.
 HIDDEN = (".", "_")
@@ -148,7 +148,7 @@ def _text(url: object) -> str:
     text = os.fspath(url)
     if not isinstance(text, str) or not text:
         raise InvalidOptionError("a dataset's url must be text")
-    refuse_java_url(text)
+    refuse_one_slash(text)
     return text
 
 

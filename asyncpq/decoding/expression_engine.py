@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.acero as acero
 import pyarrow.compute as pc
 
+from asyncpq.decoding.conform import is_list
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import (
     And,
@@ -35,7 +36,8 @@ from asyncpq.scalars import Duration, Moment, Scalar, TimeOfDay, Timestamp, nano
 
 _SHOWN = 3  # leaves of a struct that a hint names
 _NULLS = "Of columns of {} only is_null() and is_valid() can be asked."
-_TEXT_HINTS: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
+_LISTS = "Of columns of lists only has(value), is_null() and is_valid() can be asked."
+_EXAMPLES: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
     (lambda kind: isinstance(kind, pa.UuidType), 'uuid.UUID("...")'),
     (pa.types.is_date, 'date.fromisoformat("...")'),
     (pa.types.is_timestamp, 'datetime.fromisoformat("...")'),
@@ -45,6 +47,7 @@ _TEXT_HINTS: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
     (pa.types.is_integer, 'int("...")'),
     (pa.types.is_floating, 'float("...")'),
     (pa.types.is_boolean, "True or False"),
+    (lambda kind: kind in (pa.string(), pa.large_string(), pa.string_view()), "str(...)"),
 )
 _SAME_KIND: Mapping[type, tuple[type[Moment], ...]] = {
     Timestamp: (dt.datetime, Timestamp),
@@ -204,6 +207,8 @@ def _hint(expr: Expression, kinds: Sequence[pa.DataType]) -> str:
         if isinstance(kind, pa.StructType):
             leaves = ", ".join(f'col("{name}.{child.name}")' for child in list(kind)[:_SHOWN])
             return f"Name leaves of the struct: {leaves}{', ...' if kind.num_fields > _SHOWN else ''}."
+        if is_list(kind):
+            return _LISTS
         if pa.types.is_nested(kind):
             return _NULLS.format("lists and maps")
         if pa.types.is_float16(kind):
@@ -212,17 +217,16 @@ def _hint(expr: Expression, kinds: Sequence[pa.DataType]) -> str:
             return _NULLS.format(str(kind))
     if len(kinds) > 1:
         return "Compare columns of the same type."
-    if any(isinstance(value, str) for value in literals(expr)):
-        text = next((text for is_kind, text in _TEXT_HINTS if is_kind(_value_type(kinds[0]))), None)
-        if text is not None:
-            return f"Give the literal the column's type: {text}."
+    if isinstance(expr, (StartsWith, Contains, Like)):
+        return "Only columns of strings and binary can be asked so."
     if isinstance(kinds[0], pa.TimestampType) and any(
         isinstance(value, (dt.datetime, Timestamp)) for value in literals(expr)
     ):
         if kinds[0].tz is not None:
             return "Give the datetime a tzinfo: the column's values are instants."
         return "Give the datetime no tzinfo: the column's values have no time zone."
-    return "Give the literal the column's type."
+    example = next((text for is_kind, text in _EXAMPLES if is_kind(_value_type(kinds[0]))), None)
+    return f"Give the literal the column's type: {example}." if example else "Give the literal the column's type."
 
 
 def _value_type(kind: pa.DataType) -> pa.DataType:

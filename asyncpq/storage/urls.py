@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 
 _PROTOCOL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_ONE_SLASH = re.compile(r"(file|s3|s3a|s3n|https?|gs|gcs|az|abfss?):/(?!/)", re.IGNORECASE)
 _LINKS = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]+://)")
 _HOST = re.compile(r"arn:.*|(\[[^\]]*\]|[^:]*)(:\d*)?", re.DOTALL)
 #: What begins like user info or a query where no protocol says so: ``//a:b@``, ``a:b@``, ``https:/a:b@``, ``?a=``.
@@ -76,13 +77,22 @@ def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
     return ("file" if protocol == "local" else protocol), text[match.end() :]
 
 
-def refuse_java_url(url: str) -> None:
+def refuse_one_slash(url: str) -> None:
     """
     Raises:
-        InvalidOptionError: a local path as Java writes it, which would be one below the working folder.
+        InvalidOptionError: a url with one slash after its protocol, which would be a path below the working folder.
+            Java writes local paths so, and ``pathlib.Path`` drops the other slash of a url.
     """
-    if url[:6].lower() == "file:/" and url[:7].lower() != "file://":
+    match = _ONE_SLASH.match(url)
+    if match is None:
+        return
+    if match[1].lower() == "file":
         raise InvalidOptionError("this is no url of asyncpq's", url=url, hint=f"Write file://{url[5:]}.")
+    raise InvalidOptionError(
+        f"a url has two slashes after {match[1]}:",
+        url=safe_url(url),
+        hint=f'Write "{match[1]}://..." as text: pathlib.Path drops a slash.',
+    )
 
 
 def absolute(named: Any) -> Any:
@@ -93,7 +103,7 @@ def absolute(named: Any) -> Any:
         named = os.fspath(named)
     if not isinstance(named, str) or not named or "://" in named:
         return named
-    refuse_java_url(named)
+    refuse_one_slash(named)
     path = local_path(named)
     return os.path.join(path, "") if named.endswith(("/", os.sep)) else path
 

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+import asyncpq.blocking
+from asyncpq.indexing import Keys
 from asyncpq.testing import Fault, ObjectServer
 from tests.store_backends import FAST_RETRIES
 
@@ -252,3 +254,70 @@ async def test_a_damaged_file_is_none_that_strayed(lake: Path) -> None:
         assert isinstance(error, asyncpq.NotParquetError)
         assert "cut off" in (error.hint or "")
         assert "pattern" not in (error.hint or "")
+
+
+# -- urls -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dataset", [False, True])
+async def test_a_url_that_pathlib_made(server: ObjectServer, dataset: bool) -> None:
+    error, requests = await failure(Path("s3://bucket/lake/a.parquet"), server.storage_options, dataset=dataset)
+    assert isinstance(error, asyncpq.InvalidOptionError)
+    assert error.hint == 'Write "s3://..." as text: pathlib.Path drops a slash.'
+    assert requests == 0
+
+
+async def test_a_list_as_one_file(lake: Path) -> None:
+    error, _ = await failure([str(lake / "a.parquet")])
+    assert error.hint == "Session.open_dataset reads a list of files."
+
+
+async def test_an_index_below_a_file(lake: Path) -> None:
+    url = str(lake / "a.parquet")
+    async with asyncpq.Session() as session:
+        with pytest.raises(asyncpq.InvalidOptionError, match="below a file no index can be kept") as caught:
+            await session.build_index(url, [Keys("id")], at=f"{url}/_asyncpq/")
+    assert (caught.value.hint or "").startswith("Say where to keep the index: at=")
+
+
+# -- keys and predicates --------------------------------------------------------------------------
+
+
+TEXT = "Only columns of strings and binary can be asked so."
+
+
+@pytest.mark.parametrize(
+    ("where", "hint"),
+    [
+        (asyncpq.col("id").starts_with("a"), TEXT),
+        (asyncpq.col("id").contains("a"), TEXT),
+        (asyncpq.col("id").like("a%"), TEXT),
+        (asyncpq.col("text") == 3, "Give the literal the column's type: str(...)."),
+        (asyncpq.col("day") == 3, 'Give the literal the column\'s type: date.fromisoformat("...").'),
+        (asyncpq.col("list") == 3, "Of columns of lists only has(value), is_null() and is_valid() can be asked."),
+    ],
+)
+async def test_what_can_be_asked_of_a_column(tmp_path: Path, where: asyncpq.Expression, hint: str) -> None:
+    kinds = {"id": pa.int64(), "text": pa.string(), "day": pa.date32(), "list": pa.list_(pa.int64())}
+    pq.write_table(pa.schema(list(kinds.items())).empty_table(), tmp_path / "a.parquet")
+    async with asyncpq.open_file(tmp_path / "a.parquet") as file:
+        with pytest.raises(asyncpq.PredicateTypeError) as caught:
+            await file.count(where=where)
+        assert caught.value.hint == hint
+        assert await file.count(where=asyncpq.col("list").has(3)) == 0
+
+
+@pytest.mark.parametrize("frame", [pa.table({"id": [1]}), pa.record_batch({"id": [1]})])
+async def test_a_table_as_keys(lake: Path, frame: object) -> None:
+    async with asyncpq.open_file(lake / "a.parquet") as file:
+        for ask in (lambda: file.lookup({"id": frame}), lambda: file.read(where=asyncpq.col("id").is_in(frame))):
+            with pytest.raises(asyncpq.ExpressionError, match="expected one column of values") as caught:
+                await ask()
+            assert caught.value.hint == 'Take one of its columns, such as frame["id"].'
+
+
+def test_a_blocking_session_that_is_closed(lake: Path) -> None:
+    with asyncpq.blocking.open_file(lake / "a.parquet") as file:
+        pass
+    with pytest.raises(asyncpq.UsageError, match="Use files and scans inside `with Session"):
+        file.count()
