@@ -9,6 +9,11 @@ from typing import Final
 _NAMES_SHOWN: Final = 8
 _CHARACTERS_SHOWN: Final = 60
 
+#: For a file that an index lists, and that is gone.
+GONE_SINCE: Final = (
+    "The index still lists it. Where others write and remove the files, `await index.refresh()` brings it up to date."
+)
+
 
 def shown(name: str) -> str:
     """The name in quotes; files may have very long ones."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from asyncpq.errors import UsageError
 
@@ -29,21 +29,23 @@ class OneOff(AbstractAsyncContextManager[T], Generic[T]):
     ) -> bool | None:
         return await self._manager.__aexit__(kind, error, traceback)
 
-    def __await__(self) -> Generator[Any, Any, NoReturn]:
-        raise UsageError(
-            f"asyncpq.{self._name}(...) is not awaited",
-            hint=f"Write `async with asyncpq.{self._name}(...) as opened:`, or `await session.{self._name}(...)` in a "
-            "Session that stays open.",
-        )
+    if not TYPE_CHECKING:  # type checkers find these mistakes themselves
 
-    def __enter__(self) -> NoReturn:
-        raise UsageError(
-            f"asyncpq.{self._name}(...) needs `async with`",
-            hint=f"Without an event loop, write `with asyncpq.blocking.{self._name}(...) as opened:`.",
-        )
+        def __await__(self) -> Generator[Any, Any, NoReturn]:
+            raise UsageError(
+                f"asyncpq.{self._name}(...) is not awaited",
+                hint=f"Write `async with asyncpq.{self._name}(...) as opened:`, or `await session.{self._name}(...)` "
+                "in a Session that stays open.",
+            )
 
-    def __exit__(self, *exc_info: object) -> None:
-        """Python looks for it before it calls ``__enter__``."""
+        def __enter__(self) -> NoReturn:
+            raise UsageError(
+                f"asyncpq.{self._name}(...) needs `async with`",
+                hint=f"Without an event loop, write `with asyncpq.blocking.{self._name}(...) as opened:`.",
+            )
+
+        def __exit__(self, *exc_info: object) -> None:
+            """Python looks for it before it calls ``__enter__``."""
 
 
 def one_off(function: Callable[P, AsyncIterator[T]]) -> Callable[P, OneOff[T]]:

@@ -278,10 +278,9 @@ class Session(Unpicklable):
         resources = self._resources
         resources.check()
         if not isinstance(url, (str, os.PathLike)):
-            many = isinstance(url, (list, tuple))
             raise InvalidOptionError(
                 f"url={url!r}: must be a str or a path",
-                hint="Session.open_dataset reads a list of files." if many else None,
+                hint="Session.open_dataset reads a list of files." if type(url) in (list, tuple) else None,
             )
         text = os.fspath(url)
         decryption = None if decryption_properties is None else FileDecryption(decryption_properties)

@@ -202,6 +202,7 @@ class FilesRead:
             rounds=self._rounds,
             neighbours=state.url,
             prefix=state.prefix,
+            by_index=state.source.view is View.SNAPSHOT,
             listed_at=None if used is None else used.listed_at,
             listed_now=used is not None and used.listed_now,
             scan=self._scan,

@@ -20,7 +20,7 @@ from asyncpq.errors import (
     ObjectNotFoundError,
 )
 from asyncpq.events import Operation
-from asyncpq.hints import stray_file
+from asyncpq.hints import GONE_SINCE, stray_file
 from asyncpq.resources import Resources
 from asyncpq.storage.urls import safe_url
 
@@ -43,6 +43,7 @@ class Opener:
         rounds: requests of the read that these wait for, one after another.
         neighbours: names all of them, whose footers are alike.
         prefix: the folder whose files they are, safe to be shown; None where a pattern, a list or a table names them.
+        by_index: a snapshot of an index names them.
         listed_at: when the files' validators were asked for (``time.monotonic()``).
         listed_now: see :meth:`OpenedFile.open`.
         scan: for a scan, which leaves connections to others.
@@ -60,6 +61,7 @@ class Opener:
         rounds: int = 0,
         neighbours: str,
         prefix: str | None = None,
+        by_index: bool = False,
         listed_at: float | None = None,
         listed_now: bool = False,
         scan: bool = True,
@@ -73,6 +75,7 @@ class Opener:
         self._rounds = rounds
         self._neighbours = neighbours
         self._prefix = prefix
+        self._by_index = by_index
         self._listed_at = listed_at
         self._listed_now = listed_now
         self._scan = scan
@@ -149,6 +152,8 @@ class Opener:
             except _BAD_FILE as error:
                 if isinstance(error, NotParquetError) and self._prefix is not None:
                     error.hint = stray_file(self._prefix, part.url)
+                if isinstance(error, ObjectNotFoundError) and self._by_index:
+                    error.hint = GONE_SINCE
                 if self._skip is None or not is_bad_file(error):
                     self._operation.metrics.add_part(part.metrics)
                     raise

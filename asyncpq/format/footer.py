@@ -15,6 +15,8 @@ MAGIC: Final = b"PAR1"
 ENCRYPTED_MAGIC: Final = b"PARE"
 
 TRAILER_BYTES: Final = 8  # 4 bytes length, 4 bytes magic
+_OTHER_KIND = "It is another kind of file, or was cut off while being written."
+_WEB_PAGE = "It is a web page: open the url in a browser, look for a login, and copy the link of the file itself."
 _MIN_FILE_BYTES: Final = 12  # magic, length, magic
 
 
@@ -75,9 +77,8 @@ class FooterDecoder:
             )
         if magic not in self._magics:
             what = f"it ends in {magic!r}, not in {MAGIC!r}" if magic else "it is empty"
-            raise NotParquetError(
-                f"not a Parquet file: {what}", hint="It is another kind of file, or was cut off while being written."
-            )
+            web_page = tail[-1024:].rstrip().lower().endswith(b"</html>")
+            raise NotParquetError(f"not a Parquet file: {what}", hint=_WEB_PAGE if web_page else _OTHER_KIND)
         if size < _MIN_FILE_BYTES:
             raise NotParquetError(f"not a Parquet file: {size} bytes are too few", hint="The file is cut off.")
         length = int.from_bytes(tail[-8:-4], "little")

@@ -93,6 +93,10 @@ _WITHOUT_EFFECT = frozenset(
         "use_listings_cache",
     }
 )
+_SIGNED_HINT = (
+    "If the url is signed, its signature may have expired: get a new one. A private object of S3 is read by its "
+    "s3:// url, with credentials."
+)
 _DENIED_HINT = (
     'A server that wants credentials takes them from storage_options, such as {"https": {"headers": '
     '{"Authorization": "Bearer ..."}}}; they are not sent to another origin that the url redirects to.'
@@ -446,8 +450,10 @@ class _Get:
         retry_after = parse_retry_after_s(headers.get("retry-after"), now=time.time())
         code, message = parse_error(body)
         error = error_for(request, 404 if status == 410 else status, code, message, retry_after_s=retry_after)
-        if isinstance(error, AccessDeniedError) and not code:  # no S3 behind it
-            error.hint = _DENIED_HINT
+        if isinstance(error, AccessDeniedError):  # asked without storage_options of S3
+            error.hint = _SIGNED_HINT if code else _DENIED_HINT
+        elif isinstance(error, InvalidResponseError) and 300 <= status < 400:
+            error.hint = "Ask whoever runs the server."
         return error
 
 

@@ -22,9 +22,18 @@ _S3_NAMES: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("aws_skip_signature", "skip_signature", "anonymous", "no_sign_request"), "anon"),
     **dict.fromkeys(("aws_profile", "profile_name", "aws_profile_name"), "profile"),
+    **dict.fromkeys(("verify", "verify_ssl"), 'client_kwargs={"verify": ...}'),
+    **dict.fromkeys(("allow_http", "aws_allow_http"), 'endpoint_url="http://..."'),
+    **dict.fromkeys(
+        ("force_path_style", "path_style_access", "s3_force_path_style"),
+        'config_kwargs={"s3": {"addressing_style": "path"}}',
+    ),
 }
 #: Names that only S3's options have, for hints of other stores.
-_S3_ONLY: Final = frozenset({"key", "secret", "token", "anon", "endpoint_url", "requester_pays", *_S3_NAMES})
+_S3_ONLY: Final = frozenset({"key", "secret", "token", "anon", "endpoint_url", "requester_pays", *_S3_NAMES}) - {
+    "verify",
+    "verify_ssl",
+}
 
 
 def refusal(error: Exception, options: Mapping[str, Any]) -> str:
@@ -36,10 +45,9 @@ def refusal(error: Exception, options: Mapping[str, Any]) -> str:
 
 def _leaves(prefix: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in options.items():
+        yield f"{prefix}{name}", None if isinstance(value, Mapping) else value
         if isinstance(value, Mapping):
             yield from _leaves(f"{prefix}{name}.", value)
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _mentions(text: str, name: str, value: Any) -> bool:
@@ -53,13 +61,20 @@ def check_s3_names(options: Mapping[str, Any]) -> None:
     """Refuse the names that other libraries give to s3fs's options.
 
     Raises:
-        InvalidOptionError: such a name; the hint has s3fs's.
+        InvalidOptionError: such a name, and the hint has s3fs's; or an ``endpoint_url`` without a scheme.
     """
     meant = {name: _S3_NAMES[name.lower()] for name in options if name.lower() in _S3_NAMES}
     if meant:
         raise InvalidOptionError(
             f"storage_options for s3: s3fs has no option {', '.join(meant)}",
             hint=f"Write {', '.join(f'{right} for {wrong}' for wrong, right in meant.items())}.",
+        )
+    inner = options.get("client_kwargs")
+    endpoint = options.get("endpoint_url") or (inner.get("endpoint_url") if isinstance(inner, Mapping) else None)
+    if isinstance(endpoint, str) and not endpoint.lower().startswith(("http://", "https://")):
+        raise InvalidOptionError(
+            "storage_options for s3: endpoint_url is no url of HTTP",
+            hint='Begin it with its scheme, such as "http://127.0.0.1:9000".',
         )
 
 
@@ -82,6 +97,12 @@ def unknown_option(
     return InvalidOptionError(f"storage_options for {protocol}: {first} is not understood", hint=hint)
 
 
-def nearest_s3_option(mentioned: str, known: Iterable[str]) -> str | None:
-    """The options that are like the first one that s3fs or botocore refuses."""
-    return nearest(mentioned.partition(" ")[0].rstrip(","), known)
+def nearest_s3_option(mentioned: str, known: Mapping[str, Iterable[str]]) -> str | None:
+    """The options that are like the first one that s3fs or botocore refuses.
+
+    Args:
+        known: by the option that they are in; those that are in none by "".
+    """
+    parent, _, name = mentioned.partition(" ")[0].rstrip(",").rpartition(".")
+    names = frozenset(known.get(parent, ()))
+    return None if name in names else nearest(name, names)

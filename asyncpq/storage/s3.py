@@ -39,7 +39,7 @@ from asyncpq.storage.option_errors import nearest_s3_option, refusal
 from asyncpq.storage.responses import RangeRequest, redirected
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
 from asyncpq.storage.s3_errors import error_for
-from asyncpq.storage.s3_options import KNOWN_HEADERS, OPTIONS, fallback_reason
+from asyncpq.storage.s3_options import KNOWN_HEADERS, NAMES, fallback_reason
 from asyncpq.storage.s3_route import Route
 from asyncpq.storage.sigv4 import Credentials
 from asyncpq.storage.urls import safe_url
@@ -211,7 +211,7 @@ class S3Client(Unpicklable):
             frozen = await found.get_frozen_credentials() if found is not None else None
         except (botocore.exceptions.BotoCoreError, TypeError, ValueError) as error:
             what = refusal(error, self._options)
-            raise CredentialsError(f"no credentials: {what}", hint=_CREDENTIALS_HINT) from None
+            raise CredentialsError(f"no credentials: {what}", hint=_credentials_hint(error)) from None
         if frozen is None:
             raise CredentialsError("no credentials were found", hint=_CREDENTIALS_HINT)
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
@@ -271,15 +271,21 @@ def _text(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
+def _credentials_hint(error: Exception) -> str:
+    if isinstance(error, botocore.exceptions.ProfileNotFound):
+        return "Look for the profile, of storage_options or AWS_PROFILE, in ~/.aws/config and ~/.aws/credentials."
+    return _CREDENTIALS_HINT
+
+
 def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> AsyncpqError:
     """For errors before any request: credentials, options, or the bucket's name."""
     what = refusal(error, options)
     if isinstance(error, _CREDENTIALS_ERRORS):
-        return CredentialsError(f"no credentials: {what}", url=safe_url(url), hint=_CREDENTIALS_HINT)
+        return CredentialsError(f"no credentials: {what}", url=safe_url(url), hint=_credentials_hint(error))
     return InvalidOptionError(
         f"botocore does not take these storage_options or this bucket: {what}",
         url=safe_url(url),
-        hint=nearest_s3_option(what, OPTIONS)
+        hint=nearest_s3_option(what, NAMES)
         or "Check endpoint_url, client_kwargs and config_kwargs, and the bucket's name.",
     )
 

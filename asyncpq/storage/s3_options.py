@@ -86,6 +86,14 @@ _S3_CONFIG = frozenset(
     ]
 )
 _RETRIES = frozenset({"max_attempts", "total_max_attempts", "mode"})
+#: All names, by the option that they are in.
+NAMES: Mapping[str, frozenset[str]] = {
+    "": OPTIONS,
+    "client_kwargs": _CLIENT,
+    "config_kwargs": _CONFIG,
+    "config_kwargs.s3": _S3_CONFIG,
+    "config_kwargs.retries": _RETRIES,
+}
 
 
 #: Headers of botocore's GET that S3Object sends too, or that change nothing about a ranged read.
@@ -108,18 +116,14 @@ KNOWN_HEADERS = frozenset(
 
 def fallback_reason(options: Mapping[str, Any]) -> str | None:
     """The first option that only s3fs can honour, or None."""
-    config = _mapping(options, "config_kwargs")
-    for prefix, names, known in (
-        ("", options, OPTIONS),
-        ("client_kwargs.", _mapping(options, "client_kwargs"), _CLIENT),
-        ("config_kwargs.", config, _CONFIG),
-        ("config_kwargs.s3.", _mapping(config, "s3"), _S3_CONFIG),
-        ("config_kwargs.retries.", _mapping(config, "retries"), _RETRIES),
-    ):
-        for name in names:
+    for option, known in NAMES.items():
+        given = options
+        for part in filter(None, option.split(".")):
+            given = _mapping(given, part)
+        for name in given:
             if name not in known:
-                return f"option {prefix}{name}"
-    if _mapping(config, "retries").get("mode") == "adaptive":
+                return f"option {option}.{name}" if option else f"option {name}"
+    if _mapping(_mapping(options, "config_kwargs"), "retries").get("mode") == "adaptive":
         return "option config_kwargs.retries.mode=adaptive"
     return None
 

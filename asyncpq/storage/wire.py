@@ -223,7 +223,7 @@ def connection_failure(error: Exception, request: RangeRequest, host: str = "") 
     """
     kind = type(error).__name__
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        return TransportError(f"the TLS connection failed ({kind})", url=request.url, hint="Check the certificate.")
+        return _no_tls(error, request)
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
         return _no_http(request, kind)
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
@@ -239,7 +239,36 @@ def connection_failure(error: Exception, request: RangeRequest, host: str = "") 
     return RetryableError(failure)
 
 
+def _no_tls(error: Exception, request: RangeRequest) -> TransportError:
+    """TLS's own reasons are constants of OpenSSL, which quote nothing."""
+    cause: object = error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+    elif isinstance(error, aiohttp.ClientConnectorSSLError):
+        cause = error.os_error
+    at_s3 = _is_s3(request)
+    hint = "Check the host's TLS."
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        trust = 'client_kwargs={"verify": "ca.pem"}' if at_s3 else '{"https": {"ssl": an ssl.SSLContext}}'
+        hint = f"Check the host's name and certificate; storage_options name an authority of your own: {trust}."
+    elif isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
+        hint = (
+            f"The server may not speak TLS: write {'an endpoint_url' if at_s3 else 'a url'} that begins with http://."
+        )
+    reason = getattr(cause, "verify_message", None) or getattr(cause, "reason", None)
+    detail = f": {reason}" if reason else ""
+    return TransportError(f"the TLS connection failed ({type(error).__name__}{detail})", url=request.url, hint=hint)
+
+
+#: What OpenSSL says of an answer in clear text.
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
+
+
+def _is_s3(request: RangeRequest) -> bool:
+    return request.url.startswith(("s3://", "s3a://"))
+
+
 def _check(request: RangeRequest) -> str:
-    if request.url.startswith(("s3://", "s3a://")):
+    if _is_s3(request):
         return "Check endpoint_url, and region_name in client_kwargs, of the storage_options for s3."
     return "Check the host and port of the url."

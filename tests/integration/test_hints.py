@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import asyncpq
 import asyncpq.blocking
 from asyncpq.indexing import Keys
 from asyncpq.testing import Fault, ObjectServer
+from tests.certificates import self_signed
 from tests.store_backends import FAST_RETRIES
 
 SINK = io.BytesIO()
@@ -66,6 +68,9 @@ async def failure(url: Any, options: Any = None, *, dataset: bool = False) -> tu
         ("aws_region", 'client_kwargs={"region_name": ...}'),
         ("region", 'client_kwargs={"region_name": ...}'),
         ("skip_signature", "anon"),
+        ("verify", 'client_kwargs={"verify": ...}'),
+        ("allow_http", 'endpoint_url="http://..."'),
+        ("force_path_style", 'config_kwargs={"s3": {"addressing_style": "path"}}'),
     ],
 )
 @pytest.mark.parametrize("nested", [False, True])
@@ -103,6 +108,32 @@ async def test_a_misspelt_option_of_s3(server: ObjectServer) -> None:
     error, _ = await failure("s3://bucket/lake/a.parquet", {**server.storage_options, "endpont_url": SECRET})
     assert isinstance(error, asyncpq.InvalidOptionError)
     assert error.hint == "Did you mean 'endpoint_url'?"
+
+
+async def test_a_misspelt_option_inside_of_another(server: ObjectServer) -> None:
+    inner = {**server.storage_options, "client_kwargs": {"region": SECRET}}
+    error, _ = await failure("s3://bucket/lake/a.parquet", inner)
+    assert "client_kwargs.region" in error.message
+    assert error.hint == "Did you mean 'region_name'?"
+    outer = {**server.storage_options, "client_kwarg": {"region_name": SECRET}}
+    error, _ = await failure("s3://bucket/lake/a.parquet", outer)
+    assert (error.hint or "").startswith("Did you mean 'client_kwargs'")
+
+
+@pytest.mark.parametrize("inner", [False, True])
+async def test_an_endpoint_without_a_scheme(server: ObjectServer, inner: bool) -> None:
+    given = {"endpoint_url": server.endpoint.removeprefix("http://")}
+    options = {"key": SECRET, "secret": SECRET, **({"client_kwargs": given} if inner else given)}
+    error, requests = await failure("s3://bucket/lake/a.parquet", options)
+    assert isinstance(error, asyncpq.InvalidOptionError)
+    assert error.hint == 'Begin it with its scheme, such as "http://127.0.0.1:9000".'
+    assert requests == 0
+
+
+async def test_a_profile_that_is_not_there(server: ObjectServer) -> None:
+    error, _ = await failure("s3://bucket/lake/a.parquet", {"profile": "nix", "endpoint_url": server.endpoint})
+    assert isinstance(error, asyncpq.CredentialsError)
+    assert (error.hint or "").startswith("Look for the profile")
 
 
 async def test_flat_options_of_s3_beside_another_protocol(server: ObjectServer, lake: Path) -> None:
@@ -190,6 +221,75 @@ async def test_http_that_wants_credentials(server: ObjectServer, status: int) ->
     options = {"http": {"headers": {"Authorization": f"Bearer {SECRET}"}}}
     async with asyncpq.open_file(url, storage_options=options) as file:
         assert file.num_rows == 2
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "ExpiredToken", "SignatureDoesNotMatch"])
+async def test_a_signed_url_that_is_refused(server: ObjectServer, code: str) -> None:
+    server.faults = [Fault(status=403, code=code, times=None)]
+    error, _ = await failure(f"{server.endpoint}/bucket/lake/a.parquet?X-Amz-Signature={SECRET}")
+    assert isinstance(error, asyncpq.AccessDeniedError)
+    assert "its signature may have expired: get a new one" in (error.hint or "")
+    assert "storage_options" not in (error.hint or "")
+
+
+async def test_http_that_redirects_nowhere(server: ObjectServer) -> None:
+    server.faults = [Fault(status=304, code="", times=None)]
+    error, _ = await failure(f"{server.endpoint}/bucket/lake/a.parquet")
+    assert isinstance(error, asyncpq.InvalidResponseError)
+    assert error.hint == "Ask whoever runs the server."
+
+
+async def test_a_login_page(server: ObjectServer) -> None:
+    server.put("bucket/login", b"<html><body>log in first</body></html>\n")
+    error, _ = await failure(f"{server.endpoint}/bucket/login")
+    assert isinstance(error, asyncpq.NotParquetError)
+    assert (error.hint or "").startswith("It is a web page")
+
+
+# -- TLS ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def in_clear_text() -> AsyncIterator[str]:
+    """Host and port of a server that answers TLS as web servers without it do."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    running = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with running:
+        yield f"127.0.0.1:{running.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("kind", ["direct", "s3fs", "http"])
+async def test_a_server_that_speaks_no_tls(in_clear_text: str, kind: str) -> None:
+    options = {"s3": {"key": "a", "secret": "b", "endpoint_url": f"https://{in_clear_text}"}}
+    options["s3"].update(S3FS if kind == "s3fs" else {})  # type: ignore[arg-type]
+    error, requests = await failure(f"https://{in_clear_text}/a" if kind == "http" else "s3://bucket/a", options)
+    assert isinstance(error, asyncpq.TransportError)
+    what = "a url" if kind == "http" else "an endpoint_url"
+    assert error.hint == f"The server may not speak TLS: write {what} that begins with http://."
+    assert requests == 1
+
+
+@pytest.mark.parametrize("kind", ["direct", "s3fs", "http"])
+async def test_a_certificate_that_is_not_trusted(tmp_path: Path, kind: str) -> None:
+    crt, key = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(crt, key)
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        options = {"s3": {"key": "a", "secret": "b", "endpoint_url": f"https://127.0.0.1:{port}"}}
+        options["s3"].update(S3FS if kind == "s3fs" else {})  # type: ignore[arg-type]
+        error, requests = await failure(f"https://127.0.0.1:{port}/a" if kind == "http" else "s3://bucket/a", options)
+    assert isinstance(error, asyncpq.TransportError)
+    assert "self-signed certificate" in error.message
+    trust = '{"https": {"ssl": ' if kind == "http" else 'client_kwargs={"verify": "ca.pem"}'
+    assert trust in (error.hint or "")
+    assert requests == 1
 
 
 # -- one file and many ----------------------------------------------------------------------------
@@ -308,12 +408,14 @@ async def test_what_can_be_asked_of_a_column(tmp_path: Path, where: asyncpq.Expr
 
 
 @pytest.mark.parametrize("frame", [pa.table({"id": [1]}), pa.record_batch({"id": [1]})])
-async def test_a_table_as_keys(lake: Path, frame: object) -> None:
+async def test_a_table_as_keys(lake: Path, frame: Any) -> None:
     async with asyncpq.open_file(lake / "a.parquet") as file:
-        for ask in (lambda: file.lookup({"id": frame}), lambda: file.read(where=asyncpq.col("id").is_in(frame))):
-            with pytest.raises(asyncpq.ExpressionError, match="expected one column of values") as caught:
-                await ask()
-            assert caught.value.hint == 'Take one of its columns, such as frame["id"].'
+        with pytest.raises(asyncpq.ExpressionError, match="expected one column of values") as of_lookup:
+            await file.lookup({"id": frame})
+    with pytest.raises(asyncpq.ExpressionError, match="expected one column of values") as of_is_in:
+        asyncpq.col("id").is_in(frame)
+    for caught in (of_lookup, of_is_in):
+        assert caught.value.hint == 'Take one of its columns, such as frame["id"].'
 
 
 def test_a_blocking_session_that_is_closed(lake: Path) -> None:
@@ -321,3 +423,15 @@ def test_a_blocking_session_that_is_closed(lake: Path) -> None:
         pass
     with pytest.raises(asyncpq.UsageError, match="Use files and scans inside `with Session"):
         file.count()
+
+
+async def test_a_file_that_only_the_index_has(lake: Path) -> None:
+    async with asyncpq.Session() as session:
+        index = await session.build_index(lake, [Keys("id")])
+        (lake / "a.parquet").unlink()
+        dataset = await session.open_dataset(lake, view="snapshot")
+        with pytest.raises(asyncpq.ObjectNotFoundError) as caught:
+            await dataset.read()
+        assert "`await index.refresh()` brings it up to date" in (caught.value.hint or "")
+        await index.refresh()
+        assert await dataset.count() == 2

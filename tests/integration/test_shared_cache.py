@@ -7,9 +7,7 @@ import asyncio
 import copy
 import logging
 import pickle
-import shutil
 import ssl
-import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -26,6 +24,7 @@ from asyncpq.errors import InvalidOptionError
 from asyncpq.options import SharedCacheOptions
 from asyncpq.storage.base import Validator
 from asyncpq.testing import CACHE_TIER_CHECKS, ServerStorage
+from tests.certificates import self_signed
 from tests.tcp_proxy import TcpProxy
 from tests.valkey_server import PASSWORD, PASSWORD_QUOTED, ValkeyServer
 
@@ -93,21 +92,7 @@ async def test_urls(form: str, server: ValkeyServer, options: SharedCacheOptions
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """A certificate of its own authority, for 127.0.0.1, and its key."""
-    program = shutil.which("openssl")
-    if program is None:
-        pytest.skip("openssl is not installed")
-    files = tmp_path / "server.crt", tmp_path / "server.key"
-    subprocess.run(
-        [
-            *(program, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-days", "2", "-subj", "/CN=server", "-addext", "subjectAltName=IP:127.0.0.1"),
-            *("-out", files[0], "-keyout", files[1]),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return files
+    return self_signed(tmp_path)
 
 
 @pytest.mark.parametrize("scheme", ["valkeys", "rediss"])

@@ -58,6 +58,13 @@ def misspelt(url: str) -> None:
     asyncpq.open_dataset(url, on_bad_file="ignore")  # type: ignore[arg-type]
 
 
+async def entered_in_another_way(url: str) -> None:
+    """Never run: mypy finds each of these."""
+    await asyncpq.open_file(url)  # type: ignore[misc]
+    with asyncpq.open_dataset(url):  # type: ignore[attr-defined]
+        return
+
+
 def blocking_types(url: str) -> None:
     """Never run: mypy looks at it."""
     with (
