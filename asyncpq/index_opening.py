@@ -130,7 +130,7 @@ async def _refuse_one_file(resources: Resources, files: Target | None, at: objec
         store, _ = await resources.store(files.url)
         if await is_one_file(store, files, RequestContext(operation.metrics, purpose="list")):
             raise InvalidOptionError(
-                "at: below a file no index can be kept, as the file would be taken for a folder then",
+                "at: the index of one file is not kept below it, as the file would be taken for a folder then",
                 url=safe_url(files.url),
                 hint=_SAY_WHERE,
             )
