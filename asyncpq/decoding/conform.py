@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.decoded_size import leaf_types
-from asyncpq.decoding.selection import flattened, take
+from asyncpq.decoding.selection import flattened, take, validity
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
 from asyncpq.scalars import NANOSECONDS
@@ -225,16 +225,12 @@ def _child_array(part: tuple[int | None, Conform | None, Match], arrays: Sequenc
     return arrays[at] if conform is None else conform(arrays[at])
 
 
-def _validity(array: pa.Array) -> pa.Buffer | None:
-    return array.is_valid().buffers()[1] if array.null_count else None
-
-
 def _struct(target: pa.StructType, parts: Sequence[tuple[int | None, Conform | None, Match]]) -> Conform:
     def conform(array: pa.Array) -> pa.Array:
         # what stands under a null struct means nothing, and must not fail
         arrays = array.flatten() if array.null_count else [array.field(at) for at in range(array.type.num_fields)]
         children = [_child_array(part, arrays, len(array)) for part in parts]
-        return pa.Array.from_buffers(target, len(array), [_validity(array)], array.null_count, 0, children)
+        return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
 
     return conform
 
@@ -246,14 +242,14 @@ def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Conform | None, M
         inside = array.values
         starts = pc.add(array.offsets, pa.scalar(0, pa.int32()))  # of a slice, without what is before it
         kind = pa.list_(pa.field("entries", inside.type, nullable=False))
-        buffers = [_validity(array), starts.buffers()[1]]
+        buffers = [validity(array), starts.buffers()[1]]
         lists = pa.Array.from_buffers(kind, len(array), buffers, array.null_count, 0, [inside])
         values, offsets = flattened(lists, pa.int32())
         arrays = [values.field(0), values.field(1)]
         children = [_child_array(part, arrays, len(values)) for part in parts]
         struct = pa.Array.from_buffers(entries, len(values), [None], 0, 0, children)
         return pa.Array.from_buffers(
-            target, len(array), [_validity(array), offsets.buffers()[1]], array.null_count, 0, [struct]
+            target, len(array), [validity(array), offsets.buffers()[1]], array.null_count, 0, [struct]
         )
 
     return conform
@@ -267,7 +263,7 @@ def _restored(source: pa.StructType, target: pa.StructType) -> Conform:
         value, metadata = restore(array)
         made = {"metadata": metadata, "value": value}
         children = [made[field.name].cast(field.type) for field in target]
-        return pa.Array.from_buffers(target, len(array), [_validity(array)], array.null_count, 0, children)
+        return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, 0, children)
 
     return conform
 
@@ -279,11 +275,11 @@ def _list(target: pa.DataType, parts: Sequence[tuple[int | None, Conform | None,
     def conform(array: pa.Array) -> pa.Array:
         values, offsets = flattened(array, offset_type)
         values = _child_array(part, [values], len(values))
-        validity = _validity(array)
+        bitmap = validity(array)
         if isinstance(target, pa.FixedSizeListType):
             values = _fixed(array, values, offsets, target.list_size)
-            return pa.Array.from_buffers(target, len(array), [validity], array.null_count, 0, [values])
-        buffers = [validity, offsets.buffers()[1]]
+            return pa.Array.from_buffers(target, len(array), [bitmap], array.null_count, 0, [values])
+        buffers = [bitmap, offsets.buffers()[1]]
         if target.id in _VIEWS:
             buffers.append(pc.subtract(offsets.slice(1), offsets.slice(0, len(array))).buffers()[1])
         return pa.Array.from_buffers(target, len(array), buffers, array.null_count, 0, [values])

@@ -84,6 +84,11 @@ def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
     return pa.concat_arrays(pieces)
 
 
+def validity(array: pa.Array) -> pa.Buffer | None:
+    """Its bitmap, without an offset; None where nothing is null."""
+    return array.is_valid().buffers()[1] if array.null_count else None
+
+
 def flattened(array: pa.Array, offset_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
     """The elements of lists, none of null lists, and where those of each list begin, and the last one's end."""
     lengths = pc.list_value_length(array).fill_null(0).cast(offset_type)

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType, VariantType
 
+from asyncpq.decoding.selection import flattened, validity
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError
-from asyncpq.spark.types.arrays import flattened, validity
 from asyncpq.spark.types.leaf_conversion import Convert, mismatch
 from asyncpq.spark.types.read_conf import ReadConf, find_name
 
@@ -102,7 +102,7 @@ class NestedConversion:
             return None
 
         def convert_list(array: pa.Array) -> pa.Array:
-            values, offsets = flattened(array)
+            values, offsets = flattened(array, pa.int32())
             children = [values if convert is None else convert(values)]
             buffers = [validity(array), offsets.buffers()[1]]
             return pa.Array.from_buffers(arrow, len(array), buffers, array.null_count, 0, children)
@@ -120,7 +120,7 @@ class NestedConversion:
         as_list = pa.list_(pa.field("entries", pa.struct([source.key_field, source.item_field]), nullable=False))
 
         def convert_map(array: pa.Array) -> pa.Array:
-            values, offsets = flattened(_map_as_list(array, as_list))
+            values, offsets = flattened(_map_as_list(array, as_list), pa.int32())
             keys, items = values.field(0), values.field(1)
             children = [keys if key is None else key(keys), items if item is None else item(items)]
             struct = pa.Array.from_buffers(entries, len(values), [None], 0, 0, children)

@@ -29,11 +29,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+from asyncpq.decoding.selection import validity
 from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.format.metadata import FileMetadata
 from asyncpq.format.schema import LogicalKind, SchemaElement
 from asyncpq.format.thrift import CompactReader
-from asyncpq.spark.types.arrays import validity
 
 #: Key of a field's metadata, in schemas that are to be written: of what GeoArrow calls "geoarrow.wkb", as JSON.
 WKB_KEY: Final = b"asyncpq.geoarrow.wkb"
