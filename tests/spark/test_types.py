@@ -418,11 +418,11 @@ def test_what_lies_beside_a_variant_may_differ(
 
     check(asyncpq.spark.scan(spark, url, schema_policy="permissive"))
     asyncpq.spark.build_index(spark, url, [Keys("id")], schema_policy="permissive")
-    check(asyncpq.spark.scan(spark, url))
-    check(asyncpq.spark.lookup_join(spark.range(20), url, on="id"))
+    check(asyncpq.spark.scan(spark, url, view="snapshot"))
+    check(asyncpq.spark.lookup_join(spark.range(20), url, on="id", view="snapshot"))
     shutil.copy(lake / "0.parquet", lake / "again.parquet")
     asyncpq.spark.refresh_index(spark, f"{url}/_asyncpq")
-    check(asyncpq.spark.scan(spark, url))
+    check(asyncpq.spark.scan(spark, url, view="snapshot"))
 
 
 def _shown(found: Any) -> Any:
