@@ -79,18 +79,27 @@ class Portal:
         """Whether nothing is left to end: a process forked off has no thread of its parent's."""
         return self._loop.is_closed() or self._process != os.getpid()
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` in the loop and wait for it; an interrupt of the wait cancels it."""
-        if self._loop.is_closed() or threading.current_thread() is self._thread:
-            work.close()
-            if not self._loop.is_closed():
-                raise UsageError("called from its own event loop")
+    def check(self) -> None:
+        """
+        Raises:
+            UsageError: whoever waits for the loop here would wait for ever.
+        """
+        if self._loop.is_closed():
             raise UsageError("the session is closed", hint="Use files and scans inside `with Session()`.")
+        if threading.current_thread() is self._thread:
+            raise UsageError("called from its own event loop")
         if self._process != os.getpid():  # nobody would answer
-            work.close()
             raise UsageError(
                 "a blocking Session belongs to the process that made it", hint="Make a new Session after a fork."
             )
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` in the loop and wait for it; an interrupt of the wait cancels it."""
+        try:
+            self.check()
+        except UsageError:
+            work.close()
+            raise
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -167,7 +176,7 @@ class _Batches(_Bridge[S]):
 
         self._make: Callable[[], Coroutine[Any, Any, S]] = made
         self._inside = False
-        self._taking = threading.RLock()  # threads that iterate the scan at once each get a read of their own
+        self._taking = threading.Lock()
         self._closing: weakref.finalize[..., Any] | None = None  # of a read that was entered and not yet given away
         super().__init__(portal, portal.call(made()))
 
@@ -178,12 +187,12 @@ class _Batches(_Bridge[S]):
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the batches. Outside of a ``with`` block it plans the read that the next iteration gives."""
-        with self._taking:
+        with self._turn():
             self._enter()
             return self._inner.schema
 
     def __enter__(self) -> Self:
-        with self._taking:
+        with self._turn():
             self._inside = True
             if self._closing is None:
                 self._portal.call(self._inner.__aenter__())
@@ -253,6 +262,13 @@ class _Batches(_Bridge[S]):
             hint="Write scan.to_table().to_pandas(), or iterate the scan and convert each batch.",
         )
 
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Threads that use the scan at once take turns: each begins a read of its own."""
+        self._portal.check()  # the loop's thread must not wait for one that waits for the loop
+        with self._taking:
+            yield
+
     def _enter(self) -> None:
         """Enter the read that the next iteration gives; it ends when nobody refers to this scan any more."""
         inner = self._inner
@@ -262,7 +278,7 @@ class _Batches(_Bridge[S]):
 
     def _take(self) -> S:
         """An entered read, which this call's caller ends unless it is inside of a ``with`` block."""
-        with self._taking:
+        with self._turn():
             if self._inside:
                 return self._inner
             if self._inner.entered and self._closing is None:

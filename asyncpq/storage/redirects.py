@@ -159,6 +159,7 @@ def _origin(url: URL) -> tuple[str, str, int | None]:
 
 def _is_local(host: str) -> bool:
     """Whether the host is this machine or its link, where clouds serve credentials. Names are not looked up."""
+    host = host.removesuffix(".")  # a whole name, as resolvers take it
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -8,7 +8,7 @@ import io
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,21 @@ def test_threads_each_read_all(source: Any) -> None:
     scan = source.scan(["id"], batch_size=64)
     found = in_threads(lambda: [row for batch in scan for row in batch["id"].to_pylist()])
     assert found == [expected(source)["id"].to_pylist()] * 6
+
+
+def test_the_loops_own_thread_waits_for_no_other(source: Any, session: blocking.Session) -> None:
+    """Another one that begins a read of the scan waits for the loop."""
+    scan, said = source.scan(), Future[BaseException | None]()
+
+    def take() -> None:
+        try:
+            said.set_result(scan.to_table() and None)
+        except asyncpq.UsageError as error:
+            said.set_result(error)
+
+    with scan._taking:
+        session._portal._loop.call_soon_threadsafe(take)
+        assert "its own event loop" in str(said.result(30))
 
 
 def test_threads_share_the_read_of_a_block(source: Any) -> None:
