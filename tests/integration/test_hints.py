@@ -435,3 +435,17 @@ async def test_a_file_that_only_the_index_has(lake: Path) -> None:
         assert "`await index.refresh()` brings it up to date" in (caught.value.hint or "")
         await index.refresh()
         assert await dataset.count() == 2
+
+
+async def test_an_index_that_is_true(lake: Path) -> None:
+    async with asyncpq.Session() as session:
+        with pytest.raises(asyncpq.InvalidOptionError) as caught:
+            await session.open_dataset(lake, index=True)
+        assert caught.value.hint == "Leave it out to use the index below the prefix; False reads without one."
+
+
+async def test_an_index_of_nothing_but_the_files(lake: Path) -> None:
+    async with asyncpq.Session() as session:
+        await session.build_index(lake, [])
+        dataset = await session.open_dataset(lake, view="snapshot")
+        assert await dataset.count() == 4
