@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import partial
 
 from asyncpq.format.thrift import BINARY, I32, I64, LIST, STRUCT
 from tests.fuzz import bases
@@ -19,18 +20,24 @@ from tests.fuzz.thrift_trees import Field, Items, Struct
 BASES = ("plain", "dictionary", "plain_v2", "dictionary_v2", "encodings", "no_index", "nested", "nested_v2")
 
 
-class Mutant(NamedTuple):
-    """A changed file.
+@dataclass(frozen=True)
+class Mutant:
+    """A changed file, which is made when it is asked for.
 
     Attributes:
         name: what was changed, and to what.
         base: see ``bases``.
-        data: its bytes.
+        make: makes its bytes.
     """
 
     name: str
     base: str
-    data: bytes
+    make: Callable[[], bytes]
+
+    @functools.cached_property
+    def data(self) -> bytes:
+        """Its bytes."""
+        return self.make()
 
 
 Change = Callable[[Struct], object]
@@ -39,14 +46,14 @@ Change = Callable[[Struct], object]
 def mutants(base: str) -> Iterator[Mutant]:
     """All of one base."""
     for name, change in _footers(base):
-        yield Mutant(f"footer: {name}", base, _changed(base, footer=change))
+        yield Mutant(f"footer: {name}", base, partial(_changed, base, footer=change))
     for name, change_chunk in _chunks(base):
-        yield Mutant(f"chunk: {name}", base, _changed(base, chunk=change_chunk))
+        yield Mutant(f"chunk: {name}", base, partial(_changed, base, chunk=change_chunk))
     for name, change in _headers(base):
-        yield Mutant(f"page header: {name}", base, _changed(base, header=change))
-        yield Mutant(f"one page header: {name}", base, _changed(base, header=change, only=1))
+        yield Mutant(f"page header: {name}", base, partial(_changed, base, header=change))
+        yield Mutant(f"one page header: {name}", base, partial(_changed, base, header=change, only=1))
     for name, change_pages in _locations() if _parts(base).chunks[0].offset_index is not None else ():
-        yield Mutant(f"OffsetIndex: {name}", base, _changed(base, locations=change_pages))
+        yield Mutant(f"OffsetIndex: {name}", base, partial(_changed, base, locations=change_pages))
 
 
 @functools.cache
