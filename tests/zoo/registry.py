@@ -196,7 +196,7 @@ _NATIVE = (
     _go("arrow-go", "18.5.2", "go-arrow", reads_tables=True),
     _go("arrow-go", "18.8.0", "go-arrow", reads_tables=True),
     *(_go("parquet-go", version, "go-parquet") for version in ("0.23.0", "0.27.0", "0.32.0")),
-    *(_go("xitongsys-parquet-go", version, "go-xitongsys") for version in ("1.5.1", "1.6.2")),
+    _go("xitongsys-parquet-go", "1.6.2", "go-xitongsys"),
     *(_npm("hyparquet-writer", version, "hyparquet_files.mjs") for version in ("0.6.1", "0.12.3", "0.17.0")),
     _npm("parquetjs", "0.11.2", "parquetjs_files.mjs", "parquetjs"),
     _npm("@dsnp/parquetjs", "1.8.7", "parquetjs_files.mjs", "@dsnp/parquetjs"),
