@@ -58,6 +58,7 @@ __all__ = [
 # Approximate bytes of the parsed objects.
 _ELEMENT_WEIGHT: Final = 400
 _LEAF_WEIGHT: Final = 350
+_MAX_ROWS: Final = 2**63 - 1  # Arrow's lengths
 
 
 class ColumnOrder(enum.Enum):
@@ -218,15 +219,23 @@ def decode_file_metadata(
     if schema is None or num_rows is None or groups_at is None:
         raise CorruptFileError("the footer lacks a schema, a row count or row groups")
     _match_orders(metadata)
-    total = sum([group.num_rows for group in metadata.row_groups])
-    # Writers that add row groups to a file may leave the footer's count as it was (fastparquet before 2022.11), or
-    # 0 (old parquet-protobuf). A count that is too high tells of row groups that are lost.
-    if num_rows > total:
-        raise CorruptFileError(f"the footer says {num_rows} rows, its row groups have {total}")
-    if num_rows < total:
-        metadata.dropped += (f"the footer says {num_rows} rows, its row groups have {total}",)
-    metadata.num_rows = total
+    _count_rows(metadata, num_rows)
     return metadata
+
+
+def _count_rows(metadata: FileMetadata, claimed: int) -> None:
+    """Take the row groups' rows, where the footer's own count is those or less.
+
+    Writers that add row groups to a file may leave the footer's count as it was (fastparquet before 2022.11), or 0
+    (old parquet-protobuf). A count that is too high tells of row groups that are lost.
+    """
+    metadata.num_rows = sum([group.num_rows for group in metadata.row_groups])
+    if claimed == metadata.num_rows:
+        return
+    what = f"the footer says {claimed} rows, its row groups have {metadata.num_rows}"
+    if not claimed < metadata.num_rows <= _MAX_ROWS or not all(g.confirms_num_rows() for g in metadata.row_groups):
+        raise CorruptFileError(what)
+    metadata.dropped += (what,)
 
 
 def _match_orders(metadata: FileMetadata) -> None:

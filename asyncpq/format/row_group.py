@@ -129,6 +129,18 @@ class RowGroup:
             chunk = kept
         return chunk
 
+    def confirms_num_rows(self) -> bool:
+        """Whether a chunk of a leaf that is not repeated claims one value for each row; True if there is none.
+
+        Raises:
+            CorruptFileError, UnsupportedFeatureError: as :meth:`chunk`.
+        """
+        for leaf in self._schema.leaves:
+            start, stop = self.chunk_span(leaf.index)
+            if leaf.max_repetition_level == 0 and stop - start > 1:
+                return decode_column_chunk(self._data, start, stop, leaf).num_values == self.num_rows
+        return True
+
     def parse_chunk(self, leaf_index: int) -> ColumnChunk:
         """As :meth:`chunk`, but what is parsed is not kept: for who looks at all chunks."""
         known = self._chunks.get(leaf_index)

@@ -149,10 +149,16 @@ def test_row_counts_that_leave_out_later_row_groups_are_dropped(rows: int) -> No
     assert metadata.dropped == (f"the footer says {rows} rows, its row groups have 7",)
 
 
+def test_row_groups_whose_chunks_deny_their_rows_do_not_correct_the_footer() -> None:
+    with pytest.raises(CorruptFileError, match="says 6 rows, its row groups have 7"):
+        decode_file_metadata(footer(rows=6, num_values=2))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"rows": 8}, "says 8 rows, its row groups have 7"),
+        ({"rows": 1, "group_rows": (2**62, 2**62)}, "says 1 rows, its row groups have 9223372036854775808"),
         ({"rows": -1}, "negative"),
         ({"group_rows": (-3, 10)}, "negative"),
         ({"chunks": 1}, "1 column chunks"),
