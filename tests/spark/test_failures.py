@@ -250,12 +250,13 @@ def test_a_file_that_changes_after_the_plan_ends_the_query(
     lake, settings = _lake_in(lake_store), lake_store.settings
     asyncpq.spark.build_index(spark, lake, _KINDS, **settings)
     settings = {**settings, "disk_cache": "off"}  # sessions that have read nothing: caches hold the planned versions
-    scanned = asyncpq.spark.scan(spark, lake, **settings)
-    loaded = _load(spark, lake, settings)
+    planned = {**settings, "view": "snapshot"}
+    scanned = asyncpq.spark.scan(spark, lake, **planned)
+    loaded = _load(spark, lake, planned)
     with contextlib.redirect_stdout(io.StringIO()):
         loaded.explain()  # it is planned now
     asked = spark.createDataFrame([(3 * _ROWS + 1,), (5,)], "id bigint").coalesce(1)
-    joined = asyncpq.spark.lookup_join(asked, lake, on="id", **settings)
+    joined = asyncpq.spark.lookup_join(asked, lake, on="id", **planned)
     _change(lake_store, "t/3.parquet", change)
     for frame in (scanned, loaded, joined):
         said = _fails_by_name(frame.collect, f"{lake}3.parquet", PySparkException)
