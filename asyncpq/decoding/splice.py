@@ -153,43 +153,42 @@ def leaf_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk, arrow_
 
     Encodings and codec come from ``chunk``: chunks that differ in them need a template of their own.
     """
-    return FooterTemplate(
-        schema_elements=_above(metadata, leaf) + raw_element(metadata, leaf.element_index),
-        num_elements=1 + len(leaf.path),
-        physical_type=chunk.physical_type,
-        path=_path(leaf),
-        codec=chunk.codec,
-        encodings=(*chunk.encodings, ENCODING_PLAIN),  # of the dictionary, when it stands as a data page
-        arrow_schema=arrow_schema,
-        created_by=written_by(metadata),
-    )
+    element = raw_element(metadata, leaf.element_index)
+    encodings = (*chunk.encodings, ENCODING_PLAIN)  # of the dictionary, when it stands as a data page
+    return _template(metadata, leaf, chunk.codec, element, chunk.physical_type, encodings, arrow_schema)
 
 
 def bytes_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
     """Template for data pages of byte arrays, decoded to bytes whatever their logical type."""
-    return FooterTemplate(
-        schema_elements=_above(metadata, leaf) + bare_element(metadata, leaf.element_index),
-        num_elements=1 + len(leaf.path),
-        physical_type=chunk.physical_type,
-        path=_path(leaf),
-        codec=chunk.codec,
-        encodings=(*chunk.encodings, ENCODING_PLAIN),
-        arrow_schema=None,
-        created_by=written_by(metadata),
-    )
+    element = bare_element(metadata, leaf.element_index)
+    return _template(metadata, leaf, chunk.codec, element, chunk.physical_type, (*chunk.encodings, ENCODING_PLAIN))
 
 
 def index_template(metadata: FileMetadata, leaf: Leaf, chunk: ColumnChunk) -> FooterTemplate:
     """Template for dictionary-encoded data pages, decoded to their int32 dictionary indices."""
+    element = schema_element(_path(leaf)[-1], leaf.element.repetition, PhysicalType.INT32)
+    encodings = (ENCODING_PLAIN, ENCODING_RLE, ENCODING_RLE_DICTIONARY, ENCODING_PLAIN_DICTIONARY)
+    return _template(metadata, leaf, chunk.codec, element, PhysicalType.INT32, encodings)
+
+
+def _template(
+    metadata: FileMetadata,
+    leaf: Leaf,
+    codec: int,
+    element: bytes,
+    physical_type: int,
+    encodings: Sequence[int],
+    arrow_schema: bytes | None = None,
+) -> FooterTemplate:
+    """The template of a leaf in its structs, with ``element`` as its schema element."""
     return FooterTemplate(
-        schema_elements=_above(metadata, leaf)
-        + schema_element(_path(leaf)[-1], leaf.element.repetition, PhysicalType.INT32),
+        schema_elements=_above(metadata, leaf) + element,
         num_elements=1 + len(leaf.path),
-        physical_type=PhysicalType.INT32,
+        physical_type=physical_type,
         path=_path(leaf),
-        codec=chunk.codec,
-        encodings=(ENCODING_PLAIN, ENCODING_RLE, ENCODING_RLE_DICTIONARY, ENCODING_PLAIN_DICTIONARY),
-        arrow_schema=None,
+        codec=codec,
+        encodings=encodings,
+        arrow_schema=arrow_schema,
         created_by=written_by(metadata),
     )
 
