@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,6 +34,7 @@ _FILES: Final = 6
 _ROWS: Final = 50
 _KINDS: Final = (Bounds("id"), Keys("id"), Footers())
 _ERRORS: Final = (AsyncpqError, PySparkException)
+_View: TypeAlias = Literal["listed", "snapshot"]
 
 
 def _table(number: int, text: str = "x") -> pa.Table:
@@ -243,18 +244,18 @@ def _change(store: LakeStore, key: str, change: str, number: int = 3) -> None:
         store.put(key, _file(number, "other"))
 
 
-def _scanned_plan(spark: SparkSession, lake: str, settings: dict[str, Any], view: str) -> DataFrame:
+def _scanned_plan(spark: SparkSession, lake: str, settings: dict[str, Any], view: _View) -> DataFrame:
     return asyncpq.spark.scan(spark, lake, view=view, **settings)
 
 
-def _loaded_plan(spark: SparkSession, lake: str, settings: dict[str, Any], view: str) -> DataFrame:
+def _loaded_plan(spark: SparkSession, lake: str, settings: dict[str, Any], view: _View) -> DataFrame:
     frame = _load(spark, lake, settings, view=view)
     with contextlib.redirect_stdout(io.StringIO()):
         frame.explain()
     return frame
 
 
-def _joined_plan(spark: SparkSession, lake: str, settings: dict[str, Any], view: str) -> DataFrame:
+def _joined_plan(spark: SparkSession, lake: str, settings: dict[str, Any], view: _View) -> DataFrame:
     asked = spark.createDataFrame([(3 * _ROWS + 1,), (5,)], "id bigint").coalesce(1)
     return asyncpq.spark.lookup_join(asked, lake, on="id", view=view, **settings)
 
@@ -274,8 +275,8 @@ def test_a_file_that_changes_after_the_plan_ends_the_query(
     spark: SparkSession,
     lake_store: LakeStore,
     change: str,
-    plan: Callable[[SparkSession, str, dict[str, Any], str], DataFrame],
-    view: str,
+    plan: Callable[[SparkSession, str, dict[str, Any], _View], DataFrame],
+    view: _View,
 ) -> None:
     lake, settings = _lake_in(lake_store), lake_store.settings
     asyncpq.spark.build_index(spark, lake, _KINDS, **settings)
