@@ -3,7 +3,7 @@ footers that were read before."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -175,13 +175,13 @@ def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_stati
     kind = kind_of(type_)
     if files and all(name in file.partition for file in files):
         return value_zones(kind, [file.partition[name] for file in files])
-    nothing: Mapping[str, ColumnBounds] = {}
-    bounds = [
-        _of_value(file.partition[name])
-        if name in file.partition
-        else (file.bounds if trust_statistics else nothing).get(name, _UNKNOWN)
-        for file in files
-    ]
+
+    def known(file: DataFile) -> ColumnBounds:
+        if name in file.partition:
+            return _of_value(file.partition[name])
+        return file.bounds.get(name, _UNKNOWN) if trust_statistics else _UNKNOWN
+
+    bounds = [known(file) for file in files]
     return file_zones(
         kind,
         [item.min for item in bounds],
