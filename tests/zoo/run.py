@@ -235,6 +235,11 @@ def main() -> None:
             list(pool.map(lambda w: zoo.run(w, rewrite=arguments.rewrite, ask_only=arguments.ask_only), wanted))
     results = [stored for writer in WRITERS if (stored := zoo.stored(writer)) is not None]
     report = ROOT / "docs" / "writers.md"
+    if len(results) < len(WRITERS):
+        zoo.tell(
+            f"{report} stays as it is: {len(WRITERS) - len(results)} of {len(WRITERS)} writers have no results yet"
+        )
+        return
     report.write_text(markdown([asdict(result) for result in results]))
     zoo.tell(f"written: {report}")
 
