@@ -20,7 +20,7 @@ STAMP_SPARK := $(VENV_SPARK)/.installed
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 # What is installed: the wheel under test, or this tree in editable form.
 TARGET := $(if $(WHEEL),$(WHEEL),--editable .)
-CHECKED := asyncpq tests examples benchmarks cache localstack
+CHECKED := asyncpq tests examples benchmarks cache localstack .ci/house.py
 
 # The first interpreter that is new enough.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -36,7 +36,7 @@ define pytest_twice
 	if [ $$second -eq 5 ]; then exit $$first; fi; exit $$second
 endef
 
-.PHONY: help venv demo test test-all fuzz soak zoo test-services check format bench bench-spark build clean
+.PHONY: help venv demo test test-all fuzz soak zoo test-services check house format bench bench-spark build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -99,6 +99,9 @@ check: $(STAMP) ## lint, format, types, layers
 	$(PY) -m ruff format --check
 	$(PY) -m mypy --strict $(CHECKED)
 	$(VENV)/bin/lint-imports --no-logo --no-cache
+
+house: $(STAMP) ## count modules, lines, names, imports and calls beside their goals; ARGS=--all names all of them
+	$(PY) .ci/house.py $(ARGS)
 
 format: $(STAMP) ## let ruff fix what it can
 	$(PY) -m ruff check --fix
