@@ -30,6 +30,7 @@ from asyncpq.expressions import (
     Like,
     StartsWith,
 )
+from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey
 from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, VALUE_TAG, KeyRange
 from asyncpq.indexing.normalised import (
     END,
@@ -43,7 +44,7 @@ from asyncpq.indexing.normalised import (
     width_of,
 )
 from asyncpq.pruning.bounds import Truth
-from asyncpq.pruning.literals import Comparable, Incomparable, Key, ToKey, to_key
+from asyncpq.pruning.literals import Key, to_key
 from asyncpq.pruning.value_kinds import Domain
 from asyncpq.scalars import NANOSECONDS, Duration, Scalar, nanoseconds
 

@@ -13,11 +13,12 @@ from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, KeyIn, Or
+from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey
 from asyncpq.format.bloom_filter import xxh64
 from asyncpq.format.column_order import order_of
 from asyncpq.format.metadata import ColumnOrder
 from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType
-from asyncpq.pruning.literals import Comparable, Incomparable, Key, ToKey, to_key
+from asyncpq.pruning.literals import Key, to_key
 from asyncpq.pruning.value_kinds import kind_of_leaf
 from asyncpq.scalars import Scalar
 

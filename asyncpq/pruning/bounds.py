@@ -29,7 +29,8 @@ from asyncpq.expressions import (
     Or,
     StartsWith,
 )
-from asyncpq.pruning.literals import Incomparable, plain_keys
+from asyncpq.expressions.analysis import Incomparable
+from asyncpq.pruning.literals import plain_keys
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import Zones
 

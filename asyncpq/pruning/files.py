@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from asyncpq.expressions import Atom, ColumnComparison, Expression
+from asyncpq.expressions.analysis import Incomparable, ToKey
 from asyncpq.pruning.bounds import Truth, rows_where, zones_where
-from asyncpq.pruning.literals import Incomparable, ToKey, to_key
+from asyncpq.pruning.literals import to_key
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.value_kinds import Domain, ValueKind
 from asyncpq.pruning.zones import ZonedColumn, Zones

@@ -17,13 +17,13 @@ import datetime as dt
 import math
 import struct
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 from asyncpq.errors import UsageError
+from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey
 from asyncpq.pruning.value_kinds import Domain, ValueKind
 from asyncpq.scalars import NANOSECONDS, RelativeTime, Scalar, TimeOfDay, Timestamp, nanoseconds, unscaled_decimal
 
@@ -32,30 +32,6 @@ Key: TypeAlias = int | float | Fraction | bytes | bool
 _SINGLE: Final = struct.Struct("<f")
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _DAY = 86_400 * NANOSECONDS["s"]
-
-
-@dataclass(frozen=True, slots=True)
-class Incomparable:
-    """A literal that says nothing about the column's bounds, and why."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Comparable:
-    """A literal in the statistics' domain.
-
-    Attributes:
-        key: what is compared with bounds; perhaps NaN.
-        same_type: whether the literal is of the column's own kind and one of its values could equal it.
-            pyarrow's ``isin`` casts literals to the column's type; only these survive that unchanged.
-    """
-
-    key: Key
-    same_type: bool = True
-
-
-ToKey: TypeAlias = Callable[[Scalar], "Comparable | Incomparable"]
 
 
 def to_key(kind: ValueKind) -> ToKey:

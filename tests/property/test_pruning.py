@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Comparison, Contains, Expression, In, IsNull, KeyIn, Like, Not, StartsWith, columns
+from asyncpq.expressions.analysis import Comparable
 from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import Order
 from asyncpq.pruning.bounds import Truth, rows_where, zones_where
-from asyncpq.pruning.literals import Comparable, to_key
+from asyncpq.pruning.literals import to_key
 from asyncpq.pruning.pages import PageZones, prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges

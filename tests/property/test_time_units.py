@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from asyncpq.datasets.kinds import kind_of
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.expressions import CompareOp, Comparison, In, KeyIn
+from asyncpq.expressions.analysis import Comparable
 from asyncpq.indexing.key_ranges import atom_ranges
 from asyncpq.indexing.normalised import normalised
 from asyncpq.pruning.bounds import Truth
-from asyncpq.pruning.literals import Comparable, to_key
+from asyncpq.pruning.literals import to_key
 from asyncpq.scalars import NANOSECONDS, as_scalar, as_scalars, nanoseconds
 
 OPS: dict[CompareOp, Callable[[Any, Any], bool]] = {

@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.expressions import Comparison, Expression, In, KeyIn, col
+from asyncpq.expressions.analysis import Comparable, Incomparable
 from asyncpq.format.schema import Leaf
 from asyncpq.format.statistics import Order, order_of
 from asyncpq.pruning.bounds import Truth, zones_where
-from asyncpq.pruning.literals import Comparable, Incomparable, to_key
+from asyncpq.pruning.literals import to_key
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.value_kinds import kind_of_leaf

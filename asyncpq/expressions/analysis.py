@@ -1,0 +1,473 @@
+"""The values of a column for which a predicate is true, false or null.
+
+This module alone defines what null, NaN and -0.0 do to each comparison. Zone maps, index keys, Bloom filters, catalogs
+and contradictions adapt it: each gives a :class:`ValueDomain`, which says how literals compare with a column's values,
+and makes zones, key ranges or probes of the :class:`ValueSet` that comes back. A new atom is one function in ``_SETS``.
+
+A set holds every value that gives the result. It may hold more, unless it is ``exact``.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from asyncpq.expressions.like_patterns import like_prefix, like_texts
+from asyncpq.expressions.tree import (
+    And,
+    Atom,
+    ColumnComparison,
+    Comparison,
+    Constant,
+    Contains,
+    Expression,
+    Has,
+    HasPhrase,
+    HasTokens,
+    In,
+    IsNull,
+    KeyIn,
+    Like,
+    Not,
+    Or,
+    StartsWith,
+)
+from asyncpq.scalars import Scalar
+
+T = TypeVar("T")
+_SURROGATES: Final = (0xD800, 0xDFFF)
+
+
+class Truth(enum.Enum):
+    """The three results of a predicate."""
+
+    TRUE = enum.auto()
+    FALSE = enum.auto()
+    NULL = enum.auto()
+
+
+OPPOSITE: Final = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE, Truth.NULL: Truth.NULL}
+COMPLEMENTS: Final[Mapping[str, str]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+# -- literals among the values of a column ----------------------------------------------------------
+
+
+class Comparable(NamedTuple):
+    """A literal that compares exactly with the column's values.
+
+    Attributes:
+        key: compares with the keys of values; perhaps NaN.
+        same_type: the literal has the column's own type and one of its values may equal it. ``isin`` casts
+            literals to the column's type; only these survive the cast unchanged.
+    """
+
+    key: Any
+    same_type: bool = True
+
+
+class Incomparable(NamedTuple):
+    """A literal that says nothing of the column's values.
+
+    Attributes:
+        reason: why, for ``explain()``.
+    """
+
+    reason: str
+
+
+ToKey: TypeAlias = Callable[[Scalar], Comparable | Incomparable]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueDomain:
+    """How literals compare with the values of a column. Domains are compared by identity: make each once.
+
+    Attributes:
+        to_key: the key of a literal that is not None. Keys are ordered as the values are.
+        plain: types whose literals are all comparable and of the column's type, and what makes keys of them; None
+            where they are keys as they stand.
+        spark: comparisons follow Spark: NaN equals itself and is greater than all else; ``In`` without None is null
+            for null.
+    """
+
+    to_key: ToKey
+    plain: Mapping[type, Callable[[Any], Any] | None] = field(default_factory=dict)
+    spark: bool = False
+
+
+class _Keys(NamedTuple):
+    """The literals of an ``In`` or ``KeyIn``.
+
+    Attributes:
+        keys: without null and NaN, ascending, distinct.
+        null, nan: they are among the literals.
+        incomparable: why some literal is not comparable; None if all are.
+        same_type: all literals have the column's type.
+    """
+
+    keys: Sequence[Any]
+    null: bool
+    nan: bool
+    incomparable: str | None = None
+    same_type: bool = True
+
+
+def keys_of(atom: In | KeyIn, domain: ValueDomain) -> _Keys:
+    """The literals of ``atom`` as keys, made once for each domain."""
+    return atom.derived(domain, lambda: _keys(atom, domain))
+
+
+def _keys(atom: In | KeyIn, domain: ValueDomain) -> _Keys:
+    values, types = atom.values, atom.types
+    only = next(iter(types)) if len(types) == 1 else type(None)
+    if only in domain.plain:
+        make = domain.plain[only]
+        try:
+            plain = set(values) if make is None else set(map(make, values))
+        except UnicodeEncodeError:  # a string with lone surrogates
+            pass
+        else:
+            return _Keys(sorted(plain), null=False, nan=False)
+    null, nan = type(None) in types, float in types and any(value != value for value in values)
+    literals = [domain.to_key(value) for value in values if value is not None and value == value]
+    incomparable = next((literal.reason for literal in literals if isinstance(literal, Incomparable)), None)
+    if incomparable is not None:
+        return _Keys((), null, nan, incomparable, same_type=False)
+    known = [literal for literal in literals if isinstance(literal, Comparable)]
+    keys = sorted({literal.key for literal in known})
+    return _Keys(keys, null, nan, same_type=all(literal.same_type for literal in known))
+
+
+# -- sets of values ---------------------------------------------------------------------------------
+
+
+class Interval(NamedTuple):
+    """Values from ``low`` to ``high``; None for no end."""
+
+    low: Any = None
+    high: Any = None
+    low_open: bool = False
+    high_open: bool = False
+
+
+class Points(NamedTuple):
+    """The values ``keys``, ascending and distinct; with ``inverted`` all values but those."""
+
+    keys: Sequence[Any]
+    inverted: bool = False
+
+
+Intervals: TypeAlias = tuple[Interval, ...]
+EVERYTHING: Final[Intervals] = (Interval(),)
+
+
+class ValueSet(NamedTuple):
+    """
+    Attributes:
+        values: those other than null and NaN: intervals that ascend and do not meet, or points.
+        null, nan: they are members.
+        exact: all members give the result.
+        comparable: False where a literal is not; then ``values`` is everything.
+        reason: why ``values`` is everything, where the predicate says more; None else.
+        of_elements: the values are elements of a list: a list gives the result only if one of its elements is
+            a member.
+        texts: substrings of all members.
+        tokens: tokens (:mod:`asyncpq.expressions.tokens`) of all members.
+    """
+
+    values: Intervals | Points
+    null: bool
+    nan: bool
+    exact: bool = True
+    comparable: bool = True
+    reason: str | None = None
+    of_elements: bool = False
+    texts: tuple[str | bytes, ...] = ()
+    tokens: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """No value gives the result."""
+        values = self.values
+        held = values.keys or values.inverted if isinstance(values, Points) else values
+        return not (held or self.null or self.nan)
+
+
+NOTHING: Final = ValueSet((), null=False, nan=False)
+_ANY: Final = ValueSet(EVERYTHING, null=True, nan=True)
+_NULL: Final = ValueSet((), null=True, nan=False)
+_VALID: Final = ValueSet(EVERYTHING, null=False, nan=True)
+_INSIDE: Final = "bounds say nothing of what is inside a text"
+_TEXT: Final = ValueSet(EVERYTHING, null=False, nan=False, exact=False, reason=_INSIDE)
+
+
+def _unknown(reason: str, *, null: bool = False) -> ValueSet:
+    return ValueSet(EVERYTHING, null, nan=True, exact=False, comparable=False, reason=reason)
+
+
+def prefixed(key: str | bytes) -> Intervals:
+    """The strings that begin with ``key``."""
+    if not key:
+        return EVERYTHING
+    above = successor(key)
+    return (Interval(key, above, high_open=above is not None),)
+
+
+def successor(prefix: str | bytes) -> str | bytes | None:
+    """The least string above all that begin with ``prefix``; None if there is none."""
+    if isinstance(prefix, bytes):
+        kept = prefix.rstrip(b"\xff")
+        return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+    text = prefix.rstrip(chr(sys.maxunicode))
+    if not text:
+        return None
+    after = ord(text[-1]) + 1
+    first, last = _SURROGATES
+    return text[:-1] + chr(last + 1 if first <= after <= last else after)
+
+
+# -- predicates -------------------------------------------------------------------------------------
+
+
+def follow(
+    expr: Expression,
+    truth: Truth,
+    atom: Callable[[Atom, Truth], T],
+    all_of: Callable[[Iterable[T]], T],
+    any_of: Callable[[Iterable[T]], T],
+) -> T:
+    """Combine what is known of the atoms of ``expr`` into what is known of where ``expr`` has the result ``truth``.
+
+    ``~x`` is true where ``x`` is false. An AND is true only where all of its arguments are; it is false, or null, only
+    where one of them is. An OR mirrors that.
+
+    Args:
+        expr: a predicate.
+        truth: the result asked for.
+        atom: where one atom has one result.
+        all_of: where all parts hold; everywhere for no parts. The parts come lazily.
+        any_of: where one of the parts holds; nowhere for no parts.
+    """
+    if isinstance(expr, Not):
+        return follow(expr.arg, OPPOSITE[truth], atom, all_of, any_of)
+    if isinstance(expr, (And, Or)):
+        parts = (follow(arg, truth, atom, all_of, any_of) for arg in expr.args)
+        return (all_of if truth is (Truth.TRUE if isinstance(expr, And) else Truth.FALSE) else any_of)(parts)
+    if isinstance(expr, Constant):
+        result = Truth.NULL if expr.value is None else Truth.TRUE if expr.value else Truth.FALSE
+        return (all_of if result is truth else any_of)(())
+    return atom(expr, truth)  # type: ignore[arg-type]  # all other nodes are atoms
+
+
+def value_set(atom: Atom, truth: Truth, domain: ValueDomain) -> ValueSet:
+    """The values for which ``atom`` has the result ``truth``; of several columns, those of each of them.
+
+    Raises:
+        TypeError: ``atom`` is no atom.
+    """
+    make = _SETS.get(type(atom))
+    if make is None:
+        raise TypeError(f"{atom!r} is not a comparison")
+    return make(atom, truth, domain)
+
+
+def _comparison(atom: Comparison, truth: Truth, domain: ValueDomain) -> ValueSet:
+    value, op = atom.value, atom.op
+    if value is None:
+        return _ANY if truth is Truth.NULL else NOTHING
+    if truth is Truth.NULL:
+        return _NULL
+    wanted = truth is Truth.TRUE
+    if type(value) is float and value != value:
+        return _compared_with_nan(op, wanted, domain)
+    literal = domain.to_key(value)
+    if type(literal) is Incomparable:
+        return _unknown(literal.reason)
+    key = literal[0]
+    nan = (op == "!=" or (domain.spark and op[0] == ">")) is wanted
+    asked = op if wanted else COMPLEMENTS[op]
+    if asked == "==" or asked == "!=":
+        return ValueSet(Points((key,), asked == "!="), False, nan)
+    if asked[0] == "<":
+        return ValueSet((Interval(None, key, False, asked == "<"),), False, nan)
+    return ValueSet((Interval(key, None, asked == ">", False),), False, nan)
+
+
+def _compared_with_nan(op: str, wanted: bool, domain: ValueDomain) -> ValueSet:
+    """Only != is true of NaN, and it is of every value; for Spark, NaN equals itself and is greater than all else."""
+    if not domain.spark:
+        return _VALID if wanted is (op == "!=") else NOTHING
+    others, nan = op in ("!=", "<", "<="), op in ("==", "<=", ">=")
+    return ValueSet(EVERYTHING if others is wanted else (), null=False, nan=nan is wanted)
+
+
+def _in(atom: In, truth: Truth, domain: ValueDomain) -> ValueSet:
+    if truth is Truth.NULL:
+        return _NULL if domain.spark and atom.values and None not in atom.values else NOTHING
+    return atom.derived((truth, domain), lambda: _membership(atom, truth is Truth.TRUE, domain))
+
+
+def _membership(atom: In, wanted: bool, domain: ValueDomain) -> ValueSet:
+    literals = keys_of(atom, domain)
+    null, nan = literals.null is wanted, literals.nan is wanted
+    if domain.spark and not wanted and atom.values:
+        null = False
+    if literals.incomparable is not None:
+        return _unknown(literals.incomparable, null=null)
+    if not literals.same_type:
+        return _unknown("pyarrow's isin casts literals to the column's type", null=null)
+    # 0.0 and -0.0 are two members but one key, so zero proves nothing.
+    others = [key for key in literals.keys if key != 0]
+    exact = len(others) == len(literals.keys)
+    return ValueSet(Points(literals.keys if wanted else others, not wanted), null, nan, exact)
+
+
+def _key_in(atom: KeyIn, truth: Truth, domain: ValueDomain) -> ValueSet:
+    literals = keys_of(atom, domain)
+    if literals.incomparable is None and not literals.keys:
+        return _ANY if truth is Truth.FALSE else NOTHING
+    if truth is Truth.NULL:
+        return _NULL
+    if literals.incomparable is not None:
+        return _unknown(literals.incomparable)
+    wanted = truth is Truth.TRUE
+    return ValueSet(Points(literals.keys, not wanted), null=False, nan=not wanted)
+
+
+def _is_null(atom: IsNull, truth: Truth, _: ValueDomain) -> ValueSet:
+    if truth is Truth.NULL:
+        return NOTHING
+    wanted = truth is Truth.TRUE
+    return ValueSet(() if wanted else EVERYTHING, null=wanted, nan=atom.nan_is_null is wanted)
+
+
+def _starts_with(atom: StartsWith, truth: Truth, domain: ValueDomain) -> ValueSet:
+    if truth is Truth.NULL:
+        return _NULL
+    literal = domain.to_key(atom.prefix)
+    if isinstance(literal, Incomparable):
+        return _unknown(literal.reason)
+    inside = prefixed(literal.key)
+    if truth is Truth.TRUE:
+        return ValueSet(inside, null=False, nan=False, texts=(atom.prefix,))
+    return ValueSet(complement(inside), null=False, nan=False)
+
+
+def _like(atom: Like, truth: Truth, domain: ValueDomain) -> ValueSet:
+    if truth is not Truth.TRUE:
+        return _NULL if truth is Truth.NULL else _TEXT
+    texts = like_texts(atom.pattern)
+    literal = domain.to_key(like_prefix(atom.pattern))
+    if isinstance(literal, Incomparable):
+        return _unknown(literal.reason)._replace(texts=texts)
+    reason = None if literal.key else "its matches begin with anything"
+    return ValueSet(prefixed(literal.key), null=False, nan=False, exact=False, reason=reason, texts=texts)
+
+
+def _contains(atom: Contains, truth: Truth, _: ValueDomain) -> ValueSet:
+    if truth is not Truth.TRUE:
+        return _NULL if truth is Truth.NULL else _TEXT
+    return _TEXT._replace(texts=(atom.text,))
+
+
+def _has_words(atom: HasTokens | HasPhrase, truth: Truth, _: ValueDomain) -> ValueSet:
+    if truth is not Truth.TRUE:
+        return _NULL if truth is Truth.NULL else _TEXT
+    return _TEXT._replace(tokens=atom.tokens)
+
+
+def _has(atom: Has, truth: Truth, domain: ValueDomain) -> ValueSet:
+    if truth is Truth.NULL:
+        return _NULL
+    if truth is Truth.FALSE:  # an element says nothing of the others
+        return _unknown("bounds of elements say nothing of what a list lacks")
+    return _comparison(Comparison(atom.column, "==", atom.value), truth, domain)._replace(of_elements=True)
+
+
+def _columns(_: ColumnComparison, truth: Truth, __: ValueDomain) -> ValueSet:
+    return _unknown("two columns are compared", null=truth is Truth.NULL)
+
+
+_SETS: Final[Mapping[type, Callable[[Any, Truth, ValueDomain], ValueSet]]] = {
+    Comparison: _comparison,
+    In: _in,
+    KeyIn: _key_in,
+    IsNull: _is_null,
+    StartsWith: _starts_with,
+    Like: _like,
+    Contains: _contains,
+    HasTokens: _has_words,
+    HasPhrase: _has_words,
+    Has: _has,
+    ColumnComparison: _columns,
+}
+
+
+# -- intervals --------------------------------------------------------------------------------------
+
+# Where an interval begins and ends: before all values, (-1,); before or after a key, (0, key, False or True); after
+# all, (1,).
+_Cut: TypeAlias = tuple[Any, ...]
+
+
+def _begin(interval: Interval) -> _Cut:
+    return (-1,) if interval.low is None else (0, interval.low, interval.low_open)
+
+
+def _end(interval: Interval) -> _Cut:
+    return (1,) if interval.high is None else (0, interval.high, not interval.high_open)
+
+
+def intervals(values: Intervals | Points) -> Intervals:
+    """The same values as intervals."""
+    if not isinstance(values, Points):
+        return values
+    points = tuple([Interval(key, key) for key in values.keys])
+    return complement(points) if values.inverted else points
+
+
+def intersect(left: Intervals, right: Intervals) -> Intervals:
+    """The values in both."""
+    both: list[Interval] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        first, second = left[i], right[j]
+        low = first if _begin(first) >= _begin(second) else second
+        high = first if _end(first) <= _end(second) else second
+        part = Interval(low.low, high.high, low.low_open, high.high_open)
+        if _begin(part) < _end(part):
+            both.append(part)
+        if high is first:
+            i += 1
+        else:
+            j += 1
+    return tuple(both)
+
+
+def unite(left: Intervals, right: Intervals) -> Intervals:
+    """The values in either."""
+    joined: list[Interval] = []
+    for interval in sorted((*left, *right), key=_begin):
+        last = joined[-1] if joined else None
+        if last is None or _begin(interval) > _end(last):
+            joined.append(interval)
+        elif _end(interval) > _end(last):
+            joined[-1] = Interval(last.low, interval.high, last.low_open, interval.high_open)
+    return tuple(joined)
+
+
+def complement(parts: Intervals) -> Intervals:
+    """The values between the intervals, which ascend and do not meet."""
+    gaps: list[Interval] = []
+    low, low_open = None, False
+    for interval in parts:
+        if interval.low is not None:
+            gaps.append(Interval(low, interval.low, low_open, not interval.low_open))
+        low, low_open = interval.high, not interval.high_open
+    if not parts or low is not None:
+        gaps.append(Interval(low, None, low_open))
+    return tuple(gaps)
