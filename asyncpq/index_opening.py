@@ -10,7 +10,6 @@ from typing import Any, Final
 from asyncpq.datasets.listing import INDEX_FOLDER, Target, is_file_of, is_one_file, parse_target
 from asyncpq.datasets.model import Catalog
 from asyncpq.datasets.opening import open_table
-from asyncpq.datasets.reader import counted_in
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.commits import latest
@@ -69,7 +68,7 @@ async def build(
     else:
         _refuse_among_files(files, at)
     operation = resources.operation("build", shown_url(target, files))
-    with operation, counted_in(operation):
+    with operation:
         await _refuse_one_file(resources, files, at, operation)
         place = await open_place(resources, place_of(at, "at"), create=True)
         look = _look_of(resources, place, files, catalog, options, at)
@@ -154,20 +153,21 @@ async def open_existing(
             "table: is no table", hint='With the url of one, say what it is: format="delta" or format="iceberg".'
         )
     operation = resources.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
-    with operation, counted_in(operation):
+    with operation:
         place = await open_place(resources, place_of(at, "at"), create=False)
         look = _look_of(resources, place, None, catalog, options, at)
         try:
             return await open_index(resources, place, look, operation, building, snapshot, gathering)
         except ObjectNotFoundError as error:
-            if isinstance(at, (str, os.PathLike)) and await _is_around_index(resources, os.fspath(at)):
+            if isinstance(at, (str, os.PathLike)) and await _is_around_index(resources, os.fspath(at), operation):
                 error.hint = f"The index of this folder is in its {INDEX_FOLDER}: name that."
             raise
 
 
-async def _is_around_index(resources: Resources, at: str) -> bool:
+async def _is_around_index(resources: Resources, at: str, operation: Operation) -> bool:
     try:
-        return await latest(await open_place(resources, f"{at.rstrip('/')}/{INDEX_FOLDER}", create=False)) is not None
+        place = await open_place(resources, f"{at.rstrip('/')}/{INDEX_FOLDER}", create=False)
+        return await latest(place, operation) is not None
     except AsyncpqError:  # that there is none where one was named is said in any case
         return False
 
@@ -200,15 +200,15 @@ def _look_of(
                 check_partitioning(manifest, options.described())
                 check_schema(manifest, options.schema)
             lake = await listed_lake(resources, manifest, operation, urls, given=target, at=at)
-            return await committed(resources, place, manifest, lake) if is_committed(manifest) else lake
+            return await committed(resources, place, manifest, lake, operation) if is_committed(manifest) else lake
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
-        dataset = await list_dataset(resources, target, first, operation, committing(resources))
+        dataset = await list_dataset(resources, target, first, operation, committing(resources, operation))
         described = described_files(
             target, options.described(), inside=folder_around(at) == target.folder, plain=options.format == "parquet"
         )
         state = dataset._state
         lake = await dataset_lake(state, root_of(target), described, operation)
         is_lake = state.has_index and state.is_written
-        return await as_committed(resources, target, lake, is_lake, own_columns=options.schema is None)
+        return await as_committed(resources, target, lake, is_lake, operation, own_columns=options.schema is None)
 
     return look

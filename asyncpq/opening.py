@@ -17,7 +17,6 @@ from asyncpq.datasets.listing import INDEX_FOLDER, Commits, Listing, Target, par
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opening import open_files, open_table
 from asyncpq.datasets.partitioning import Partitioning, parse_partitioning
-from asyncpq.datasets.reader import counted_in
 from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.errors import (
     CorruptIndexError,
@@ -399,9 +398,8 @@ async def _open(
         place, manifest, pinned = index.place, index.manifest, index.head.pinned
         at: object = index.url
     else:
-        with counted_in(operation):
-            place = await open_place(resources, place_of(index, "index"), create=False)
-            found = await latest(place)
+        place = await open_place(resources, place_of(index, "index"), create=False)
+        found = await latest(place, operation)
         if found is None:
             raise ObjectNotFoundError("there is no index", url=place.description, hint=NOT_BUILT)
         manifest, pinned, at = found, False, index

@@ -30,7 +30,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import asyncpq
-from asyncpq.datasets.reader import counted_in
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.indexing.commits import commit, load, new_id
 from asyncpq.indexing.manifest import Manifest
@@ -101,12 +100,12 @@ async def extend(source: Path, place: Path, number: int) -> None:
         index = await session.open_index(str(place))
         real, kept = index.manifest.num_files, index.place
         operation = session._resources.operation("build", str(place))
-        with operation, counted_in(operation):
+        with operation:
             segments = []
             added = RowRanges([(real, number)])
             for part in index.manifest.parts:
                 rows = further(kept, index.manifest, part, real, number)
-                segments += await write_segments(kept, new_id(), part, rows, added, asyncpq.BuildOptions())
+                segments += await write_segments(kept, new_id(), part, rows, added, asyncpq.BuildOptions(), operation)
 
             async def bring(newest: Manifest | None) -> Manifest:
                 assert newest is not None
@@ -118,7 +117,7 @@ async def extend(source: Path, place: Path, number: int) -> None:
                     num_rows=number * FILE_ROWS,
                 )
 
-            await commit(kept, await load(kept), bring, new_id())
+            await commit(kept, await load(kept, operation), bring, new_id(), operation)
         await (await session.open_index(str(place))).compact()
 
 

@@ -97,7 +97,13 @@ class TurnPlace:
             raise KilledError
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
+        self,
+        name: str,
+        part: Part,
+        rows: AsyncIterator[pa.RecordBatch],
+        *,
+        folder: str | None = None,
+        operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         await self._turn("write_segment")
         assert name not in self._kept.segments, "a name is used twice"
@@ -118,34 +124,37 @@ class TurnPlace:
         *,
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
+        operation: Operation | None = None,
     ) -> pa.Table | None:
         await self._turn("read_segment")
         return await self._kept.place.read_segment(segment, ranges, columns, at_least=at_least, limit=limit)
 
-    async def iterate_segment(self, segment: Segment) -> AsyncIterator[pa.RecordBatch]:
+    async def iterate_segment(
+        self, segment: Segment, *, operation: Operation | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         await self._turn("iterate_segment")
         async for batch in self._kept.place.iterate_segment(segment):
             yield batch
 
-    async def delete_segments(self, names: Sequence[str]) -> None:
+    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
         for name in names:
             await self._turn("delete_segments")
             await self._kept.place.delete_segments([name])
             self._kept.segments.pop(name, None)
 
-    async def list_segments(self) -> Mapping[str, float]:
+    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         await self._turn("list_segments")
         return {name: self._turns.now - since for name, since in self._kept.segments.items()}
 
-    async def latest(self) -> tuple[int, bytes] | None:
+    async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         await self._turn("latest")
         return await self._kept.place.latest()
 
-    async def manifest(self, number: int) -> bytes | None:
+    async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         await self._turn("manifest")
         return await self._kept.place.manifest(number)
 
-    async def commit(self, number: int, content: bytes) -> bool:
+    async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         await self._turn("commit")
         created = await self._kept.place.commit(number, content)
         if created:
@@ -154,29 +163,29 @@ class TurnPlace:
             raise TransportError("the answer was lost")
         return created
 
-    async def delete_manifests(self, numbers: Sequence[int]) -> None:
+    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
         for number in numbers:
             await self._turn("delete_manifests")
             await self._kept.place.delete_manifests([number])
             self._kept.manifests.pop(number, None)
 
-    async def list_manifests(self) -> Mapping[int, float]:
+    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         await self._turn("list_manifests")
         return {number: self._turns.now - since for number, since in self._kept.manifests.items()}
 
-    async def touch(self, build: str) -> None:
+    async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         await self._turn("touch")
         self._kept.builds[build] = self._turns.now
 
-    async def builds(self) -> Mapping[str, float]:
+    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         await self._turn("builds")
         return {build: self._turns.now - since for build, since in self._kept.builds.items()}
 
-    async def end_build(self, build: str) -> None:
+    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
         await self._turn("end_build")
         self._kept.builds.pop(build, None)
 
-    async def drop(self) -> None:
+    async def drop(self, *, operation: Operation | None = None) -> None:
         raise NotImplementedError
 
     async def close(self) -> None: ...

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from asyncpq.datasets.model import DataFile, Snapshot, View
 from asyncpq.datasets.opened_file import Ask
-from asyncpq.datasets.reader import counted_in
+from asyncpq.datasets.reader import SessionReader
 from asyncpq.errors import AsyncpqError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
@@ -182,21 +182,17 @@ def listing_cost(metrics: ReadMetrics, before: int, began: float) -> ListingCost
 
 
 class TableFiles:
-    """The files of one snapshot of a table.
-
-    Args:
-        trust_statistics: the table may leave out files by the bounds that it keeps; else it gives all files.
-    """
+    """The files of one snapshot of a table. With ``trust_statistics=False`` the table prunes none by its bounds."""
 
     view: View = View.TABLE
     known: FileSet | None = None
 
-    def __init__(self, snapshot: Snapshot, *, trust_statistics: bool = True) -> None:
+    def __init__(self, resources: Resources, snapshot: Snapshot) -> None:
         self.description = snapshot.description
+        self._resources = resources
         self._snapshot = snapshot
-        self._trust_statistics = trust_statistics
 
     async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
-        with counted_in(operation):
-            files = await self._snapshot.files(ask.where if self._trust_statistics else None)
+        reader = SessionReader(self._resources, operation)
+        files = await self._snapshot.files(ask.where if reader.trust_statistics else None, reader)
         return FileSet(files, rounds=operation.metrics.rounds)

@@ -221,10 +221,14 @@ class Snapshot(Protocol):
     def fields(self) -> tuple[TableField, ...] | None:
         """The table's columns; None where the files' own schemas decide."""
 
-    async def files(self, where: Expression | None) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
         """The files of this state that may hold rows for which ``where`` is true, in a stable order.
 
-        More may be given, never fewer. ``where`` names the table's columns, relative times resolved.
+        More may be given, never fewer.
+
+        Args:
+            where: names the table's columns; relative times are resolved.
+            reader: reads metadata; what that costs is counted in the call that asks for the files.
         """
 
 
@@ -247,6 +251,6 @@ class FileList:
     data_files: tuple[DataFile, ...]
     fields: tuple[TableField, ...] | None = None
 
-    async def files(self, where: Expression | None) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
         """All of them: bounds and partition values are looked at by whoever asks."""
         return self.data_files

@@ -48,7 +48,7 @@ async def open_table(
     async with resources.deadline(operation.url):
         snapshot = await catalog.snapshot(SessionReader(resources, operation))
     url = url or snapshot.description.partition(", ")[0]
-    source = TableFiles(snapshot, trust_statistics=resources.options.read.trust_statistics)
+    source = TableFiles(resources, snapshot)
     fields = snapshot.fields
     state = DatasetState(resources, url, source, Columns(pa.schema([]), fields, object()), skips)
     if fields is not None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -30,35 +28,12 @@ _WHOLE = 1 << 40  # bytes: longer than any log or manifest
 _BATCH_ROWS = 1 << 20
 
 
-_counting: ContextVar[Operation | None] = ContextVar("asyncpq_counting", default=None)
-
-
-@contextmanager
-def counted_in(operation: Operation) -> Iterator[None]:
-    """What catalogs read inside, and in tasks that they start there, is counted in ``operation``, whoever made the
-    reader: a catalog keeps the one that it was given when it was opened."""
-    token = _counting.set(operation)
-    try:
-        yield
-    finally:
-        _counting.reset(token)
-
-
-def counting() -> Operation | None:
-    """What :func:`counted_in` says; None outside of it."""
-    return _counting.get()
-
-
 class SessionReader:
-    """A :class:`asyncpq.datasets.model.Reader`. It counts in ``operation``, or as :func:`counted_in` says."""
+    """A :class:`asyncpq.datasets.model.Reader`, whose requests are counted in ``operation``."""
 
     def __init__(self, resources: Resources, operation: Operation) -> None:
         self._resources = resources
-        self._made_for = operation
-
-    @property
-    def _operation(self) -> Operation:
-        return counting() or self._made_for
+        self._operation = operation
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes ``[start, stop)`` of an object, or all from ``start`` on."""

@@ -13,7 +13,6 @@ import pyarrow as pa
 from asyncpq.datasets.listing import INDEX_FOLDER, parse_target
 from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.datasets.partitioning import parse_partitioning
-from asyncpq.datasets.reader import counted_in
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.fetching.known_version import KnownVersion
@@ -96,9 +95,9 @@ async def add_files(
         StoreError: the store failed.
     """
     operation = resources.operation("build", safe_url(folder))
-    with operation, counted_in(operation):
+    with operation:
         place = await lake_place(resources, folder, create=True)
-        base = await load(place)
+        base = await load(place, operation)
         if base is not None:
             check_lake(base, place)
         kept = base is not None and kinds is None and (not overwrite or base.schema.equals(schema))
@@ -118,7 +117,7 @@ async def add_files(
         parts = None if kept else lake_parts(schema, kinds)
         done = await build(resources, place, lake, parts, operation, options, base)
         try:
-            done = done.after(await compact_if_due(resources, place, options, done.manifest))
+            done = done.after(await compact_if_due(resources, place, options, done.manifest, operation))
         except AsyncpqError as error:  # the files are there
             logger.warning("%s is not compacted: %s", place.description, error)
     return done
@@ -197,15 +196,15 @@ async def discard_files(resources: Resources, folder: str, prefix: str) -> list[
         StoreError: the store failed; some may be left.
     """
     operation = resources.operation("vacuum", safe_url(folder))
-    with operation, counted_in(operation):
+    with operation:
         found = await _list(resources, folder, prefix, operation)
         if not found:
             return []
         place = await lake_place(resources, folder, create=False)
-        manifest = await load(place)
+        manifest = await load(place, operation)
         kept = set[str]()
         if manifest is not None:
-            kept = {file.path for file in await files_of(resources, place, manifest, manifest.live)}
+            kept = {file.path for file in await files_of(resources, place, manifest, manifest.live, operation)}
         return await _delete(resources, folder, [item for item in found if _path(folder, item) not in kept], operation)
 
 
@@ -224,30 +223,30 @@ async def vacuum_files(resources: Resources, folder: str, *, older_than_s: float
         StoreError: the store failed; some may be left.
     """
     operation = resources.operation("vacuum", safe_url(folder))
-    with operation, counted_in(operation):
+    with operation:
         place = await lake_place(resources, folder, create=False)
         found = await _list(resources, folder, DATA_FOLDER, operation)
         store = writable((await resources.store(folder))[0], safe_url(folder))
         now = await store.clock(folder, context=RequestContext(operation.metrics, purpose="list"))
-        kept = await _kept(resources, place)  # after the listing: what is committed meanwhile is in it
+        kept = await _kept(resources, place, operation)  # after the listing: what is committed meanwhile is in it
         old = [item for item in found if item.modified is not None and now - item.modified > older_than_s]
         return await _delete(resources, folder, [item for item in old if _path(folder, item) not in kept], operation)
 
 
-async def _kept(resources: Resources, place: Place) -> set[str]:
+async def _kept(resources: Resources, place: Place, operation: Operation) -> set[str]:
     """Paths of the files that a snapshot lists, or that a build which has begun may bring."""
-    newest = await load(place)
+    newest = await load(place, operation)
     if newest is None:
         raise ObjectNotFoundError("there is no index", url=place.description, hint="Nothing was ever committed there.")
     check_lake(newest, place)
     seen, paths = RowRanges(), set[str]()
-    for number in sorted({*await place.list_manifests(), newest.snapshot}, reverse=True):
-        manifest = newest if number == newest.snapshot else await numbered(place, number)
+    for number in sorted({*await place.list_manifests(operation=operation), newest.snapshot}, reverse=True):
+        manifest = newest if number == newest.snapshot else await numbered(place, number, operation)
         if manifest is None:
             continue
         ids = (manifest.live | manifest.reserved) - seen
         if ids:
-            paths.update(file.path for file in await files_of(resources, place, manifest, ids))
+            paths.update(file.path for file in await files_of(resources, place, manifest, ids, operation))
             seen = seen | ids
     return paths
 

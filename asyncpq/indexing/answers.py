@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from asyncpq.datasets.known_files import type_of
+from asyncpq.events import Operation
 from asyncpq.expressions import (
     And,
     Atom,
@@ -33,12 +34,13 @@ from asyncpq.indexing.grams import needed_ngrams
 from asyncpq.indexing.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
 from asyncpq.indexing.model import NAN_KEY, VALUE_TAG, KeyRange, Part, Place
 from asyncpq.indexing.normalised import text_key
-from asyncpq.indexing.part_reads import Listed, Reads, Steps, part_rows, segment_reads, tolerant
+from asyncpq.indexing.part_reads import Listed, Reads, part_rows, segment_reads, together, tolerant, worked
 from asyncpq.indexing.part_slices import Found, found_rows
 from asyncpq.indexing.slices import Slices
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.pruning.bounds import Truth
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.resources import Resources
 
 _OPPOSITE = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE, Truth.NULL: Truth.NULL}
 
@@ -168,7 +170,9 @@ class Inquiry:
         """Those that may rule out more, once few files are left."""
         return list(dict.fromkeys(bloom.part for bloom in self._blooms))
 
-    async def ask(self, place: Place, steps: Steps, beside: Reads | None = None) -> Slices:
+    async def ask(
+        self, resources: Resources, place: Place, operation: Operation, beside: Reads | None = None
+    ) -> Slices:
         """One step, in which all parts are asked at once; another where one has too much to say, and others less.
 
         Args:
@@ -178,10 +182,10 @@ class Inquiry:
             StaleSnapshotError: a segment is not there any more.
         """
         while questions := [one for one in self._questions if not one.asked]:
-            await self._ask(questions, place, steps, beside)
+            await self._ask(resources, questions, place, operation, beside)
             beside = None
         if beside:
-            await steps.together(beside)
+            await together(operation, beside)
         return self.slices()
 
     @property
@@ -192,7 +196,14 @@ class Inquiry:
     def _blooms(self) -> list[_Bloom]:
         return [one for one in _leaves(self._root) if isinstance(one, _Bloom)]
 
-    async def _ask(self, asked: Sequence[_Question], place: Place, steps: Steps, beside: Reads | None) -> None:
+    async def _ask(
+        self,
+        resources: Resources,
+        asked: Sequence[_Question],
+        place: Place,
+        operation: Operation,
+        beside: Reads | None,
+    ) -> None:
         groups: dict[tuple[Any, ...], list[_Question]] = {}
         for question in asked:
             question.asked = True
@@ -200,11 +211,11 @@ class Inquiry:
             alone = () if point_keys(question.ranges) is not None else question.ranges
             groups.setdefault((question.part, alone), []).append(question)
         reads = [self._reads(place, part, questions) for (part, _), questions in groups.items()]
-        tables = iter(await steps.together([*(read for some in reads for read in some), *(beside or ())]))
+        tables = iter(await together(operation, [*(read for some in reads for read in some), *(beside or ())]))
         for some, ((part, _), questions) in zip(reads, groups.items(), strict=True):
             given = [next(tables) for _ in some]
             num_rows = sum(table.num_rows for table in given if table is not None)
-            await steps.work(num_rows, partial(self._take, part, given, questions))
+            await worked(resources, num_rows, partial(self._take, part, given, questions))
 
     def _take(self, part: Part, tables: Sequence[pa.Table | None], questions: Sequence[_Question]) -> None:
         rows = part_rows(self._manifest, part, tables)

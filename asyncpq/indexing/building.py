@@ -122,7 +122,7 @@ class _Build:
         self._brought: dict[str, IndexedFile] = {}
         self._removed: dict[int, IndexedFile] = {}
         self._problems: list[tuple[str, AsyncpqError]] = []
-        self._heartbeat = Heartbeat(place, self._id, options.grace_s)
+        self._heartbeat = Heartbeat(place, self._id, options.grace_s, operation)
         self._known: RowRanges = RowRanges()
         self._outdated = 0  # files that had to go since the lake's are to be alone
 
@@ -160,7 +160,7 @@ class _Build:
         elif self._parts is None:
             raise ObjectNotFoundError("there is no index", url=self._place.description, hint="Build it first.")
         before = RowRanges() if self._base is None else self._base.live
-        return await differences(self._resources, self._place, base, self._lake, before)
+        return await differences(self._resources, self._place, base, self._lake, before, self._operation)
 
     async def _without_unchanged(self, todo: Todo) -> Todo:
         """The same without files of which no listing names the version, and whose footers say that it is known."""
@@ -275,7 +275,7 @@ class _Build:
                 builds=(*newest.builds, Build(self._id, mine | held)),
             )
 
-        manifest = await commit(self._place, base, reserve, self._id)
+        manifest = await commit(self._place, base, reserve, self._id, self._operation)
         assert manifest is not None
         first = manifest.next_file - len(todo.works)
         works = tuple(replace(work, id=first + at) for at, work in enumerate(todo.works))
@@ -345,7 +345,7 @@ class _Build:
             newest = self._still_mine(newest)
             return replace(newest, segments=(*newest.segments, *segments))
 
-        committed = await commit(self._place, manifest, add, self._id)
+        committed = await commit(self._place, manifest, add, self._id, self._operation)
         assert committed is not None
         return committed
 
@@ -375,7 +375,7 @@ class _Build:
                 builds=tuple(begun for begun in newest.builds if begun.id != self._id and begun.id not in dead),
             )
 
-        committed = await commit(self._place, manifest, bring, self._id)
+        committed = await commit(self._place, manifest, bring, self._id, self._operation)
         assert committed is not None
         return committed
 
@@ -383,7 +383,7 @@ class _Build:
         """Builds that were broken off: their files are forgotten, but for those that this build brings."""
         if all(begun.id == self._id for begun in manifest.builds):
             return set()
-        builds, grace = await self._place.builds(), self._options.grace_s
+        builds, grace = await self._place.builds(operation=self._operation), self._options.grace_s
         return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self._id}
 
     def _still_mine(self, newest: Manifest | None) -> Manifest:
@@ -406,7 +406,8 @@ class _Build:
         if self._lake.alone:
             return list(brought.values()), []
         others = newest.live - self._known
-        for file in await files_of(self._resources, self._place, newest, others) if others else ():
+        newer = await files_of(self._resources, self._place, newest, others, self._operation) if others else ()
+        for file in newer:
             mine = brought.get(file.path)
             if mine is None or mine.id == file.id:
                 continue

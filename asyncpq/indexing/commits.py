@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError
+from asyncpq.events import Operation
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.manifest_format import LONG, ROOT_BYTES, decode, encode, encode_long, long_members
 from asyncpq.indexing.model import Part, Place, Segment
@@ -44,46 +45,47 @@ def new_id() -> str:
 # -- loading --------------------------------------------------------------------------------------
 
 
-async def latest(place: Place) -> Manifest | None:
+async def latest(place: Place, operation: Operation | None = None) -> Manifest | None:
     """A manifest that was the newest not long ago; None: there is no index. One request, unless it is very large.
 
     Raises:
         UnsupportedFeatureError, CorruptIndexError: it cannot be read.
     """
-    found = await place.latest()
-    return None if found is None else await _decoded(place, *found)
+    found = await place.latest(operation=operation)
+    return None if found is None else await _decoded(place, *found, operation)
 
 
-async def numbered(place: Place, number: int) -> Manifest | None:
+async def numbered(place: Place, number: int, operation: Operation | None = None) -> Manifest | None:
     """The manifest of a snapshot; None where there is none. One request, unless it is very large."""
-    content = await place.manifest(number)
-    return None if content is None else await _decoded(place, number, content)
+    content = await place.manifest(number, operation=operation)
+    return None if content is None else await _decoded(place, number, content, operation)
 
 
-async def load(place: Place) -> Manifest | None:
+async def load(place: Place, operation: Operation | None = None) -> Manifest | None:
     """The newest manifest; None: there is no index."""
-    manifest = await latest(place) or await numbered(place, 1)  # what is latest is told only once it was created
-    return None if manifest is None else await _forward(place, manifest)
+    manifest = await latest(place, operation)
+    manifest = manifest or await numbered(place, 1, operation)  # what is latest is told only once it was created
+    return None if manifest is None else await _forward(place, manifest, operation)
 
 
-async def _forward(place: Place, manifest: Manifest) -> Manifest:
-    while (following := await numbered(place, manifest.snapshot + 1)) is not None:
+async def _forward(place: Place, manifest: Manifest, operation: Operation | None) -> Manifest:
+    while (following := await numbered(place, manifest.snapshot + 1, operation)) is not None:
         manifest = following
     return manifest
 
 
-async def _decoded(place: Place, number: int, content: bytes) -> Manifest:
+async def _decoded(place: Place, number: int, content: bytes, operation: Operation | None) -> Manifest:
     url = place.description
     elsewhere = long_members(content, url=url)
-    bodies = await results_of([_long_member(place, segment) for segment in elsewhere.values()])
+    bodies = await results_of([_long_member(place, segment, operation) for segment in elsewhere.values()])
     manifest = decode(content, dict(zip(elsewhere, bodies, strict=True)), url=url)
     if manifest.snapshot != number:
         raise CorruptIndexError(f"manifest {number} says that it is {manifest.snapshot}", url=url)
     return manifest
 
 
-async def _long_member(place: Place, segment: Segment) -> bytes:
-    table = await place.read_segment(segment, None)
+async def _long_member(place: Place, segment: Segment, operation: Operation | None) -> bytes:
+    table = await place.read_segment(segment, None, operation=operation)
     if table is None:
         raise CorruptIndexError("a part of the manifest was not given", url=place.description)
     return b"".join(table.column("payload").to_pylist())
@@ -117,7 +119,7 @@ class Head:
         self._loaded_at = self.checked_at  # when it was asked for from the beginning
         self._place = place
 
-    async def advance(self, *, anew: bool = False) -> bool:
+    async def advance(self, operation: Operation | None = None, *, anew: bool = False) -> bool:
         """Look for a newer snapshot; whether there is one. One request where there is none; now and then two.
 
         Args:
@@ -130,13 +132,13 @@ class Head:
         if self.pinned:
             return False
         if anew or began - self._loaded_at > _FORGOTTEN_S:
-            found = await load(self._place)
+            found = await load(self._place, operation)
             if found is None:
                 raise gone(self._place)
             self._loaded_at = began
         else:
-            following = await numbered(self._place, known.snapshot + 1)
-            found = known if following is None else await _forward(self._place, following)
+            following = await numbered(self._place, known.snapshot + 1, operation)
+            found = known if following is None else await _forward(self._place, following, operation)
         if found.index != known.index:
             raise gone(self._place)
         if found.snapshot > self.manifest.snapshot:
@@ -144,14 +146,14 @@ class Head:
         self.checked_at = began
         return self.manifest is not known
 
-    async def reload(self) -> None:
+    async def reload(self, operation: Operation | None = None) -> None:
         """After a segment was found missing: the newest snapshot, from the beginning.
 
         Raises:
             StaleSnapshotError: there is no other one, so the index is incomplete or was dropped.
         """
         known = self.manifest
-        found = await load(self._place)
+        found = await load(self._place, operation)
         if self.pinned or found is None or found.index != known.index or found.snapshot <= known.snapshot:
             raise gone(self._place)
         self.manifest, self.checked_at = self._rooted(found), time.monotonic()
@@ -171,7 +173,9 @@ def gone(place: Place) -> StaleSnapshotError:
 # -- committing -----------------------------------------------------------------------------------
 
 
-async def commit(place: Place, base: Manifest | None, change: Change, build: str) -> Manifest | None:
+async def commit(
+    place: Place, base: Manifest | None, change: Change, build: str, operation: Operation | None = None
+) -> Manifest | None:
     """Make ``change`` the newest snapshot.
 
     Args:
@@ -188,7 +192,7 @@ async def commit(place: Place, base: Manifest | None, change: Change, build: str
     mine, index = new_id(), None if base is None else base.index
     if base is not None and time.monotonic() - base.known_since > _OLD_S:
         # the numbers behind it may have been vacuumed, and would be free again
-        newest = await load(place)
+        newest = await load(place, operation)
         if newest is None or newest.index != index:
             raise gone(place)
         base = newest if newest.snapshot > base.snapshot else base
@@ -198,22 +202,22 @@ async def commit(place: Place, base: Manifest | None, change: Change, build: str
             return base
         number = 1 if base is None else base.snapshot + 1
         proposed = replace(changed, snapshot=number, commit=mine, created=datetime.now(UTC))
-        proposed = await _with_long(place, base, proposed, build)
+        proposed = await _with_long(place, base, proposed, build, operation)
         try:
-            created = await place.commit(number, encode(proposed))
+            created = await place.commit(number, encode(proposed), operation=operation)
         except StoreError as error:
             # its answer may have been lost
-            if not await _is_mine(place, number, mine):
+            if not await _is_mine(place, number, mine, operation):
                 raise error
             created = True
         if created:
             return proposed
-        found = await numbered(place, number) or await load(place)
+        found = await numbered(place, number, operation) or await load(place, operation)
         if found is not None and found.commit == mine:
             return proposed  # a PUT that was sent again met itself
         if found is None or (index is not None and found.index != index):
             raise gone(place)
-        base = await _forward(place, found)
+        base = await _forward(place, found, operation)
         index = base.index
         if attempt:
             await asyncio.sleep(random.random() * _WAIT_S * min(attempt, 10))
@@ -224,15 +228,17 @@ async def commit(place: Place, base: Manifest | None, change: Change, build: str
     )
 
 
-async def _is_mine(place: Place, number: int, mine: str) -> bool:
+async def _is_mine(place: Place, number: int, mine: str, operation: Operation | None) -> bool:
     try:
-        found = await numbered(place, number)
+        found = await numbered(place, number, operation)
     except (StoreError, CorruptIndexError):
         return False  # what went wrong first is what counts
     return found is not None and found.commit == mine
 
 
-async def _with_long(place: Place, base: Manifest | None, manifest: Manifest, build: str) -> Manifest:
+async def _with_long(
+    place: Place, base: Manifest | None, manifest: Manifest, build: str, operation: Operation | None
+) -> Manifest:
     """The manifest with as many members in segments of their own as keep its root small. One that has not changed stays
     where it is."""
     manifest = replace(manifest, long=())
@@ -245,20 +251,20 @@ async def _with_long(place: Place, base: Manifest | None, manifest: Manifest, bu
             break
         segment = known.get(name)
         if segment is None or base is None or encode_long(base, name) != encode_long(manifest, name):
-            segment = await _write_long(place, segment_name(build), encode_long(manifest, name))
+            segment = await _write_long(place, segment_name(build), encode_long(manifest, name), operation)
         held.append((name, segment))
         size -= sizes[name]
     return replace(manifest, long=tuple(held))
 
 
-async def _write_long(place: Place, name: str, content: bytes) -> Segment:
+async def _write_long(place: Place, name: str, content: bytes, operation: Operation | None) -> Segment:
     pieces = [content[at : at + _PIECE_BYTES] for at in range(0, len(content), _PIECE_BYTES)]
     keys = [number.to_bytes(4, "big") for number in range(len(pieces))]
 
     async def batches() -> AsyncIterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array(keys, pa.binary()), pa.array(pieces, pa.binary())], schema=_LONG_PART.schema)
 
-    size, extra = await place.write_segment(name, _LONG_PART, batches())
+    size, extra = await place.write_segment(name, _LONG_PART, batches(), operation=operation)
     return Segment(
         name=name, part=_LONG_PART, num_rows=len(pieces), size=size, low=keys[0], high=keys[-1], files=(), extra=extra
     )

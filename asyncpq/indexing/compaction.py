@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError, ObjectNotFoundError
+from asyncpq.events import Operation
 from asyncpq.indexing.commits import commit, load, new_id
 from asyncpq.indexing.heartbeats import Heartbeat
 from asyncpq.indexing.manifest import Manifest, union
@@ -38,7 +39,9 @@ class Compacted:
     given_up: tuple[Part, ...] = ()
 
 
-async def compact(resources: Resources, place: Place, options: BuildOptions, *, max_segments: int = 1) -> Compacted:
+async def compact(
+    resources: Resources, place: Place, options: BuildOptions, operation: Operation, *, max_segments: int = 1
+) -> Compacted:
     """Merge segments of each part: where more than ``max_segments`` are not full, or may hold the same key of a part by
     value, or the files of some are mostly not in use.
 
@@ -46,25 +49,27 @@ async def compact(resources: Resources, place: Place, options: BuildOptions, *, 
         ObjectNotFoundError: there is no index.
         StaleSnapshotError: others took this compaction for dead.
     """
-    manifest = await load(place)
+    manifest = await load(place, operation)
     if manifest is None:
         raise ObjectNotFoundError("there is no index", url=place.description, hint="Build it first.")
     unused = manifest.retired - manifest.reserved  # these never come back
     chosen = {part: _chosen(manifest.of_part(part), unused, max_segments, options) for part in manifest.parts}
     if not any(chosen.values()):
         return Compacted(manifest)
-    swaps = _Swaps(place, new_id(), manifest)
-    async with Heartbeat(place, swaps.build, options.grace_s) as heartbeat:
+    swaps = _Swaps(place, new_id(), manifest, operation)
+    async with Heartbeat(place, swaps.build, options.grace_s, operation) as heartbeat:
         for part, old in chosen.items():
             if old:
-                swaps.add(part, old, await _merge(resources, place, swaps.build, part, old, unused, options))
+                swaps.add(part, old, await _merge(resources, place, swaps.build, part, old, unused, options, operation))
                 if swaps.num_rows >= options.segment_rows:
                     await swaps.commit(heartbeat)
         await swaps.commit(heartbeat)
     return Compacted(swaps.manifest, swaps.taken, swaps.written, tuple(swaps.given_up))
 
 
-async def compact_if_due(resources: Resources, place: Place, options: BuildOptions, manifest: Manifest) -> Manifest:
+async def compact_if_due(
+    resources: Resources, place: Place, options: BuildOptions, manifest: Manifest, operation: Operation
+) -> Manifest:
     """The newest manifest, once a build that led to ``manifest`` has left no more segments than it may.
 
     Raises:
@@ -72,7 +77,7 @@ async def compact_if_due(resources: Resources, place: Place, options: BuildOptio
     """
     if all(len(manifest.of_part(part)) <= options.max_segments for part in manifest.parts):
         return manifest
-    return (await compact(resources, place, options, max_segments=options.max_segments)).manifest
+    return (await compact(resources, place, options, operation, max_segments=options.max_segments)).manifest
 
 
 class _Swap(NamedTuple):
@@ -90,12 +95,13 @@ class _Swaps:
         num_rows: of segments that wait to be committed.
     """
 
-    def __init__(self, place: Place, build: str, manifest: Manifest) -> None:
+    def __init__(self, place: Place, build: str, manifest: Manifest, operation: Operation) -> None:
         self.build = build
         self.manifest = manifest
         self.num_rows = self.taken = self.written = 0
         self.given_up: list[Part] = []
         self._place = place
+        self._operation = operation
         self._waiting: list[_Swap] = []
 
     def add(self, part: Part, old: Sequence[Segment], new: Sequence[Segment]) -> None:
@@ -121,7 +127,8 @@ class _Swaps:
 
         if not self._waiting:
             return
-        self.manifest = await commit(self._place, self.manifest, change, self.build) or self.manifest
+        committed = await commit(self._place, self.manifest, change, self.build, self._operation)
+        self.manifest = committed or self.manifest
         unneeded: list[str] = []
         for swap in self._waiting:
             new = [segment.name for segment in swap.new]
@@ -133,7 +140,7 @@ class _Swaps:
                 unneeded += new
         self._waiting, self.num_rows = [], 0
         if unneeded:
-            await self._place.delete_segments(unneeded)
+            await self._place.delete_segments(unneeded, operation=self._operation)
 
 
 def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, options: BuildOptions) -> list[Segment]:
@@ -183,22 +190,24 @@ async def _merge(
     segments: Sequence[Segment],
     unused: RowRanges,
     options: BuildOptions,
+    operation: Operation,
 ) -> list[Segment]:
     """Segments with the rows of ``segments`` whose files are in use."""
     files = union(RowRanges(segment.files) for segment in segments) - unused
     async with AsyncExitStack() as stack:
         streams = [
-            await stack.enter_async_context(aclosing(_rows(resources, place, segment, unused))) for segment in segments
+            await stack.enter_async_context(aclosing(_rows(resources, place, segment, unused, operation)))
+            for segment in segments
         ]
         rows = merged_async(resources, streams)
-        return await write_segments(place, build, part, rows, files, options)
+        return await write_segments(place, build, part, rows, files, options, operation)
 
 
 async def _rows(
-    resources: Resources, place: Place, segment: Segment, unused: RowRanges
+    resources: Resources, place: Place, segment: Segment, unused: RowRanges, operation: Operation
 ) -> AsyncGenerator[pa.RecordBatch]:
     num_rows = 0
-    async for batch in place.iterate_segment(segment):
+    async for batch in place.iterate_segment(segment, operation=operation):
         num_rows += batch.num_rows
         yield await resources.in_thread(partial(without_files, batch, unused)) if unused else batch
     if num_rows != segment.num_rows:

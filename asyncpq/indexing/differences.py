@@ -14,6 +14,7 @@ import pyarrow as pa
 from asyncpq.datasets.known_files import type_of
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.errors import InvalidOptionError
+from asyncpq.events import Operation
 from asyncpq.indexing.file_rows import FileWork
 from asyncpq.indexing.listed_files import IndexedFile, files_of, newest_by_path
 from asyncpq.indexing.manifest import Manifest
@@ -132,7 +133,14 @@ class Todo(NamedTuple):
         return not (self.works or self.taken or self.removed)
 
 
-async def differences(resources: Resources, place: Place, base: Manifest | None, lake: Lake, before: RowRanges) -> Todo:
+async def differences(
+    resources: Resources,
+    place: Place,
+    base: Manifest | None,
+    lake: Lake,
+    before: RowRanges,
+    operation: Operation | None = None,
+) -> Todo:
     """How ``lake`` differs from ``base``.
 
     Args:
@@ -144,7 +152,7 @@ async def differences(resources: Resources, place: Place, base: Manifest | None,
     if base is None:
         works = [FileWork(id=0, path=path, file=file) for path, file in lake.by_path().items()]
         return Todo(None, tuple(works))
-    found = await files_of(resources, place, base, base.live | base.reserved)
+    found = await files_of(resources, place, base, base.live | base.reserved, operation)
     return await worked(resources, len(lake.files), partial(_compared, base, lake, found, before))
 
 

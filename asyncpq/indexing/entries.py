@@ -23,8 +23,8 @@ from asyncpq.indexing.key_ranges import merged_ranges
 from asyncpq.indexing.known_versions import known_version
 from asyncpq.indexing.listed_files import IndexedFile, files_in
 from asyncpq.indexing.manifest import FILES, Manifest
-from asyncpq.indexing.model import BY_VALUE, KeyRange, Part, Place, file_key
-from asyncpq.indexing.part_reads import Reads, Steps, segment_reads, tolerant
+from asyncpq.indexing.model import BY_VALUE, KeyRange, Part, Place, Segment, file_key
+from asyncpq.indexing.part_reads import Reads, segment_reads, together, tolerant
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.resources import Resources
@@ -211,8 +211,11 @@ class FileKnowledge:
 
     async def _take(self, operation: Operation, ids: Sequence[int]) -> None:
         reads = self.footer_reads(ids)
-        steps = Steps(self._resources, operation, self._place.description, operation.metrics.rounds)
-        tables = iter(await steps.together(read for _, some in reads for read in some))
+        index_reads = operation.part(self._place.description, operation.metrics.rounds)
+        try:
+            tables = iter(await together(index_reads, [read for _, some in reads for read in some]))
+        finally:
+            operation.metrics.add_part(index_reads.metrics)
         for kind, some in reads:
             self.take_footers(kind, [next(tables) for _ in some])
 
@@ -232,9 +235,15 @@ def first_reads(manifest: Manifest, place: Place, *, whole: bool) -> Reads:
     for part in manifest.parts:
         segments = () if part.kind in BY_VALUE else manifest.of_part(part)
         if len(segments) <= _MOST_AHEAD:
-            ask = partial(place.read_segment, ranges=None, limit=0) if whole else partial(place.read_segment, ranges=[])
-            reads += tolerant(part, [partial(ask, segment) for segment in segments])
+            reads += tolerant(part, [partial(_leave_in_memory, place, segment, whole=whole) for segment in segments])
     return reads
+
+
+async def _leave_in_memory(place: Place, segment: Segment, operation: Operation, *, whole: bool) -> pa.Table | None:
+    """Read what a place keeps of a segment; with ``whole`` all rows of a small one."""
+    if whole:
+        return await place.read_segment(segment, None, limit=0, operation=operation)
+    return await place.read_segment(segment, [], operation=operation)
 
 
 def bloom_reads(manifest: Manifest, place: Place, part: Part, ids: RowRanges) -> Reads:

@@ -69,7 +69,7 @@ class LocalGathering:
                 async for rows, part in found:
                     await rows_of_parts.add(rows)
                     told(rows, part)
-            return await rows_of_parts.write(self._place, build)
+            return await rows_of_parts.write(self._place, build, self._operation)
         finally:
             await rows_of_parts.close()
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncpq.errors import AsyncpqError, StaleSnapshotError
+from asyncpq.events import Operation
 from asyncpq.indexing.model import Place
 
 logger = logging.getLogger(__name__)
@@ -19,12 +20,14 @@ class Heartbeat:
 
     Args:
         grace_s: who has been silent for so long counts as dead: it must not commit.
+        operation: counts the requests.
     """
 
-    def __init__(self, place: Place, build: str, grace_s: float) -> None:
+    def __init__(self, place: Place, build: str, grace_s: float, operation: Operation) -> None:
         self.build = build
         self._place = place
         self._grace_s = grace_s
+        self._operation = operation
         self._last = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -40,7 +43,7 @@ class Heartbeat:
             self._task.cancel()
             await asyncio.wait((self._task,))
         try:
-            await self._place.end_build(self.build)
+            await self._place.end_build(self.build, operation=self._operation)
         except AsyncpqError as failed:
             logger.warning("%s still names the build %s: %s", self._place.description, self.build, failed)
 
@@ -67,5 +70,5 @@ class Heartbeat:
 
     async def _touch(self) -> None:
         began = time.time()
-        await self._place.touch(self.build)
+        await self._place.touch(self.build, operation=self._operation)
         self._last = began

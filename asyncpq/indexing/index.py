@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 from asyncpq.arguments import whole_number
-from asyncpq.datasets.reader import counted_in
 from asyncpq.errors import (
     CorruptIndexError,
     InvalidOptionError,
@@ -113,7 +112,7 @@ class Index(Unpicklable):
         """
         urls = _urls(files)
         with self._operation("refresh") as operation:
-            base, index = await load(self._place), self.manifest.index
+            base, index = await load(self._place, operation), self.manifest.index
             lake = await self._look(operation, base or self.manifest, urls)
             self.refreshed = await _refresh(
                 self._resources, self._place, lake, None, operation, self._options, base, index, self._gathering
@@ -123,8 +122,8 @@ class Index(Unpicklable):
 
     async def compact(self) -> Compacted:
         """Merge segments, and leave out what is known of files that are not listed any more. Nothing is deleted."""
-        with self._operation("compact"):
-            done = await compact(self._resources, self._place, self._options)
+        with self._operation("compact") as operation:
+            done = await compact(self._resources, self._place, self._options, operation)
             self._advance(done.manifest)
         return done
 
@@ -141,13 +140,14 @@ class Index(Unpicklable):
         age: Any = older_than
         if not isinstance(age, timedelta) or age < timedelta(0):
             raise InvalidOptionError(f"older_than={older_than!r}: must be a timedelta of at least 0")
-        with self._operation("vacuum"):
+        with self._operation("vacuum") as operation:
             return await vacuum(
                 self._place,
                 keep=number,
                 older_than_s=older_than.total_seconds(),
                 orphans_s=_ORPHANS.total_seconds(),
                 grace_s=self._options.grace_s,
+                operation=operation,
             )
 
     async def verify(self, *, sample: int = 10, rows: int = 100, seed: int | None = None) -> Verified:
@@ -161,13 +161,13 @@ class Index(Unpicklable):
         most, num_rows = whole_number("sample", sample, 0) or 0, whole_number("rows", rows, 0) or 0
         randomness = random.Random(seed)
         with self._operation("verify") as operation:
-            manifest = await self._newest()
+            manifest = await self._newest(operation)
             lake = await self._look(operation, manifest, None)
             files = lake.by_path()
             live = manifest.live
             chosen = sorted(randomness.sample(range(live.num_rows), min(most, live.num_rows)))
             ids = RowRanges.from_rows(live.row_at(number) for number in chosen)
-            known = await files_of(self._resources, self._place, manifest, ids) if ids else []
+            known = await files_of(self._resources, self._place, manifest, ids, operation) if ids else []
             pairs = [(file, files[file.path]) for file in known if file.path in files]
             wanted = Wanted(
                 schema=manifest.schema,
@@ -200,11 +200,11 @@ class Index(Unpicklable):
             staleness: list the files, and say how they differ from the snapshot's.
         """
         with self._operation("show") as operation:
-            manifest = await self._newest()
+            manifest = await self._newest(operation)
             stale = None
             if staleness:
                 lake = await self._look(operation, manifest, None)
-                todo = await differences(self._resources, self._place, manifest, lake, manifest.live)
+                todo = await differences(self._resources, self._place, manifest, lake, manifest.live, operation)
                 changed = len(todo.replaced)
                 stale = Staleness(len(todo.works) + len(todo.taken) - changed, changed, len(todo.removed))
         return IndexReport(
@@ -226,9 +226,9 @@ class Index(Unpicklable):
         Raises:
             UsageError: it is what says which files of a lake there are.
         """
-        with self._operation("drop"):
+        with self._operation("drop") as operation:
             try:
-                newest = await load(self._place)
+                newest = await load(self._place, operation)
             except (CorruptIndexError, UnsupportedFeatureError):
                 newest = None  # it is dropped for that, perhaps
             if is_committed(newest or self.manifest):
@@ -238,7 +238,7 @@ class Index(Unpicklable):
                     url=self.url,
                     hint="Keep it. To be rid of the lake, delete its folder.",
                 )
-            await self._place.drop()
+            await self._place.drop(operation=operation)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -247,13 +247,13 @@ class Index(Unpicklable):
         self._resources.check()
         operation = self._resources.operation(name, self.url)
         try:
-            with operation, counted_in(operation):
+            with operation:
                 yield operation
         finally:
             self.metrics = operation.metrics
 
-    async def _newest(self) -> Manifest:
-        await self.head.advance(anew=True)
+    async def _newest(self, operation: Operation) -> Manifest:
+        await self.head.advance(operation, anew=True)
         return self.manifest
 
     def _advance(self, manifest: Manifest) -> None:
@@ -276,11 +276,10 @@ async def build_index(
         ColumnNotFoundError, InvalidOptionError: of a kind; or another index is there.
         StoreError: a store failed. What was committed stays, and is used by the next build.
     """
-    with counted_in(operation):
-        base = await load(place)
-        lake = await look(operation, base, None)
-        parts = [part for kind in kinds for part in kind.parts(lake.schema)]
-        refreshed = await _refresh(resources, place, lake, parts, operation, options, base, None, gathering)
+    base = await load(place, operation)
+    lake = await look(operation, base, None)
+    parts = [part for kind in kinds for part in kind.parts(lake.schema)]
+    refreshed = await _refresh(resources, place, lake, parts, operation, options, base, None, gathering)
     index = Index(resources, place, Head(place, refreshed.manifest), look, options, gathering)
     index.metrics, index.refreshed = operation.metrics, refreshed
     return index
@@ -305,10 +304,9 @@ async def open_index(
         UsageError: its first build has not ended.
     """
     whole_number("snapshot", snapshot, 1)
-    with counted_in(operation):
-        manifest = await (latest(place) if snapshot is None else numbered(place, snapshot))
-        if manifest is not None and not manifest.is_built and snapshot is None:
-            manifest = await load(place)
+    manifest = await (latest(place, operation) if snapshot is None else numbered(place, snapshot, operation))
+    if manifest is not None and not manifest.is_built and snapshot is None:
+        manifest = await load(place, operation)
     if manifest is None and snapshot is not None:
         raise ObjectNotFoundError(
             f"there is no index, or no snapshot {snapshot} of it",
@@ -343,7 +341,7 @@ async def _refresh(
     gathering: MakeGathering,
 ) -> Refreshed:
     done = await build(resources, place, lake, parts, operation, options, base, index, gathering)
-    return done.after(await compact_if_due(resources, place, options, done.manifest))
+    return done.after(await compact_if_due(resources, place, options, done.manifest, operation))
 
 
 def _urls(files: object) -> list[str] | None:

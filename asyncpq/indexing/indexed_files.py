@@ -20,7 +20,7 @@ from asyncpq.indexing.file_index import FileIndex
 from asyncpq.indexing.listing_match import ListingMatch, match_listing
 from asyncpq.indexing.manifest import FILES, Manifest
 from asyncpq.indexing.open_index import Answer, OpenIndex, answer, read_details, with_own
-from asyncpq.indexing.part_reads import Steps, segment_reads
+from asyncpq.indexing.part_reads import segment_reads, together, worked
 from asyncpq.indexing.slices import Slices
 from asyncpq.resources import Resources
 from asyncpq.storage.together import results_of
@@ -74,21 +74,24 @@ class IndexedFiles:
             return await self._base.files(ask, operation, scan=scan, hurry=hurry)
         looking = asyncio.get_running_loop().create_task(self._base.files(ask, operation, scan=scan, hurry=hurry))
         try:
-            steps = Steps(self._resources, operation, "" if self.index is None else self.index.place.description)
-            prune = await self._pruner(ask, steps)
+            index_reads = operation.part("" if self.index is None else self.index.place.description, 0)
+            try:
+                prune = await self._pruner(ask, index_reads)
+            finally:
+                operation.metrics.add_part(index_reads.metrics)
             found = await looking
-            pruned = await steps.work(len(found.files), partial(prune, found))
+            pruned = await worked(self._resources, len(found.files), partial(prune, found))
         except BaseException:
             looking.cancel()
             await asyncio.wait((looking,))
             if not looking.cancelled() and looking.exception() is None and (renewal := looking.result().renewal):
                 renewal.cancel()
             raise
-        pruned = pruned._replace(rounds=max(found.rounds, steps.rounds))
+        pruned = pruned._replace(rounds=max(found.rounds, index_reads.metrics.rounds))
         asks = self._is_behind and hurry
         if found.renewal is None and not asks:
             return pruned
-        return pruned._replace(renewal=self._resources.spawn(self._renewed(found, pruned, prune, steps)))
+        return pruned._replace(renewal=self._resources.spawn(self._renewed(found, pruned, prune, operation)))
 
     @property
     def _is_behind(self) -> bool:
@@ -96,19 +99,19 @@ class IndexedFiles:
         match = self._match
         return self.index is not None and not self.index.is_fresh and match is not None and bool(match.unknown)
 
-    async def _renewed(self, found: FileSet, pruned: FileSet, prune: Prune, steps: Steps) -> FileSet:
+    async def _renewed(self, found: FileSet, pruned: FileSet, prune: Prune, operation: Operation) -> FileSet:
         """What there is now; a newer snapshot of the index is for the next read."""
         if self._is_behind and self.index is not None:
             try:
-                await self.index.advance(steps.operation)
+                await self.index.advance(operation)
             except StaleSnapshotError as error:
-                self._give_up(error, steps.operation)
+                self._give_up(error, operation)
         if found.renewal is None:
             return pruned
         latest = await found.renewal
         if latest.files is found.files:
             return latest._replace(files=pruned.files, total=pruned.total, report=pruned.report)
-        again = await steps.work(len(latest.files), partial(prune, latest))
+        again = await worked(self._resources, len(latest.files), partial(prune, latest))
         return again._replace(rounds=max(latest.rounds, pruned.rounds))
 
     def _give_up(self, error: AsyncpqError, operation: Operation) -> None:
@@ -118,25 +121,25 @@ class IndexedFiles:
             logger.warning("reads of %s go on without its index: %s", operation.url, error)
             self.index = self._match = None
 
-    async def _pruner(self, ask: Ask, steps: Steps) -> Prune:
+    async def _pruner(self, ask: Ask, operation: Operation) -> Prune:
         """What rules files out by the index as it is now."""
         restarts = self._resources.options.limits.max_restarts
         while (index := self.index) is not None:
             manifest = index.manifest
             try:
-                return await self._pruner_of(index, manifest, ask, steps)
+                return await self._pruner_of(index, manifest, ask, operation)
             except CorruptIndexError as error:
-                self._give_up(error, steps.operation)
+                self._give_up(error, operation)
             except StaleSnapshotError as error:
-                if restarts == 0 or not await _has_newer(index, manifest, steps):
-                    self._give_up(error, steps.operation)
+                if restarts == 0 or not await _has_newer(index, manifest, operation):
+                    self._give_up(error, operation)
                 restarts -= 1
-        said = await answer(self._resources, None, None, self._own, ask, steps)
+        said = await answer(self._resources, None, None, self._own, ask, operation)
         return lambda found: self._with_own(found, list(found.files), said)
 
-    async def _pruner_of(self, index: OpenIndex, manifest: Manifest, ask: Ask, steps: Steps) -> Prune:
+    async def _pruner_of(self, index: OpenIndex, manifest: Manifest, ask: Ask, operation: Operation) -> Prune:
         knowledge = FileKnowledge(self._resources, index.place, manifest, ask)
-        catalog, (said, slices) = await self._asked(index, manifest, ask, steps, knowledge)
+        catalog, (said, slices) = await self._asked(index, manifest, ask, operation, knowledge)
 
         def prune(found: FileSet) -> FileSet:
             match = self._match
@@ -157,31 +160,33 @@ class IndexedFiles:
         return not any(name in changed for part in manifest.parts for name in part.columns)
 
     async def _asked(
-        self, index: OpenIndex, manifest: Manifest, ask: Ask, steps: Steps, knowledge: FileKnowledge
+        self, index: OpenIndex, manifest: Manifest, ask: Ask, operation: Operation, knowledge: FileKnowledge
     ) -> tuple[Mapping[str, Entry], tuple[Answer, Slices]]:
         """The entries of all files by url, and what the index says of the predicate."""
-        asking = self._answered(index, manifest, ask, steps, knowledge)
+        asking = self._answered(index, manifest, ask, operation, knowledge)
         if index.catalog is not None and index.catalog[0] is manifest:
             return index.catalog[1], await asking
-        beside, loop = steps.beside(), asyncio.get_running_loop()
+        beside, loop = operation.part(operation.url, operation.metrics.rounds), asyncio.get_running_loop()
         reading, answering = loop.create_task(self._catalog(index, manifest, beside)), loop.create_task(asking)
-        await results_of([reading, answering])
-        steps.rounds = max(steps.rounds, beside.rounds)
+        try:
+            await results_of([reading, answering])
+        finally:
+            operation.metrics.add_part(beside.metrics)
         return reading.result(), answering.result()
 
     async def _answered(
-        self, index: OpenIndex, manifest: Manifest, ask: Ask, steps: Steps, knowledge: FileKnowledge
+        self, index: OpenIndex, manifest: Manifest, ask: Ask, operation: Operation, knowledge: FileKnowledge
     ) -> tuple[Answer, Slices]:
-        said = await answer(self._resources, index, manifest, self._own, ask, steps)
+        said = await answer(self._resources, index, manifest, self._own, ask, operation)
         slices = said.slices or Slices(manifest.live)
         if slices.files and slices.files.num_rows <= self._resources.options.limits.files_ahead:
-            await read_details(index, manifest, slices.files, knowledge, said.inquiry, steps)
+            await read_details(self._resources, index, manifest, slices.files, knowledge, said.inquiry, operation)
             slices = slices if said.inquiry is None else said.inquiry.slices()
         return said, slices
 
-    async def _catalog(self, index: OpenIndex, manifest: Manifest, steps: Steps) -> Mapping[str, Entry]:
-        tables = await steps.together(segment_reads(manifest, index.place, FILES, None))
-        by_url = await steps.work(manifest.num_files, partial(_by_url, manifest, tables))
+    async def _catalog(self, index: OpenIndex, manifest: Manifest, operation: Operation) -> Mapping[str, Entry]:
+        tables = await together(operation, segment_reads(manifest, index.place, FILES, None))
+        by_url = await worked(self._resources, manifest.num_files, partial(_by_url, manifest, tables))
         index.catalog = (manifest, by_url)
         return by_url
 
@@ -220,10 +225,10 @@ class IndexedFiles:
         return found._replace(files=files, total=total, renewal=None, report=(*said.report, *report))
 
 
-async def _has_newer(index: OpenIndex, manifest: Manifest, steps: Steps) -> bool:
+async def _has_newer(index: OpenIndex, manifest: Manifest, operation: Operation) -> bool:
     """Whether another snapshot came in the place of one whose segments are gone."""
     try:
-        await index.renew(manifest, steps)
+        await index.renew(manifest, operation)
     except StaleSnapshotError:
         return False
     return True

@@ -160,7 +160,7 @@ async def listed_lake(
         if counts_all(manifest) or not any(may_be_uncommitted(file.url) for file in named):
             return only(replace(lake, files=named), urls)
     files, is_lake = await _list(resources, manifest, target, partitioning, operation)
-    lake = await as_committed(resources, target, replace(lake, files=files), is_lake)
+    lake = await as_committed(resources, target, replace(lake, files=files), is_lake, operation)
     return lake if urls is None else only(lake, urls)
 
 
@@ -177,7 +177,7 @@ async def _list(
                 store,
                 target,
                 context,
-                committing(resources),
+                committing(resources, operation),
                 partitioning=partitioning,
                 allow_empty=not manifest.num_files or is_committed(manifest),
                 plain=plain,
@@ -186,7 +186,7 @@ async def _list(
         # the lake's own index may list no files any more
         if plain or target.urls is not None or target.pattern is not None:
             raise
-        own = await own_lake(resources, target.folder, True)
+        own = await own_lake(resources, target.folder, True, operation)
         if own is None or own[1].num_files:
             raise
         return (), False
@@ -205,14 +205,18 @@ def is_committed(manifest: Manifest) -> bool:
     return manifest.dataset.get("committed") is True
 
 
-async def committed(resources: Resources, place: Place, manifest: Manifest, lake: Lake) -> Lake:
+async def committed(
+    resources: Resources, place: Place, manifest: Manifest, lake: Lake, operation: Operation | None = None
+) -> Lake:
     """Of the files that were found those that the index lists: the others were never committed, or not to be seen any
     more."""
-    listed = {file.path for file in await files_of(resources, place, manifest, manifest.live)}
+    listed = {file.path for file in await files_of(resources, place, manifest, manifest.live, operation)}
     return replace(lake, files=[file for file in lake.files if lake.path(file.url) in listed])
 
 
-async def own_lake(resources: Resources, folder: str, may_be: bool) -> tuple[Place, Manifest] | None:
+async def own_lake(
+    resources: Resources, folder: str, may_be: bool, operation: Operation | None = None
+) -> tuple[Place, Manifest] | None:
     """The index below a folder that says which of its files count; None: there is none.
 
     Args:
@@ -221,21 +225,27 @@ async def own_lake(resources: Resources, folder: str, may_be: bool) -> tuple[Pla
     if not may_be:
         return None
     place = await open_place(resources, folder + INDEX_FOLDER, create=False)
-    manifest = await load(place)
+    manifest = await load(place, operation)
     return None if manifest is None or not is_committed(manifest) else (place, manifest)
 
 
-def committing(resources: Resources) -> Commits:
+def committing(resources: Resources, operation: Operation | None = None) -> Commits:
     """For :func:`asyncpq.datasets.listing.list_files`: see :func:`own_lake`."""
 
     async def commits(folder: str) -> bool:
-        return await own_lake(resources, folder, True) is not None
+        return await own_lake(resources, folder, True, operation) is not None
 
     return commits
 
 
 async def as_committed(
-    resources: Resources, target: Target, lake: Lake, may_be: bool, *, own_columns: bool = False
+    resources: Resources,
+    target: Target,
+    lake: Lake,
+    may_be: bool,
+    operation: Operation | None = None,
+    *,
+    own_columns: bool = False,
 ) -> Lake:
     """Of the files of a folder those that count, for an index that is kept elsewhere: see :func:`own_lake`.
 
@@ -245,12 +255,12 @@ async def as_committed(
     Args:
         own_columns: its columns are those of the files that count; those in ``lake`` may be of files that do not.
     """
-    found = await own_lake(resources, target.folder, may_be)
+    found = await own_lake(resources, target.folder, may_be, operation)
     if found is None:
         return lake
     own, manifest = found
     there = {lake.path(file.url): file for file in lake.files}
-    files = await files_of(resources, own, manifest, manifest.live)
+    files = await files_of(resources, own, manifest, manifest.live, operation)
     missing = {f"{target.folder}{file.path}": file for file in files if file.path not in there}
     for named in _named(list(missing), target, _with_types(lake.dataset, lake.schema, lake.partitions)):
         version = missing[named.url].validator

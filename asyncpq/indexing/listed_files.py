@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import CorruptIndexError
+from asyncpq.events import Operation
 from asyncpq.indexing.manifest import FILES, Manifest
 from asyncpq.indexing.model import KeyRange, Place, file_key
 from asyncpq.indexing.part_reads import worked
@@ -61,7 +62,9 @@ def _written(file: IndexedFile) -> float | None:
         return None
 
 
-async def files_of(resources: Resources, place: Place, manifest: Manifest, ids: RowRanges) -> list[IndexedFile]:
+async def files_of(
+    resources: Resources, place: Place, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
+) -> list[IndexedFile]:
     """The files of these ids that the index knows.
 
     Raises:
@@ -73,7 +76,7 @@ async def files_of(resources: Resources, place: Place, manifest: Manifest, ids: 
     for segment in manifest.of_part(FILES):
         if not any(ids.overlaps(start, stop) for start, stop in segment.files):
             continue
-        table = await place.read_segment(segment, ranges)
+        table = await place.read_segment(segment, ranges, operation=operation)
         if table is not None:
             listed = await worked(resources, table.num_rows, partial(files_in, table))
             found += [file for file in listed if file.id in ids]

@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from asyncpq.events import Operation
+
 UNKNOWN_KEY: Final = b""
 NULL_KEY: Final = b"\x00"
 VALUE_TAG: Final = b"\x01"  # a normalised value follows
@@ -164,7 +166,8 @@ def whole_bytes(part: Part, most: int) -> int:
 class Place(Protocol):
     """Where an index is kept: segments, which are immutable, and manifests, of which there is one for each snapshot.
 
-    Places count what they ask for in the operation of whoever calls (:func:`asyncpq.datasets.reader.counted_in`).
+    Every method that asks the backend takes the ``operation`` whose cost it is: a place counts each request there, and
+    nowhere without one.
     """
 
     @property
@@ -179,7 +182,13 @@ class Place(Protocol):
 
     # -- segments
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
+        self,
+        name: str,
+        part: Part,
+        rows: AsyncIterator[pa.RecordBatch],
+        *,
+        folder: str | None = None,
+        operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         """Store the rows, which come sorted by key.
 
@@ -201,6 +210,7 @@ class Place(Protocol):
         *,
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
+        operation: Operation | None = None,
     ) -> pa.Table | None:
         """Rows whose keys are in one of ``ranges``, which ascend and do not meet; None: all rows. By key, ascending.
 
@@ -214,43 +224,43 @@ class Place(Protocol):
             CorruptIndexError: what is there cannot be it, or is not all of it.
         """
 
-    def iterate_segment(self, segment: Segment) -> AsyncIterator[pa.RecordBatch]:
+    def iterate_segment(self, segment: Segment, *, operation: Operation | None = None) -> AsyncIterator[pa.RecordBatch]:
         """All rows by key, in bounded memory."""
 
-    async def delete_segments(self, names: Sequence[str]) -> None:
+    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
         """What is not there is no error."""
 
-    async def list_segments(self) -> Mapping[str, float]:
+    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         """Names of all that are there, with how old they are in seconds, by the place's own clock."""
 
     # -- manifests
-    async def latest(self) -> tuple[int, bytes] | None:
+    async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         """Number and content of a manifest that was the newest not long ago; None: there is none. One request."""
 
-    async def manifest(self, number: int) -> bytes | None:
+    async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         """Content; None where there is none of that number. One request."""
 
-    async def commit(self, number: int, content: bytes) -> bool:
+    async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         """Create manifest ``number``, in one step; False if there is one.
 
         Raises:
             ConcurrentCommitUnsupported: the place cannot promise that, and ``single_writer`` was not set.
         """
 
-    async def delete_manifests(self, numbers: Sequence[int]) -> None: ...
+    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None: ...
 
-    async def list_manifests(self) -> Mapping[int, float]:
+    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         """Numbers with how old they are in seconds, by the place's own clock."""
 
-    async def touch(self, build: str) -> None:
+    async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         """A sign of life of a build under way."""
 
-    async def builds(self) -> Mapping[str, float]:
+    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         """Builds under way, with seconds since their last sign of life."""
 
-    async def end_build(self, build: str) -> None: ...
+    async def end_build(self, build: str, *, operation: Operation | None = None) -> None: ...
 
-    async def drop(self) -> None:
+    async def drop(self, *, operation: Operation | None = None) -> None:
         """Remove all of it."""
 
     async def close(self) -> None: ...

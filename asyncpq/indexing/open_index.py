@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.datasets.opened_file import Ask
-from asyncpq.datasets.reader import counted_in
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, simplify
 from asyncpq.indexing.answers import Inquiry
@@ -21,7 +20,7 @@ from asyncpq.indexing.entries import Entry, FileKnowledge, bloom_reads, first_re
 from asyncpq.indexing.file_index import FileIndex, FileSlices
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Place, whole_bytes
-from asyncpq.indexing.part_reads import Reads, Steps
+from asyncpq.indexing.part_reads import Reads, together, worked
 from asyncpq.indexing.slices import Slices
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
@@ -63,20 +62,19 @@ class OpenIndex:
         """Look for a newer one, beside what else a read asks for."""
         part = operation.part(self.place.description, 0)
         try:
-            with counted_in(part):
-                await self.head.advance()
+            await self.head.advance(part)
         finally:
             operation.metrics.add_part(part.metrics)
         self.checked = True
 
-    async def renew(self, used: Manifest, steps: Steps) -> None:
+    async def renew(self, used: Manifest, operation: Operation) -> None:
         """A segment of ``used`` was gone: vacuumed, for there is a newer snapshot.
 
         Raises:
             StaleSnapshotError: there is none.
         """
         if self.manifest is used:
-            await steps.together([self.head.reload])
+            await together(operation, [self.head.reload])
 
     @property
     def description(self) -> str:
@@ -121,19 +119,19 @@ async def answer(
     manifest: Manifest | None,
     own: Sequence[FileIndex],
     ask: Ask,
-    steps: Steps,
+    operation: Operation,
 ) -> Answer:
     """What an index by one of its snapshots, and others, say."""
     where = _predicate(ask)
     if where is None:
         return Answer(None if manifest is None else Slices(manifest.live), None, ())
-    work: list[Awaitable[Any]] = [_inquire(resources, index, manifest, where, steps)]
+    work: list[Awaitable[Any]] = [_inquire(resources, index, manifest, where, operation)]
     (slices, inquiry), *theirs = await results_of([*work, *(one.prune(where) for one in own)])
     return Answer(slices, inquiry, theirs)
 
 
 async def _inquire(
-    resources: Resources, index: OpenIndex | None, manifest: Manifest | None, where: Expression, steps: Steps
+    resources: Resources, index: OpenIndex | None, manifest: Manifest | None, where: Expression, operation: Operation
 ) -> tuple[Slices | None, Inquiry | None]:
     if index is None or manifest is None:
         return None, None
@@ -145,16 +143,17 @@ async def _inquire(
         whole = all(segment.size <= whole_bytes(segment.part, most) for segment in asked)
         beside = first_reads(manifest, index.place, whole=whole)
     index.begun = manifest.snapshot
-    return await inquiry.ask(index.place, steps, beside), inquiry
+    return await inquiry.ask(resources, index.place, operation, beside), inquiry
 
 
 async def read_details(
+    resources: Resources,
     index: OpenIndex,
     manifest: Manifest,
     ids: RowRanges,
     knowledge: FileKnowledge,
     inquiry: Inquiry | None,
-    steps: Steps,
+    operation: Operation,
     others: Reads | None = None,
 ) -> list[pa.Table | None]:
     """Read what an index keeps by file of a few files, in one round: footers and bloom filters.
@@ -177,14 +176,14 @@ async def read_details(
     ]
     if not reads:
         return []
-    tables = iter(await steps.together(reads))
+    tables = iter(await together(operation, reads))
     given = [next(tables) for _ in others or ()]
     for kind, some in footers:
         knowledge.take_footers(kind, [next(tables) for _ in some])
     for part, some in zip(parts, blooms, strict=True):
         for _ in some:
             if inquiry is not None and (table := next(tables)) is not None:
-                await steps.work(table.num_rows, partial(inquiry.take_blooms, part, table))
+                await worked(resources, table.num_rows, partial(inquiry.take_blooms, part, table))
     return given
 
 

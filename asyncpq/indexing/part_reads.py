@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.datasets.reader import counted_in, counting
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.indexing.model import UNKNOWN_KEY, KeyRange, Part, Place, Segment
@@ -22,7 +21,8 @@ T = TypeVar("T")
 
 _FEW_ROWS = 1000  # that a few milliseconds are enough for
 
-Read: TypeAlias = Callable[[], Coroutine[Any, Any, pa.Table | None]]
+#: Reads a table; what it costs is counted in the operation.
+Read: TypeAlias = Callable[[Operation], Coroutine[Any, Any, pa.Table | None]]
 Reads: TypeAlias = list[Read]
 
 
@@ -49,48 +49,23 @@ class PartRows:
     unknown: RowRanges
 
 
-class Steps:
-    """The requests of one read to an index, in steps: those of one step wait for those of the one before.
+async def together(operation: Operation, reads: Iterable[Callable[[Operation], Coroutine[Any, Any, T]]]) -> list[T]:
+    """Run ``reads`` at once; return their results in order. No task outlives the call.
 
-    Args:
-        resources: of the session that reads.
-        operation: that they are counted in.
-        url: of the place, safe to be shown.
-
-    Attributes:
-        rounds: requests so far, one after another.
+    Each read has a part of ``operation``, which is one round older than the last request of any of them afterwards.
     """
-
-    def __init__(self, resources: Resources, operation: Operation, url: str, rounds: int = 0) -> None:
-        self.operation = operation
-        self.rounds = rounds
-        self._url = url
-        self._resources = resources
-
-    def beside(self) -> Steps:
-        """Other steps that run beside these; nothing waits for both."""
-        return Steps(self._resources, self.operation, self._url, self.rounds)
-
-    async def together(self, work: Iterable[Callable[[], Coroutine[Any, Any, T]]]) -> list[T]:
-        """What each of ``work`` gives; all run at once, and none is left behind."""
-        loop = asyncio.get_running_loop()
-        parts: list[Operation] = []
-        tasks: list[asyncio.Task[T]] = []
-        try:
-            for make in work:
-                part = self.operation.part(self._url, self.rounds)
-                parts.append(part)
-                with counted_in(part):
-                    tasks.append(loop.create_task(make()))
-            return await results_of(tasks)
-        finally:
-            for part in parts:
-                self.operation.metrics.add_part(part.metrics)
-                self.rounds = max(self.rounds, part.metrics.rounds)
-
-    async def work(self, rows: int, work: Callable[[], T]) -> T:
-        """See :func:`worked`."""
-        return await worked(self._resources, rows, work)
+    loop, rounds = asyncio.get_running_loop(), operation.metrics.rounds
+    parts: list[Operation] = []
+    tasks: list[asyncio.Task[T]] = []
+    try:
+        for read in reads:
+            part = operation.part(operation.url, rounds)
+            parts.append(part)
+            tasks.append(loop.create_task(read(part)))
+        return await results_of(tasks)
+    finally:
+        for part in parts:
+            operation.metrics.add_part(part.metrics)
 
 
 async def worked(resources: Resources, rows: int, work: Callable[[], T]) -> T:
@@ -125,10 +100,10 @@ def _reader(
     at_least: tuple[str, bytes] | None,
     limit: int | None,
 ) -> Read:
-    async def read() -> pa.Table | None:
+    async def read(operation: Operation) -> pa.Table | None:
         if ranges is None and limit is not None and segment.num_rows > limit:
             return None
-        return await place.read_segment(segment, ranges, columns, at_least=at_least, limit=limit)
+        return await place.read_segment(segment, ranges, columns, at_least=at_least, limit=limit, operation=operation)
 
     return read
 
@@ -147,13 +122,11 @@ def tolerant(part: Part, reads: Reads) -> Reads:
     """The same reads, which give None where a segment is damaged: what is not known does no harm."""
 
     def make(read: Read) -> Read:
-        async def attempt() -> pa.Table | None:
+        async def attempt(operation: Operation) -> pa.Table | None:
             try:
-                return await read()
+                return await read(operation)
             except CorruptIndexError as error:
-                operation = counting()
-                if operation is not None:
-                    operation.metrics.fall_back(f"{part} of the index is damaged, and not used: {error.message}")
+                operation.metrics.fall_back(f"{part} of the index is damaged, and not used: {error.message}")
                 return None
 
         return attempt

@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.events import Operation
 from asyncpq.indexing.commits import segment_name
 from asyncpq.indexing.model import UNKNOWN_KEY, Part, Place, Segment
 from asyncpq.options import BuildOptions
@@ -23,6 +24,7 @@ async def write_segments(
     batches: AsyncIterator[pa.RecordBatch],
     files: RowRanges,
     options: BuildOptions,
+    operation: Operation | None = None,
 ) -> list[Segment]:
     """Write ``batches``, which are sorted by key; at least one segment, though there be no row.
 
@@ -31,13 +33,14 @@ async def write_segments(
         files: ids of the files of which these are all rows. Each segment says so: what of them is not in the one is in
             another, whose keys are others.
         options: say how large a segment may be, and where local files go.
+        operation: counts the requests.
     """
     rows, ids = _Rows(batches), tuple(files)
     segments: list[Segment] = []
     while not segments or await rows.more():
         piece = _Piece(rows, options)
         name = segment_name(build)
-        size, extra = await place.write_segment(name, part, piece.batches(), folder=options.folder)
+        size, extra = await place.write_segment(name, part, piece.batches(), folder=options.folder, operation=operation)
         segments.append(
             Segment(
                 name=name,

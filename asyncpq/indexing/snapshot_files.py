@@ -19,7 +19,7 @@ from asyncpq.indexing.file_index import FileIndex
 from asyncpq.indexing.lakes import partitioning_of
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.open_index import OpenIndex, answer, read_details, with_own
-from asyncpq.indexing.part_reads import Steps
+from asyncpq.indexing.part_reads import together, worked
 from asyncpq.indexing.slices import Slices
 from asyncpq.planning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
@@ -74,34 +74,42 @@ class SnapshotFiles:
 
     async def _found(self, ask: Ask, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
         """By the newest snapshot that is known, and which that is."""
-        steps = Steps(self._resources, operation, self.index.place.description, rounds)
-        for _ in range(self._resources.options.limits.max_restarts):
+        index_reads = operation.part(self.index.place.description, rounds)
+        try:
+            for _ in range(self._resources.options.limits.max_restarts):
+                manifest = self.index.manifest
+                try:
+                    return manifest, await self._find(manifest, ask, index_reads)
+                except StaleSnapshotError:
+                    await self.index.renew(manifest, index_reads)
+                    operation.restarts()
             manifest = self.index.manifest
-            try:
-                return manifest, await self._find(manifest, ask, steps)
-            except StaleSnapshotError:
-                await self.index.renew(manifest, steps)
-                operation.restarts()
-        manifest = self.index.manifest
-        return manifest, await self._find(manifest, ask, steps)
+            return manifest, await self._find(manifest, ask, index_reads)
+        finally:
+            operation.metrics.add_part(index_reads.metrics)
 
-    async def _find(self, manifest: Manifest, ask: Ask, steps: Steps) -> FileSet:
+    async def _find(self, manifest: Manifest, ask: Ask, operation: Operation) -> FileSet:
         place = self.index.place
-        said = await answer(self._resources, self.index, manifest, self._own, ask, steps)
+        said = await answer(self._resources, self.index, manifest, self._own, ask, operation)
         slices = said.slices or Slices(manifest.live)
         knowledge = FileKnowledge(self._resources, place, manifest, ask)
-        entries = await self._entries(manifest, slices.files, knowledge, said.inquiry, steps)
+        entries = await self._entries(manifest, slices.files, knowledge, said.inquiry, operation)
         slices = slices if said.inquiry is None else said.inquiry.slices()
         left = {file: slices.plan(file) for file in slices.files.rows()}
         if len(left) <= self._resources.options.limits.files_ahead:
             left = {file: plan for file, plan in left.items() if entries[file].may_match(plan)}
-        files = await steps.work(len(left), partial(_data_files, manifest, entries, left, knowledge, ask))
+        files = await worked(self._resources, len(left), partial(_data_files, manifest, entries, left, knowledge, ask))
         if said.own:
             files = [file for file in (with_own(file, said.own, manifest.root) for file in files) if file]
-        return FileSet(files, total=manifest.num_files, rounds=steps.rounds, report=said.report)
+        return FileSet(files, total=manifest.num_files, rounds=operation.metrics.rounds, report=said.report)
 
     async def _entries(
-        self, manifest: Manifest, ids: RowRanges, knowledge: FileKnowledge, inquiry: Inquiry | None, steps: Steps
+        self,
+        manifest: Manifest,
+        ids: RowRanges,
+        knowledge: FileKnowledge,
+        inquiry: Inquiry | None,
+        operation: Operation,
     ) -> dict[int, Entry]:
         """Of the files; where they are few, their footers and bloom filters come along in the same round."""
         place, memory = self.index.place, self._resources.memory
@@ -113,12 +121,14 @@ class SnapshotFiles:
         missing = ids if not entries else RowRanges.from_rows([file for file in ids.rows() if file not in entries])
         files = knowledge.file_reads(missing) if missing else []
         if few:
-            tables = await read_details(self.index, manifest, ids, knowledge, inquiry, steps, files)
+            tables = await read_details(
+                self._resources, self.index, manifest, ids, knowledge, inquiry, operation, files
+            )
         else:
-            tables = await steps.together(files) if files else []
+            tables = await together(operation, files) if files else []
         for table in tables:
             if table is not None:
-                entries.update(await steps.work(table.num_rows, partial(entries_in, table)))
+                entries.update(await worked(self._resources, table.num_rows, partial(entries_in, table)))
         if not all(file in entries for file in ids.rows()):
             raise CorruptIndexError("the index does not list all of its files", url=place.description)
         if few:

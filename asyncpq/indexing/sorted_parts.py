@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from asyncpq.events import Operation
 from asyncpq.indexing.file_rows import FileRows
 from asyncpq.indexing.model import Part, Place, Segment
 from asyncpq.indexing.segment_writing import from_thread, write_segments
@@ -50,13 +51,13 @@ class SortedParts:
         """All rows of the part, in order; once, and nothing can be added after."""
         return from_thread(self._resources, await self._resources.in_thread(self._sorts[part].batches))
 
-    async def write(self, place: Place, build: str) -> list[Segment]:
+    async def write(self, place: Place, build: str, operation: Operation) -> list[Segment]:
         """The segments of all parts, which are not committed yet."""
         segments: list[Segment] = []
         for part in self._sorts:
             if files := self.files(part):
                 rows = await self.batches(part)
-                segments += await write_segments(place, build, part, rows, files, self._options)
+                segments += await write_segments(place, build, part, rows, files, self._options, operation)
         return segments
 
     async def close(self) -> None:

@@ -66,7 +66,7 @@ async def verify(
         StoreError: the lake failed. What is wrong with the index is told, not raised.
     """
     found = Verified()
-    await _segments(place, manifest, found)
+    await _segments(place, manifest, found, operation)
     columns, names = wanted.columns(), wanted.names()
     operation.metrics.files_total = len(files)
     for known, file in files:
@@ -86,15 +86,15 @@ async def verify(
         else:
             for part, table in rows.tables.items():
                 if known.id in manifest.covered(part):
-                    await _compare(place, manifest, part, known, table, num_rows, randomness, found)
+                    await _compare(place, manifest, part, known, table, num_rows, randomness, found, operation)
                 else:
                     found.problems.append(f"{known.path}: {part} has nothing of it")
         operation.part_ended(part_operation, rows.problem, found.files)
     return found
 
 
-async def _segments(place: Place, manifest: Manifest, found: Verified) -> None:
-    there = await place.list_segments()
+async def _segments(place: Place, manifest: Manifest, found: Verified, operation: Operation) -> None:
+    there = await place.list_segments(operation=operation)
     found.problems += [f"the segment {name} is not there" for name in sorted(manifest.names - there.keys())]
 
 
@@ -107,6 +107,7 @@ async def _compare(
     num_rows: int,
     randomness: random.Random,
     found: Verified,
+    operation: Operation,
 ) -> None:
     """Whether the index has the rows of ``table``, all that one file gives to a part."""
     if part.kind in BY_VALUE:
@@ -116,7 +117,7 @@ async def _compare(
     else:
         ranges = [KeyRange(file_key(file.id), file_key(file.id + 1))]
     try:
-        held = await _rows(place, manifest, part, ranges) if ranges else []
+        held = await _rows(place, manifest, part, ranges, operation) if ranges else []
     except CorruptIndexError as error:
         found.problems.append(str(error))
         return
@@ -150,10 +151,12 @@ def _missing_postings(expected: Sequence[dict[str, Any]], held: Sequence[dict[st
     return missing
 
 
-async def _rows(place: Place, manifest: Manifest, part: Part, ranges: list[KeyRange]) -> list[dict[str, Any]]:
+async def _rows(
+    place: Place, manifest: Manifest, part: Part, ranges: list[KeyRange], operation: Operation
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for segment in manifest.of_part(part):
-        table = await place.read_segment(segment, ranges)
+        table = await place.read_segment(segment, ranges, operation=operation)
         if table is not None:
             rows += table.to_pylist()
     return rows

@@ -76,7 +76,7 @@ class DeltaSnapshot(FileList):
 
     _parsed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
-    async def files(self, where: Expression | None) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
         """All of them: bounds and partition values are looked at by whoever asks."""
         names = set() if where is None else set(columns(where)) - self._parsed
         if names:

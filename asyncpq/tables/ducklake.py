@@ -107,7 +107,7 @@ class DuckLakeSnapshot:
         self._given: Sequence[DataFile] = (*self._files.values(), *self._inlined)
         self._loading = asyncio.Lock()
 
-    async def files(self, where: Expression | None) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
         """All files of the snapshot, then the rows that the catalog keeps; the same object while nothing is learnt.
 
         They have bounds of the columns that predicates have named so far.

@@ -11,6 +11,7 @@ import datetime as dt
 import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from cachetools import LRUCache
 from pyiceberg.manifest import ManifestFile
@@ -112,7 +113,6 @@ class IcebergCatalog:
             keys=KeyColumns(_by_age(metadata.schemas, schema), mapping, name),
             specs=metadata.specs(),
             manifest_list=None if snapshot is None else snapshot.manifest_list,
-            reader=reader,
             entries=self._entries,
         )
 
@@ -211,12 +211,11 @@ class IcebergSnapshot:
     keys: KeyColumns
     specs: dict[int, PartitionSpec]
     manifest_list: str | None
-    reader: Reader
     entries: LRUCache[str, tuple[Entry, ...]]
     _manifests: list[ManifestFile] | None = field(default=None, init=False)
     _made: LRUCache[Hashable, ManifestFiles] = field(default_factory=lambda: LRUCache(_KEPT_QUESTIONS), init=False)
 
-    async def files(self, where: Expression | None) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
         """The Parquet files that may hold rows for which ``where`` is true, in the order of the manifests.
 
         Raises:
@@ -228,7 +227,7 @@ class IcebergSnapshot:
         manifests = self._manifests
         if manifests is None:
             url = store_url(self.manifest_list)
-            data = await self.reader.read_bytes(url)
+            data = await reader.read_bytes(url)
             self._manifests = manifests = await asyncio.to_thread(decode_manifest_list, data, url)
         leaves = struct_leaves(self.schema, self.doubtful)
         partitions = PartitionFilter(where, self.schema, leaves)
@@ -237,8 +236,8 @@ class IcebergSnapshot:
         key = (tuple(asked), *[manifest.manifest_path for manifest in kept])
         made = self._made.get(key)
         if made is None:
-            entries = await call_each(self._read, kept, at_once=_AT_ONCE)
-            doubtful = self.doubtful if self.reader.trust_statistics else None
+            entries = await call_each(partial(self._read, reader), kept, at_once=_AT_ONCE)
+            doubtful = self.doubtful if reader.trust_statistics else None
             equality = EqualityIndex(self.keys, self.specs, doubtful, self.name)
             made = await asyncio.to_thread(
                 ManifestFiles, zip(kept, entries, strict=True), self.schema, self.specs, asked, equality, self.name
@@ -255,10 +254,10 @@ class IcebergSnapshot:
                 url=safe_url(store_url(manifest.manifest_path)),
             ) from None
 
-    async def _read(self, manifest: ManifestFile) -> tuple[Entry, ...]:
+    async def _read(self, reader: Reader, manifest: ManifestFile) -> tuple[Entry, ...]:
         entries = self.entries.get(manifest.manifest_path)
         if entries is None:
-            data = await self.reader.read_bytes(store_url(manifest.manifest_path))
+            data = await reader.read_bytes(store_url(manifest.manifest_path))
             entries = await asyncio.to_thread(decode_manifest, data, manifest)
             if len(entries) < _KEPT_ENTRIES:
                 self.entries[manifest.manifest_path] = entries

@@ -39,13 +39,13 @@ async def check_catalog(session: Session, catalog: Catalog) -> None:
     dataset = await session.open_dataset(kept)
     snapshot, reader = kept.taken
     assert snapshot.description, "a snapshot says what it is"
-    files = await snapshot.files(None)
+    files = await snapshot.files(None, reader)
     urls = [file.url for file in files]
     assert len(set(urls)) == len(urls), "each file is named once"
-    assert [file.url for file in await snapshot.files(None)] == urls, "the order of the files is stable"
+    assert [file.url for file in await snapshot.files(None, reader)] == urls, "the order of the files is stable"
     names = [name for name in _leaves(dataset.schema) if _is_plain(type_of(dataset.schema, name))]
     everything = Or(tuple(IsNull(name) for name in names))  # names all columns: their bounds are asked for
-    told = {file.url: file for file in await snapshot.files(everything if names else None)}
+    told = {file.url: file for file in await snapshot.files(everything if names else None, reader)}
     for file in files:
         await _check_file(dataset, snapshot, reader, told.get(file.url, file), names)
 
@@ -83,7 +83,7 @@ async def _check_file(
             where = col(name) == as_scalar(value)
             if not _any(where, rows):  # NaN
                 continue
-            found = {found.url for found in await snapshot.files(where)}
+            found = {found.url for found in await snapshot.files(where, reader)}
             assert file.url in found, f"{file.url}: left out for {where}, which is true of a row"
 
 

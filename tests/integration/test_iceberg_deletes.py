@@ -61,8 +61,9 @@ def _files(table: Table) -> tuple[IcebergFile, IcebergFile]:
 
 
 async def _planned(table: Table | str) -> list[DataFile]:
-    snapshot = await catalog_of(table).snapshot(LocalReader())
-    return list(await snapshot.files(None))
+    reader = LocalReader()
+    snapshot = await catalog_of(table).snapshot(reader)
+    return list(await snapshot.files(None, reader))
 
 
 async def _refused(table: Table | str) -> None:

@@ -57,8 +57,9 @@ async def _read(table: Table | str, version: Any = None, where: Any = None) -> p
 
 
 async def _planned(table: Table | str, reader: LocalReader | None = None, where: Any = None) -> list[DataFile]:
-    snapshot = await catalog_of(table).snapshot(reader or LocalReader())
-    return list(await snapshot.files(where))
+    reader = reader or LocalReader()
+    snapshot = await catalog_of(table).snapshot(reader)
+    return list(await snapshot.files(where, reader))
 
 
 # -- snapshots ------------------------------------------------------------------------------------
@@ -263,12 +264,12 @@ async def test_manifests_are_pruned_and_read_once(tmp_path: Path) -> None:
     reader = LocalReader()
     snapshot = await catalog_of(table.metadata_location).snapshot(reader)
     assert [url.rpartition(".")[2] for url in reader.read] == ["json"]
-    (file,) = await snapshot.files(col("name") == "n2")
+    (file,) = await snapshot.files(col("name") == "n2", reader)
     assert [url.rpartition(".")[2] for url in reader.read[1:]] == ["avro", "avro"]  # the list, one of four manifests
     assert file.partition == {"name": "n2"}
-    assert len(await snapshot.files(None)) == 4
+    assert len(await snapshot.files(None, reader)) == 4
     assert len(reader.read) == 6
-    await snapshot.files(col("id") == 3)
+    await snapshot.files(col("id") == 3, reader)
     assert len(reader.read) == 6
 
 

@@ -31,7 +31,6 @@ from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import KeyRange, Part, Segment
 from asyncpq.indexing.open_index import OpenIndex
 from asyncpq.indexing.opening import open_indexed, open_snapshot
-from asyncpq.indexing.part_reads import Steps
 from asyncpq.indexing.places.memory import MemoryPlace
 from tests.indexed_lakes import FOOTERS, indexed
 
@@ -293,7 +292,7 @@ async def test_files_of_an_earlier_listing_are_still_known_while_the_next_is_loo
     operation = resources.operation("read", "lake")
     with operation:
         found = await base.files(Ask(), operation)
-        prune = await files._pruner(Ask(), Steps(resources, operation, "index"))
+        prune = await files._pruner(Ask(), operation)
         earlier = prune(found)
         prune(found._replace(files=found.files[:1]))
         for file in earlier.files:

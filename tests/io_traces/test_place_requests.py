@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.datasets.reader import counted_in
 from asyncpq.indexing.model import PART_SCHEMAS, VALUE_TAG, KeyRange, Segment
 from asyncpq.indexing.places import FolderPlace, SqlPlace, segment_file
 from asyncpq.metrics import ReadMetrics
@@ -45,8 +44,8 @@ async def cost(
     place: FolderPlace | SqlPlace, session: asyncpq.Session, segment: Segment, wanted: KeyRange
 ) -> ReadMetrics:
     operation = session._resources.operation("lookup", "x")
-    with operation, counted_in(operation):
-        found = await place.read_segment(segment, [wanted])
+    with operation:
+        found = await place.read_segment(segment, [wanted], operation=operation)
     assert found is not None
     assert found.num_rows == 1
     return operation.metrics
@@ -83,14 +82,14 @@ async def test_a_large_segment_is_its_footer_and_one_request_a_key() -> None:
             async with asyncpq.Session(storage_options=server.storage_options, requests=requests) as other:
                 place = FolderPlace(other._resources, "s3://bucket/index")
                 operation = other._resources.operation("lookup", "x")
-                with operation, counted_in(operation):
-                    await place.read_segment(segment, [])  # brings what is kept
+                with operation:
+                    await place.read_segment(segment, [], operation=operation)  # brings what is kept
                 assert operation.metrics.requests == 1
                 warmed = await cost(place, other, segment, POINTS[0])
                 assert (warmed.requests, warmed.rounds) == (1, 1)
                 operation = other._resources.operation("lookup", "x")
-                with operation, counted_in(operation):
-                    assert await place.read_segment(segment, None, limit=1000) is None
+                with operation:
+                    assert await place.read_segment(segment, None, limit=1000, operation=operation) is None
                 assert operation.metrics.requests == 0, "too many rows are known from the footer"
 
 
@@ -117,8 +116,8 @@ async def test_a_long_footer_comes_deflated(tmp_path: Path) -> None:
 async def brought(place: FolderPlace, session: asyncpq.Session, segment: Segment) -> ReadMetrics:
     """What it takes to bring what is kept of a segment to find its rows."""
     operation = session._resources.operation("lookup", "x")
-    with operation, counted_in(operation):
-        await place.read_segment(segment, [])
+    with operation:
+        await place.read_segment(segment, [], operation=operation)
     return operation.metrics
 
 

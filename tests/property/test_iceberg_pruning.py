@@ -202,8 +202,9 @@ async def _files_of_day(folder: Path, day: int, where: Expression) -> int:
     with table.update_spec() as update:
         update.add_field("t", DayTransform(), "day")
     add_files(table, [data_record(table, "file:///x", Record(day), record_count=1)], ManifestContent.DATA)
-    snapshot = await catalog_of(table).snapshot(LocalReader())
-    return len(await snapshot.files(where))
+    reader = LocalReader()
+    snapshot = await catalog_of(table).snapshot(reader)
+    return len(await snapshot.files(where, reader))
 
 
 _NAN = struct.pack("<d", math.nan)
@@ -242,7 +243,7 @@ def _check(written: _Written, where: Expression) -> None:
         matching = {url for url, table in written.rows.items() if table.filter(question).num_rows}
     except (pa.ArrowException, ValueError, TypeError, OverflowError):  # not a question for pyarrow
         assume(False)
-    given_files = asyncio.run(written.snapshot.files(where))
+    given_files = asyncio.run(written.snapshot.files(where, LocalReader()))
     assert matching <= {file.url for file in given_files}
     for file in given_files:
         table = written.rows[file.url]
@@ -267,7 +268,7 @@ def _holds(bounds: ColumnBounds, values: pa.ChunkedArray) -> None:
 
 
 def _count(written: _Written, where: Expression) -> int:
-    return len(asyncio.run(written.snapshot.files(where)))
+    return len(asyncio.run(written.snapshot.files(where, LocalReader())))
 
 
 @pytest.mark.parametrize(

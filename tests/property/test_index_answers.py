@@ -20,7 +20,6 @@ from asyncpq.indexing.entries import bloom_reads
 from asyncpq.indexing.manifest import Manifest
 from asyncpq.indexing.model import Part
 from asyncpq.indexing.normalised import is_indexable
-from asyncpq.indexing.part_reads import Steps
 from asyncpq.indexing.places.memory import MemoryPlace
 from asyncpq.indexing.slices import Slices
 from asyncpq.metrics import ReadMetrics
@@ -86,11 +85,11 @@ async def answered(lake: Lake, where: Expression, max_postings: int = 1000) -> t
     place = MemoryPlace()
     manifest = await write_index(place, lake.parts, lake.files, lake.schema, cuts=lake.cuts)
     inquiry = Inquiry(manifest, simplify(where), max_postings=max_postings)
-    steps = Steps(Resources(SessionOptions(), {}), Operation("plan", "index", ReadMetrics(), None), "index")
-    found = await inquiry.ask(place, steps)
+    operation = Operation("plan", "index", ReadMetrics(), None)
+    found = await inquiry.ask(Resources(SessionOptions(), {}), place, operation)
     for part in inquiry.bloom_parts:
         for read in bloom_reads(manifest, place, part, found.files):
-            table = await read()
+            table = await read(operation)
             assert table is not None
             inquiry.take_blooms(part, table)
     assert (inquiry.slices() & found) == inquiry.slices() or inquiry.bloom_parts

@@ -78,13 +78,13 @@ class _World:
 
         async def run() -> None:
             _who.set(who)
+            operation = self.resources.operation("build" if kind == "build" else "compact", "lake")
             if kind == "build":
                 base = await load(place)
                 self.seen[who] = dict(self.files)
-                operation = self.resources.operation("build", "lake")
                 await build(self.resources, place, self.lake(), [SET], operation, _OPTIONS, base)
             elif kind == "compact":
-                await compact(self.resources, place, _OPTIONS)
+                await compact(self.resources, place, _OPTIONS, operation)
             else:
                 await vacuum(place, keep=_KEEP, older_than_s=_OLD_S, orphans_s=_ORPHANS_S, grace_s=_GRACE_S)
 

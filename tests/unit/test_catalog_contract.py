@@ -57,7 +57,7 @@ class Forgetful:
     description = "a table that is pruned too much"
     fields = None
 
-    async def files(self, where: Expression | None) -> Sequence[DataFile]:
+    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
         return self.files_known.data_files if where is None or "null" in str(where) else ()
 
 

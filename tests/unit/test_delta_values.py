@@ -14,7 +14,17 @@ import pytest
 from asyncpq import col
 from asyncpq.tables.delta_schema import ColumnMapping, Leaf, Mapped, decode_schema
 from asyncpq.tables.delta_values import Statistics, num_records
-from tests.delta_tables import ID, DeltaWriter, add, column, inline_vector, metadata, protocol, snapshot_of
+from tests.delta_tables import (
+    ID,
+    DeltaWriter,
+    FolderReader,
+    add,
+    column,
+    inline_vector,
+    metadata,
+    protocol,
+    snapshot_of,
+)
 
 
 @pytest.fixture
@@ -112,7 +122,7 @@ async def test_bounds_are_parsed_off_the_loop(writer: DeltaWriter, monkeypatch: 
 
     monkeypatch.setattr(Statistics, "_decode", noted)
     for _ in range(2):
-        (file,) = await snapshot.files(col("id") > 5)
+        (file,) = await snapshot.files(col("id") > 5, FolderReader())
         assert file.bounds["id"].min == 0
     assert len(threads) == 1
     assert threading.main_thread() not in threads

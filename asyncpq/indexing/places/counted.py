@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from asyncpq.datasets.reader import counting
+from asyncpq.events import Operation
 from asyncpq.metrics import Purpose, RequestRecord
 
 
@@ -24,13 +24,13 @@ class Sent:
 
 
 @contextmanager
-def counted_request(method: str, purpose: Purpose = "table") -> Iterator[Sent]:
-    """One round trip; nothing is counted outside of :func:`asyncpq.datasets.reader.counted_in`.
+def counted_request(operation: Operation | None, method: str, purpose: Purpose = "table") -> Iterator[Sent]:
+    """One round trip.
 
     Args:
+        operation: the request is counted there; None: nowhere.
         method: what was sent, e.g. "SELECT".
     """
-    operation = counting()
     sent = Sent()
     if operation is None:
         yield sent

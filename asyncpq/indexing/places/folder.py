@@ -29,7 +29,6 @@ from asyncpq.indexing.places.segment_reader import SegmentFile
 from asyncpq.indexing.places.sorted_rows import InOrder, SortedRows
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import immutable
-from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
 _SMALL_BYTES = 64 * 1024  # of a segment: all of it costs no more than a piece
@@ -55,7 +54,13 @@ class FolderPlace(ObjectPlace):
     # -- writing ----------------------------------------------------------------------------------
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
+        self,
+        name: str,
+        part: Part,
+        rows: AsyncIterator[pa.RecordBatch],
+        *,
+        folder: str | None = None,
+        operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         """See :class:`asyncpq.indexing.model.Place`. Goes through local files."""
         url, in_thread = self._segment_url(name), self._resources.in_thread
@@ -75,7 +80,7 @@ class FolderPlace(ObjectPlace):
             finally:
                 with suppress(pa.ArrowException, OSError):  # what went wrong first is what counts
                     spool.close()
-            await store.put_file(url, path, context=self._context("write"))
+            await store.put_file(url, path, context=self._context(operation, "write"))
         return written.size, written.extra
 
     # -- reading ----------------------------------------------------------------------------------
@@ -88,12 +93,13 @@ class FolderPlace(ObjectPlace):
         *,
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
+        operation: Operation | None = None,
     ) -> pa.Table | None:
         """See :class:`asyncpq.indexing.model.Place`."""
         if await self._comes_whole(segment, ranges):
-            rows = await self._whole(segment)
+            rows = await self._whole(operation, segment)
             return rows.select(ranges, columns, at_least=at_least, limit=limit)
-        async with self._opened(segment) as segment_file:
+        async with self._opened(operation, segment) as segment_file:
             ordinals = segment_file.groups.touched(ranges, at_least)
             if limit is not None and at_least is None and segment_file.groups.least_rows(ranges, ordinals) > limit:
                 return None
@@ -104,10 +110,12 @@ class FolderPlace(ObjectPlace):
         rows = SortedRows(table)
         return rows.select(ranges, schema.names if columns is None else columns, at_least=at_least, limit=limit)
 
-    async def iterate_segment(self, segment: Segment) -> AsyncIterator[pa.RecordBatch]:
+    async def iterate_segment(
+        self, segment: Segment, *, operation: Operation | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         """See :class:`asyncpq.indexing.model.Place`."""
         num_rows = 0
-        async with self._opened(segment) as segment_file:
+        async with self._opened(operation, segment) as segment_file:
             of_bytes = segment.num_rows * _RUN_BYTES // max(1, segment.size)
             for ordinals in segment_file.groups.runs(max(1, min(_RUN_ROWS, of_bytes))):
                 table = await segment_file.read(ordinals, segment.part.schema.names, scan=True)
@@ -133,16 +141,16 @@ class FolderPlace(ObjectPlace):
             await source.handle.close()
         return source.held_version() is None
 
-    async def _whole(self, segment: Segment) -> SortedRows:
+    async def _whole(self, operation: Operation | None, segment: Segment) -> SortedRows:
         """A small segment, decoded; in one request, once."""
-        return await self._kept(segment, segment.extra["whole"], partial(self._load_whole, segment))
+        return await self._kept(
+            operation, segment, segment.extra["whole"], partial(self._load_whole, operation, segment)
+        )
 
-    async def _load_whole(self, segment: Segment) -> SortedRows:
+    async def _load_whole(self, operation: Operation | None, segment: Segment) -> SortedRows:
         url = self._segment_url(segment.name)
-        with self._reading(url) as operation, self._typed(segment):
-            metrics = operation.metrics
-            context = RequestContext(metrics, round=metrics.rounds + 1, purpose="table")
-            data = await self._fetch(url, context=context, at_most=segment.size)
+        with self._reading(operation, url) as part, self._typed(segment):
+            data = await self._fetch(part, url, at_most=segment.size)
             if data is None:
                 raise self._gone(segment)
             if len(data) != segment.size or digest_of(data) != segment.extra["whole"]:
@@ -155,11 +163,11 @@ class FolderPlace(ObjectPlace):
         return SortedRows(table.combine_chunks())
 
     @asynccontextmanager
-    async def _opened(self, segment: Segment) -> AsyncIterator[SegmentFile]:
-        with self._reading(self._segment_url(segment.name)) as operation, self._typed(segment):
+    async def _opened(self, operation: Operation | None, segment: Segment) -> AsyncIterator[SegmentFile]:
+        with self._reading(operation, self._segment_url(segment.name)) as part, self._typed(segment):
             source = await self._source(segment)
             try:
-                yield await SegmentFile.load(source, segment, operation)
+                yield await SegmentFile.load(source, segment, part)
             finally:
                 await source.handle.close()
 

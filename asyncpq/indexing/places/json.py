@@ -11,12 +11,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from asyncpq.errors import InvalidOptionError, ResourceLimitError
+from asyncpq.events import Operation
 from asyncpq.indexing.model import KeyRange, Part, Segment
 from asyncpq.indexing.places.objects import ObjectPlace, Owner
 from asyncpq.indexing.places.segment_file import digest_of
 from asyncpq.indexing.places.sorted_rows import InOrder, SortedRows
 from asyncpq.resources import Resources
-from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
 MAX_ROWS: Final = 10_000  # of a segment
@@ -52,7 +52,13 @@ class JsonPlace(ObjectPlace):
             raise InvalidOptionError(f"{refused[0]!r} is too large for JSON, at {self.description}", hint=_HINT)
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
+        self,
+        name: str,
+        part: Part,
+        rows: AsyncIterator[pa.RecordBatch],
+        *,
+        folder: str | None = None,
+        operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         """See :class:`asyncpq.indexing.model.Place`.
 
@@ -71,7 +77,7 @@ class JsonPlace(ObjectPlace):
                 )
         data = _encode(pa.Table.from_batches(batches, schema=part.schema))
         store = await self._writable()
-        await store.put_object(url, data, context=self._context("write"))
+        await store.put_object(url, data, context=self._context(operation, "write"))
         return len(data), {"digest": digest_of(data)}
 
     async def read_segment(
@@ -82,22 +88,26 @@ class JsonPlace(ObjectPlace):
         *,
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
+        operation: Operation | None = None,
     ) -> pa.Table | None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        rows = await self._kept(segment, str(segment.extra.get("digest")), partial(self._load, segment))
+        rows = await self._kept(
+            operation, segment, str(segment.extra.get("digest")), partial(self._load, operation, segment)
+        )
         return rows.select(ranges, columns, at_least=at_least, limit=limit)
 
-    async def iterate_segment(self, segment: Segment) -> AsyncIterator[pa.RecordBatch]:
+    async def iterate_segment(
+        self, segment: Segment, *, operation: Operation | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         """See :class:`asyncpq.indexing.model.Place`."""
-        rows = await self._load(segment)
+        rows = await self._load(operation, segment)
         for batch in rows.table.to_batches():
             yield batch
 
-    async def _load(self, segment: Segment) -> SortedRows:
+    async def _load(self, operation: Operation | None, segment: Segment) -> SortedRows:
         url = self._segment_url(segment.name)
-        with self._reading(url) as operation:
-            context = RequestContext(operation.metrics, round=operation.metrics.rounds + 1, purpose="table")
-            data = await self._fetch(url, context=context)
+        with self._reading(operation, url) as part:
+            data = await self._fetch(part, url)
         if data is None:
             raise self._gone(segment)
         if digest_of(data) != segment.extra.get("digest"):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError
+from asyncpq.events import Operation
 from asyncpq.indexing.model import KeyRange, Part, Segment
 from asyncpq.indexing.places.sorted_rows import InOrder, SortedRows
 
@@ -41,7 +42,13 @@ class MemoryPlace:
     # -- segments ---------------------------------------------------------------------------------
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
+        self,
+        name: str,
+        part: Part,
+        rows: AsyncIterator[pa.RecordBatch],
+        *,
+        folder: str | None = None,
+        operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         """See :class:`asyncpq.indexing.model.Place`."""
         order = InOrder(part, self.description)
@@ -59,11 +66,14 @@ class MemoryPlace:
         *,
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
+        operation: Operation | None = None,
     ) -> pa.Table | None:
         """See :class:`asyncpq.indexing.model.Place`."""
         return self._rows(segment).select(ranges, columns, at_least=at_least, limit=limit)
 
-    async def iterate_segment(self, segment: Segment) -> AsyncIterator[pa.RecordBatch]:
+    async def iterate_segment(
+        self, segment: Segment, *, operation: Operation | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         """See :class:`asyncpq.indexing.model.Place`."""
         for batch in self._rows(segment).table.to_batches():
             yield batch
@@ -80,13 +90,13 @@ class MemoryPlace:
             )
         return rows
 
-    async def delete_segments(self, names: Sequence[str]) -> None:
+    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         with self._lock:
             for name in names:
                 self._segments.pop(name, None)
 
-    async def list_segments(self) -> Mapping[str, float]:
+    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
         now = time.monotonic()
         with self._lock:
@@ -94,7 +104,7 @@ class MemoryPlace:
 
     # -- manifests --------------------------------------------------------------------------------
 
-    async def latest(self) -> tuple[int, bytes] | None:
+    async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         """See :class:`asyncpq.indexing.model.Place`."""
         with self._lock:
             if not self._manifests:
@@ -102,24 +112,24 @@ class MemoryPlace:
             number = max(self._manifests)
             return number, self._manifests[number].value
 
-    async def manifest(self, number: int) -> bytes | None:
+    async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         """See :class:`asyncpq.indexing.model.Place`."""
         kept = self._manifests.get(number)
         return None if kept is None else kept.value
 
-    async def commit(self, number: int, content: bytes) -> bool:
+    async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         """See :class:`asyncpq.indexing.model.Place`."""
         kept = _Kept(content, time.monotonic())
         with self._lock:
             return self._manifests.setdefault(number, kept) is kept
 
-    async def delete_manifests(self, numbers: Sequence[int]) -> None:
+    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         with self._lock:
             for number in numbers:
                 self._manifests.pop(number, None)
 
-    async def list_manifests(self) -> Mapping[int, float]:
+    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
         now = time.monotonic()
         with self._lock:
@@ -127,23 +137,23 @@ class MemoryPlace:
 
     # -- builds -----------------------------------------------------------------------------------
 
-    async def touch(self, build: str) -> None:
+    async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         with self._lock:
             self._builds[build] = time.monotonic()
 
-    async def builds(self) -> Mapping[str, float]:
+    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
         now = time.monotonic()
         with self._lock:
             return {build: now - since for build, since in self._builds.items()}
 
-    async def end_build(self, build: str) -> None:
+    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         with self._lock:
             self._builds.pop(build, None)
 
-    async def drop(self) -> None:
+    async def drop(self, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         with self._lock:
             self._segments.clear()

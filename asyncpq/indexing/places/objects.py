@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from asyncpq.datasets.reader import counting
 from asyncpq.errors import (
     BucketNotFoundError,
     ConcurrentCommitUnsupported,
@@ -81,16 +80,20 @@ class ObjectPlace:
 
     # -- segments ---------------------------------------------------------------------------------
 
-    async def delete_segments(self, names: Sequence[str]) -> None:
+    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        await self._delete([self._segment_url(name) for name in names])
+        await self._delete(operation, [self._segment_url(name) for name in names])
 
-    async def list_segments(self) -> Mapping[str, float]:
+    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
-        return await self._ages("segments", self._suffix)
+        return await self._ages(operation, "segments", self._suffix)
 
     async def _kept(
-        self, segment: Segment, digest: str, load: Callable[[], Coroutine[Any, Any, SortedRows]]
+        self,
+        operation: Operation | None,
+        segment: Segment,
+        digest: str,
+        load: Callable[[], Coroutine[Any, Any, SortedRows]],
     ) -> SortedRows:
         """A whole segment out of the session's memory, or as ``load`` brings it.
 
@@ -103,7 +106,7 @@ class ObjectPlace:
             rows = await self._resources.flights.run(key, load)
             self._resources.memory.put(key, rows, rows.weight)
         else:
-            self._metrics().cache_hits += 1
+            self._metrics(operation).cache_hits += 1
         if rows.table.num_rows != segment.num_rows:
             raise self._corrupt(segment, f"it has {rows.table.num_rows} rows, where {segment.num_rows} were written")
         return rows
@@ -136,96 +139,95 @@ class ObjectPlace:
 
     # -- manifests --------------------------------------------------------------------------------
 
-    async def latest(self) -> tuple[int, bytes] | None:
+    async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        data = await self._fetch(self._url("latest"))
+        data = await self._fetch(operation, self._url("latest"))
         if data is None:
             return None
         return decode_latest(data, safe_url(self._url("latest")))
 
-    async def manifest(self, number: int) -> bytes | None:
+    async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        return await self._fetch(self._manifest_url(number))
+        return await self._fetch(operation, self._manifest_url(number))
 
-    async def commit(self, number: int, content: bytes) -> bool:
+    async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         """See :class:`asyncpq.indexing.model.Place`."""
-        store, url, context = await self._writable(), self._manifest_url(number), self._context("write")
-        if not await self._can_create(store):
+        store, url, context = await self._writable(), self._manifest_url(number), self._context(operation, "write")
+        if not await self._can_create(operation, store):
             if not self._single_writer:
                 raise ConcurrentCommitUnsupported(
                     "the store does not refuse to create an object that is there, so two commits could both succeed",
                     url=self.description,
                     hint="Set single_writer=True if nobody else writes to this index.",
                 )
-            if await self.manifest(number) is not None:
+            if await self.manifest(number, operation=operation) is not None:
                 return False
             await store.put_object(url, content, context=context)
         elif not await store.create_object(url, content, context=context):
             return False
-        newest = await self._newest()
+        newest = await self._newest(operation)
         if newest is None or newest < number:  # it never goes back, but for the time between these two
             data = encode_latest(number, content)
-            await store.put_object(self._url("latest"), data, context=self._context("write"))
+            await store.put_object(self._url("latest"), data, context=self._context(operation, "write"))
         return True
 
-    async def _newest(self) -> int | None:
+    async def _newest(self, operation: Operation | None) -> int | None:
         """The number in ``latest``, where that can be read."""
         try:
-            latest = await self.latest()
+            latest = await self.latest(operation=operation)
         except CorruptIndexError:
             return None
         return None if latest is None else latest[0]
 
-    async def _can_create(self, store: WritableStore) -> bool:
+    async def _can_create(self, operation: Operation | None, store: WritableStore) -> bool:
         if self._creates is None:
-            self._creates = await store.probe_create(self._folder, context=self._context("write"))
+            self._creates = await store.probe_create(self._folder, context=self._context(operation, "write"))
         return self._creates
 
-    async def delete_manifests(self, numbers: Sequence[int]) -> None:
+    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        await self._delete([self._manifest_url(number) for number in numbers])
+        await self._delete(operation, [self._manifest_url(number) for number in numbers])
 
-    async def list_manifests(self) -> Mapping[int, float]:
+    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
-        ages = await self._ages("manifests", ".json")
+        ages = await self._ages(operation, "manifests", ".json")
         return {int(name): age for name, age in ages.items() if len(name) == _DIGITS and name.isdigit()}
 
     # -- builds -----------------------------------------------------------------------------------
 
-    async def touch(self, build: str) -> None:
+    async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         store = await self._writable()
-        await store.put_object(self._url("builds", build), build.encode(), context=self._context("write"))
+        await store.put_object(self._url("builds", build), build.encode(), context=self._context(operation, "write"))
 
-    async def builds(self) -> Mapping[str, float]:
+    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
-        return await self._ages("builds", "")
+        return await self._ages(operation, "builds", "")
 
-    async def end_build(self, build: str) -> None:
+    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        await self._delete([self._url("builds", build)])
+        await self._delete(operation, [self._url("builds", build)])
 
     # -- all of it --------------------------------------------------------------------------------
 
-    async def drop(self) -> None:
+    async def drop(self, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         first = [self._url("latest")]
-        found = {folder: await self._list(folder) for folder in ("manifests", "builds", "segments")}
-        await self._delete(first)  # and manifests before segments: what a reader still finds is whole
+        found = {folder: await self._list(operation, folder) for folder in ("manifests", "builds", "segments")}
+        await self._delete(operation, first)  # and manifests before segments: what a reader still finds is whole
         for listed in found.values():
-            await self._delete([item.url for item in listed])
+            await self._delete(operation, [item.url for item in listed])
 
     async def close(self) -> None:
         """Nothing is held open: connections are the session's."""
 
     # -- requests ---------------------------------------------------------------------------------
 
-    def _context(self, purpose: Purpose) -> RequestContext:
-        metrics = self._metrics()
+    def _context(self, operation: Operation | None, purpose: Purpose) -> RequestContext:
+        metrics = self._metrics(operation)
         return RequestContext(metrics, round=metrics.rounds + 1, purpose=purpose)
 
-    def _metrics(self) -> ReadMetrics:
-        operation = counting()
+    def _metrics(self, operation: Operation | None) -> ReadMetrics:
         if operation is not None:
             return operation.metrics
         metrics = ReadMetrics()
@@ -233,11 +235,10 @@ class ObjectPlace:
         return metrics
 
     @contextmanager
-    def _reading(self, url: str) -> Iterator[Operation]:
+    def _reading(self, operation: Operation | None, url: str) -> Iterator[Operation]:
         """Of several reads side by side one, whose requests count in the operation of whoever calls."""
-        counted = counting()
-        operation = counted or self._resources.operation("read", safe_url(url))
-        part = operation.part(safe_url(url), operation.metrics.rounds)
+        whole = operation or self._resources.operation("read", safe_url(url))
+        part = whole.part(safe_url(url), whole.metrics.rounds)
         try:
             yield part
         finally:
@@ -245,8 +246,8 @@ class ObjectPlace:
             for name in _OF_ROWS:  # of a segment, which nobody asked for
                 setattr(metrics, name, 0)
             metrics.fallbacks.clear()
-            if counted is not None:
-                counted.metrics.add_part(metrics)
+            if operation is not None:
+                operation.metrics.add_part(metrics)
             else:
                 self._resources.metrics.add(metrics)
 
@@ -261,14 +262,14 @@ class ObjectPlace:
         store, _ = await self._resources.store(self._folder)
         return writable(store, self.description)
 
-    async def _fetch(self, url: str, *, context: RequestContext | None = None, at_most: int = _WHOLE) -> bytes | None:
+    async def _fetch(self, operation: Operation | None, url: str, *, at_most: int = _WHOLE) -> bytes | None:
         """All of an object, or its last bytes where it has more than ``at_most``; None where there is none."""
         store, _ = await self._resources.store(url)
         async with self._resources.deadline(safe_url(url)):
             try:
                 handle = await store.open_object(url)
                 try:
-                    tail = await handle.fetch_tail(at_most, context=context or self._context("table"))
+                    tail = await handle.fetch_tail(at_most, context=self._context(operation, "table"))
                 finally:
                     await handle.close()
             except BucketNotFoundError:
@@ -277,19 +278,21 @@ class ObjectPlace:
                 return None
         return tail.data
 
-    async def _delete(self, urls: Sequence[str]) -> None:
+    async def _delete(self, operation: Operation | None, urls: Sequence[str]) -> None:
         if urls:
             store = await self._writable()
-            await store.delete_objects(urls, context=self._context("write"))
+            await store.delete_objects(urls, context=self._context(operation, "write"))
 
-    async def _list(self, folder: str) -> list[ListedObject]:
+    async def _list(self, operation: Operation | None, folder: str) -> list[ListedObject]:
         store, _ = await self._resources.store(self._folder)
-        return await store.list_objects(self._url(folder, ""), context=self._context("list"))
+        return await store.list_objects(self._url(folder, ""), context=self._context(operation, "list"))
 
-    async def _ages(self, folder: str, suffix: str) -> dict[str, float]:
+    async def _ages(self, operation: Operation | None, folder: str, suffix: str) -> dict[str, float]:
         """Names of the objects in a folder, without ``suffix``, and seconds since each was written."""
         store = await self._writable()
-        listed, now = await asyncio.gather(self._list(folder), store.clock(self._folder, context=self._context("list")))
+        listed, now = await asyncio.gather(
+            self._list(operation, folder), store.clock(self._folder, context=self._context(operation, "list"))
+        )
         start = len(self._url(folder, ""))
         ages: dict[str, float] = {}
         for item in listed:

@@ -18,6 +18,7 @@ from asyncpq.errors import (
     StoreError,
     UsageError,
 )
+from asyncpq.events import Operation
 from asyncpq.indexing.model import KeyRange, Part, Segment
 from asyncpq.indexing.places.counted import Sent, counted_request
 from asyncpq.indexing.places.sorted_rows import InOrder
@@ -81,10 +82,16 @@ class SqlPlace:
     # -- segments ---------------------------------------------------------------------------------
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
+        self,
+        name: str,
+        part: Part,
+        rows: AsyncIterator[pa.RecordBatch],
+        *,
+        folder: str | None = None,
+        operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         """See :class:`asyncpq.indexing.model.Place`. It is whole once its row among the segments says its rows."""
-        segment = await self._write("INSERT", partial(self._begin_segment, name=name, kind=part.kind))
+        segment = await self._write(operation, "INSERT", partial(self._begin_segment, name=name, kind=part.kind))
         order, size = InOrder(part, self.description), 0
         try:
             async for batch in rows:
@@ -93,10 +100,12 @@ class SqlPlace:
                 for start in range(0, checked.num_rows, _BATCH_ROWS):
                     piece = checked.slice(start, _BATCH_ROWS)
                     first = order.num_rows - checked.num_rows + start
-                    await self._write("INSERT", partial(self._insert, part.kind, piece, segment, first))
-            await self._write("UPDATE", partial(self._finish_segment, segment=segment, num_rows=order.num_rows))
+                    await self._write(operation, "INSERT", partial(self._insert, part.kind, piece, segment, first))
+            await self._write(
+                operation, "UPDATE", partial(self._finish_segment, segment=segment, num_rows=order.num_rows)
+            )
         except BaseException:
-            await self._write("DELETE", partial(self._delete_segments, names=[name]))
+            await self._write(operation, "DELETE", partial(self._delete_segments, names=[name]))
             raise
         return size, {}
 
@@ -122,6 +131,7 @@ class SqlPlace:
         *,
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
+        operation: Operation | None = None,
     ) -> pa.Table | None:
         """See :class:`asyncpq.indexing.model.Place`."""
         from sqlalchemy import true
@@ -141,7 +151,7 @@ class SqlPlace:
         tables: list[pa.Table] = []
         left = limit
         for search in searches:
-            found = await self._select(segment, schema, search, least, None if left is None else left + 1)
+            found = await self._select(operation, segment, schema, search, least, None if left is None else left + 1)
             if left is not None and found.num_rows > left:
                 return None
             left = None if left is None else left - found.num_rows
@@ -151,7 +161,9 @@ class SqlPlace:
             self._check_rows(segment, table.num_rows)
         return table
 
-    async def iterate_segment(self, segment: Segment) -> AsyncIterator[pa.RecordBatch]:
+    async def iterate_segment(
+        self, segment: Segment, *, operation: Operation | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         """See :class:`asyncpq.indexing.model.Place`."""
         from sqlalchemy import and_, or_, true
 
@@ -162,7 +174,7 @@ class SqlPlace:
         after: ColumnElement[bool] = true()
         num_rows = 0
         while True:
-            found = await self._select(segment, numbered, [search], after, _BATCH_ROWS)
+            found = await self._select(operation, segment, numbered, [search], after, _BATCH_ROWS)
             num_rows += found.num_rows
             for batch in found.select(schema.names).to_batches():
                 yield batch
@@ -175,6 +187,7 @@ class SqlPlace:
 
     async def _select(
         self,
+        operation: Operation | None,
         segment: Segment,
         schema: pa.Schema,
         searches: Sequence[ColumnElement[bool]],
@@ -218,7 +231,7 @@ class SqlPlace:
             return [found[0][0], table]
 
         try:
-            found = await self._read("SELECT", work)
+            found = await self._read(operation, "SELECT", work)
         except (pa.ArrowException, ValueError, TypeError) as error:
             raise self._corrupt(segment, f"it has other values than were written: {error}") from error
         if not found:
@@ -242,10 +255,10 @@ class SqlPlace:
             hint="Drop the index and build it again.",
         )
 
-    async def delete_segments(self, names: Sequence[str]) -> None:
+    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         if names:
-            await self._write("DELETE", partial(self._delete_segments, names=names))
+            await self._write(operation, "DELETE", partial(self._delete_segments, names=names))
 
     def _delete_segments(self, connection: Connection, names: Sequence[str]) -> None:
         from sqlalchemy import select
@@ -258,31 +271,31 @@ class SqlPlace:
                 connection.execute(rows.delete().where(rows.c.segment == number))
             connection.execute(table.delete().where(named))
 
-    async def list_segments(self) -> Mapping[str, float]:
+    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
-        return await self._ages(self._tables.segments, "name")
+        return await self._ages(operation, self._tables.segments, "name")
 
     # -- manifests --------------------------------------------------------------------------------
 
-    async def latest(self) -> tuple[int, bytes] | None:
+    async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         """See :class:`asyncpq.indexing.model.Place`."""
         from sqlalchemy import select
 
         table = self._tables.manifests
         query = select(table.c.number, table.c.content).order_by(table.c.number.desc()).limit(1)
-        found = await self._read("SELECT", lambda connection, sent: list(connection.execute(query)))
+        found = await self._read(operation, "SELECT", lambda connection, sent: list(connection.execute(query)))
         return (int(found[0][0]), bytes(found[0][1])) if found else None
 
-    async def manifest(self, number: int) -> bytes | None:
+    async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         """See :class:`asyncpq.indexing.model.Place`."""
         from sqlalchemy import select
 
         table = self._tables.manifests
         query = select(table.c.content).where(table.c.number == number)
-        found = await self._read("SELECT", lambda connection, sent: list(connection.execute(query)))
+        found = await self._read(operation, "SELECT", lambda connection, sent: list(connection.execute(query)))
         return bytes(found[0][0]) if found else None
 
-    async def commit(self, number: int, content: bytes) -> bool:
+    async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         """See :class:`asyncpq.indexing.model.Place`."""
         from sqlalchemy.exc import IntegrityError
 
@@ -296,22 +309,22 @@ class SqlPlace:
                 return False
             return True
 
-        return await self._write("INSERT", work)
+        return await self._write(operation, "INSERT", work)
 
-    async def delete_manifests(self, numbers: Sequence[int]) -> None:
+    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         if numbers:
             table = self._tables.manifests
             delete = table.delete().where(table.c.number.in_(list(numbers)))
-            await self._write("DELETE", lambda connection: connection.execute(delete))
+            await self._write(operation, "DELETE", lambda connection: connection.execute(delete))
 
-    async def list_manifests(self) -> Mapping[int, float]:
+    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
-        return await self._ages(self._tables.manifests, "number")
+        return await self._ages(operation, self._tables.manifests, "number")
 
     # -- builds -----------------------------------------------------------------------------------
 
-    async def touch(self, build: str) -> None:
+    async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         from sqlalchemy.exc import IntegrityError
 
@@ -325,22 +338,24 @@ class SqlPlace:
                 except IntegrityError:  # another one was faster
                     connection.rollback()
 
-        await self._write("UPDATE", work)
+        await self._write(operation, "UPDATE", work)
 
-    async def builds(self) -> Mapping[str, float]:
+    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
-        return await self._ages(self._tables.builds, "name")
+        return await self._ages(operation, self._tables.builds, "name")
 
-    async def end_build(self, build: str) -> None:
+    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         table = self._tables.builds
-        await self._write("DELETE", lambda connection: connection.execute(table.delete().where(table.c.name == build)))
+        await self._write(
+            operation, "DELETE", lambda connection: connection.execute(table.delete().where(table.c.name == build))
+        )
 
     # -- all of it --------------------------------------------------------------------------------
 
-    async def drop(self) -> None:
+    async def drop(self, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        await self._write("DROP", self._tables.metadata.drop_all)
+        await self._write(operation, "DROP", self._tables.metadata.drop_all)
         self._is_there = False
 
     async def close(self) -> None:
@@ -354,20 +369,24 @@ class SqlPlace:
 
     # -- statements -------------------------------------------------------------------------------
 
-    async def _ages(self, table: Table, name: str) -> dict[Any, float]:
+    async def _ages(self, operation: Operation | None, table: Table, name: str) -> dict[Any, float]:
         from sqlalchemy import select
 
         query = select(table.c[name], self._clock - table.c.created)
-        found = await self._read("SELECT", lambda connection, sent: list(connection.execute(query)), "list")
+        found = await self._read(operation, "SELECT", lambda connection, sent: list(connection.execute(query)), "list")
         return {row[0]: max(0.0, float(row[1])) for row in found}
 
     async def _read(
-        self, method: str, work: Callable[[Connection, Sent], list[Any]], purpose: Purpose = "table"
+        self,
+        operation: Operation | None,
+        method: str,
+        work: Callable[[Connection, Sent], list[Any]],
+        purpose: Purpose = "table",
     ) -> list[Any]:
         """What ``work`` finds; nothing where there are no tables."""
         from sqlalchemy.exc import SQLAlchemyError
 
-        with counted_request(method, purpose) as sent:
+        with counted_request(operation, method, purpose) as sent:
 
             def run() -> list[Any]:
                 if not self._exist():
@@ -383,9 +402,9 @@ class SqlPlace:
 
             return await self._in_thread(run)
 
-    async def _write(self, method: str, work: Callable[[Connection], T]) -> T:
+    async def _write(self, operation: Operation | None, method: str, work: Callable[[Connection], T]) -> T:
         """``work`` in one transaction; the tables are made where there are none."""
-        with counted_request(method, "write"):
+        with counted_request(operation, method, "write"):
 
             def run() -> T:
                 if not self._exist():

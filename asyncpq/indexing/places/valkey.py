@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from asyncpq.errors import (
     TransportError,
     UsageError,
 )
+from asyncpq.events import Operation
 from asyncpq.indexing.model import KeyRange, Part, Segment
 from asyncpq.indexing.places.counted import counted_request
 from asyncpq.indexing.places.key_groups import KeyGroups
@@ -116,12 +118,18 @@ class ValkeyPlace:
     # -- segments ---------------------------------------------------------------------------------
 
     async def write_segment(
-        self, name: str, part: Part, rows: AsyncIterator[pa.RecordBatch], *, folder: str | None = None
+        self,
+        name: str,
+        part: Part,
+        rows: AsyncIterator[pa.RecordBatch],
+        *,
+        folder: str | None = None,
+        operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         """See :class:`asyncpq.indexing.model.Place`."""
         order, cutter = InOrder(part, self.description), Cutter(_CHUNK_BYTES)
-        writer = _Chunks(self, self._key(b"segment", name.encode()))
-        await self._register(name)
+        writer = _Chunks(partial(self._ask, operation), self._key(b"segment", name.encode()))
+        await self._register(operation, name)
         try:
             async for batch in rows:
                 for table in cutter.add(order.take(batch)):
@@ -130,14 +138,14 @@ class ValkeyPlace:
                 await writer.add(table)
             digest = await writer.finish()
         except BaseException:
-            await self.delete_segments([name])
+            await self.delete_segments([name], operation=operation)
             raise
         return writer.size, {"directory": digest}
 
-    async def _register(self, name: str) -> None:
+    async def _register(self, operation: Operation | None, name: str) -> None:
         """Note when it was begun, before there is anything of it: so it is found if it is never ended."""
-        now = await self._clock()
-        await self._ask([(b"HSET", self._key(b"segments"), name.encode(), now)], "HSET", "write")
+        now = await self._clock(operation)
+        await self._ask(operation, [(b"HSET", self._key(b"segments"), name.encode(), now)], "HSET", "write")
 
     async def read_segment(
         self,
@@ -147,43 +155,48 @@ class ValkeyPlace:
         *,
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
+        operation: Operation | None = None,
     ) -> pa.Table | None:
         """See :class:`asyncpq.indexing.model.Place`."""
         if segment.size <= _WHOLE_BYTES:
-            rows = await self._whole(segment)
+            rows = await self._whole(operation, segment)
         else:
-            directory = await self._directory(segment)
+            directory = await self._directory(operation, segment)
             ordinals = directory.groups.touched(ranges, at_least)
             if limit is not None and at_least is None and directory.groups.least_rows(ranges, ordinals) > limit:
                 return None
-            rows = SortedRows(await self._chunks(segment, directory, ordinals))
+            rows = SortedRows(await self._chunks(operation, segment, directory, ordinals))
         return rows.select(ranges, columns, at_least=at_least, limit=limit)
 
-    async def iterate_segment(self, segment: Segment) -> AsyncIterator[pa.RecordBatch]:
+    async def iterate_segment(
+        self, segment: Segment, *, operation: Operation | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         """See :class:`asyncpq.indexing.model.Place`."""
-        directory = await self._directory(segment)
+        directory = await self._directory(operation, segment)
         for start in range(0, len(directory.groups), _WINDOW):
             stop = min(start + _WINDOW, len(directory.groups))
-            for batch in (await self._chunks(segment, directory, range(start, stop))).to_batches():
+            for batch in (await self._chunks(operation, segment, directory, range(start, stop))).to_batches():
                 yield batch
 
-    async def _whole(self, segment: Segment) -> SortedRows:
+    async def _whole(self, operation: Operation | None, segment: Segment) -> SortedRows:
         kept = self._kept.get(f"rows {segment.name}")
         if kept is not None:
             found: SortedRows = kept[1]
             return found
-        directory = await self._directory(segment)
-        rows = SortedRows((await self._chunks(segment, directory, range(len(directory.groups)))).combine_chunks())
+        directory = await self._directory(operation, segment)
+        rows = SortedRows(
+            (await self._chunks(operation, segment, directory, range(len(directory.groups)))).combine_chunks()
+        )
         self._keep(f"rows {segment.name}", rows, rows.weight)
         return rows
 
-    async def _directory(self, segment: Segment) -> _Directory:
+    async def _directory(self, operation: Operation | None, segment: Segment) -> _Directory:
         kept = self._kept.get(f"directory {segment.name}")
         if kept is not None:
             found: _Directory = kept[1]
             return found
         key = self._key(b"segment", segment.name.encode())
-        (data,) = await self._ask([(b"HGET", key, _DIRECTORY)], "HGET")
+        (data,) = await self._ask(operation, [(b"HGET", key, _DIRECTORY)], "HGET")
         if data is None:
             raise self._gone(segment)
         if not isinstance(data, bytes) or digest_of(data) != segment.extra.get("directory"):
@@ -199,15 +212,17 @@ class ValkeyPlace:
         self._keep(f"directory {segment.name}", directory, directory.groups.weight + 100 * len(num_rows))
         return directory
 
-    async def _chunks(self, segment: Segment, directory: _Directory, ordinals: Sequence[int]) -> pa.Table:
+    async def _chunks(
+        self, operation: Operation | None, segment: Segment, directory: _Directory, ordinals: Sequence[int]
+    ) -> pa.Table:
         key, schema = self._key(b"segment", segment.name.encode()), segment.part.schema
         batches: list[pa.RecordBatch] = []
         for start in range(0, len(ordinals), _WINDOW):
             window = ordinals[start : start + _WINDOW]
-            replies = await self._ask([(b"HGET", key, b"%d" % ordinal) for ordinal in window], "HGET")
+            replies = await self._ask(operation, [(b"HGET", key, b"%d" % ordinal) for ordinal in window], "HGET")
             for ordinal, data in zip(window, replies, strict=True):
                 if data is None:
-                    (there,) = await self._ask([(b"HEXISTS", key, _DIRECTORY)], "HEXISTS")
+                    (there,) = await self._ask(operation, [(b"HEXISTS", key, _DIRECTORY)], "HEXISTS")
                     raise self._gone(segment) if there == 0 else self._corrupt(segment, f"chunk {ordinal} is missing")
                 if not isinstance(data, bytes) or digest_of(data) != directory.digests[ordinal]:
                     raise self._corrupt(segment, f"chunk {ordinal} is not what was written")
@@ -233,82 +248,82 @@ class ValkeyPlace:
             hint="Drop the index and build it again. Does the server evict keys?",
         )
 
-    async def delete_segments(self, names: Sequence[str]) -> None:
+    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         for start in range(0, len(names), _WINDOW):
             window = [name.encode() for name in names[start : start + _WINDOW]]
             keys = [self._key(b"segment", name) for name in window]
             commands: list[Command] = [(b"UNLINK", *keys), (b"HDEL", self._key(b"segments"), *window)]
-            await self._ask(commands, "UNLINK", "write")
+            await self._ask(operation, commands, "UNLINK", "write")
             for name in names[start : start + _WINDOW]:
                 self._kept.pop(f"rows {name}", None)
                 self._kept.pop(f"directory {name}", None)
 
-    async def list_segments(self) -> Mapping[str, float]:
+    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
-        return await self._ages(b"segments")
+        return await self._ages(operation, b"segments")
 
     # -- manifests --------------------------------------------------------------------------------
 
-    async def latest(self) -> tuple[int, bytes] | None:
+    async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        (data,) = await self._ask([(b"GET", self._key(b"latest"))], "GET")
+        (data,) = await self._ask(operation, [(b"GET", self._key(b"latest"))], "GET")
         return decode_latest(data, self.description) if isinstance(data, bytes) else None
 
-    async def manifest(self, number: int) -> bytes | None:
+    async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        (data,) = await self._ask([(b"HGET", self._key(b"manifests"), b"%d" % number)], "HGET")
+        (data,) = await self._ask(operation, [(b"HGET", self._key(b"manifests"), b"%d" % number)], "HGET")
         return data if isinstance(data, bytes) else None
 
-    async def commit(self, number: int, content: bytes) -> bool:
+    async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         """See :class:`asyncpq.indexing.model.Place`."""
-        now, field = await self._clock(), b"%d" % number
+        now, field = await self._clock(operation), b"%d" % number
         commands: list[Command] = [
             (b"HSETNX", self._key(b"manifests"), field, content),
             (b"HSETNX", self._key(b"committed"), field, now),
         ]
-        made, _ = await self._ask(commands, "HSETNX", "write")
+        made, _ = await self._ask(operation, commands, "HSETNX", "write")
         if made != 1:
             return False
-        newest = await self.latest()
+        newest = await self.latest(operation=operation)
         if newest is None or newest[0] < number:
-            await self._ask([(b"SET", self._key(b"latest"), encode_latest(number, content))], "SET", "write")
+            await self._ask(operation, [(b"SET", self._key(b"latest"), encode_latest(number, content))], "SET", "write")
         return True
 
-    async def delete_manifests(self, numbers: Sequence[int]) -> None:
+    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
         if numbers:
             fields = [b"%d" % number for number in numbers]
             commands: list[Command] = [(b"HDEL", self._key(name), *fields) for name in (b"manifests", b"committed")]
-            await self._ask(commands, "HDEL", "write")
+            await self._ask(operation, commands, "HDEL", "write")
 
-    async def list_manifests(self) -> Mapping[int, float]:
+    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
-        return {int(name): age for name, age in (await self._ages(b"committed")).items()}
+        return {int(name): age for name, age in (await self._ages(operation, b"committed")).items()}
 
     # -- builds -----------------------------------------------------------------------------------
 
-    async def touch(self, build: str) -> None:
+    async def touch(self, build: str, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        now = await self._clock()
-        await self._ask([(b"HSET", self._key(b"builds"), build.encode(), now)], "HSET", "write")
+        now = await self._clock(operation)
+        await self._ask(operation, [(b"HSET", self._key(b"builds"), build.encode(), now)], "HSET", "write")
 
-    async def builds(self) -> Mapping[str, float]:
+    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
         """See :class:`asyncpq.indexing.model.Place`."""
-        return await self._ages(b"builds")
+        return await self._ages(operation, b"builds")
 
-    async def end_build(self, build: str) -> None:
+    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        await self._ask([(b"HDEL", self._key(b"builds"), build.encode())], "HDEL", "write")
+        await self._ask(operation, [(b"HDEL", self._key(b"builds"), build.encode())], "HDEL", "write")
 
     # -- all of it --------------------------------------------------------------------------------
 
-    async def drop(self) -> None:
+    async def drop(self, *, operation: Operation | None = None) -> None:
         """See :class:`asyncpq.indexing.model.Place`."""
-        await self._ask([(b"DEL", self._key(b"latest"), self._key(b"manifests"))], "DEL", "write")
-        await self.delete_segments(list(await self.list_segments()))
+        await self._ask(operation, [(b"DEL", self._key(b"latest"), self._key(b"manifests"))], "DEL", "write")
+        await self.delete_segments(list(await self.list_segments(operation=operation)), operation=operation)
         rest = [self._key(name) for name in (b"committed", b"builds", b"segments")]
-        await self._ask([(b"DEL", *rest)], "DEL", "write")
+        await self._ask(operation, [(b"DEL", *rest)], "DEL", "write")
 
     async def close(self) -> None:
         """Close the connections."""
@@ -320,9 +335,9 @@ class ValkeyPlace:
     def _key(self, *names: bytes) -> bytes:
         return self._prefix + b":".join(names)
 
-    async def _clock(self) -> int:
+    async def _clock(self, operation: Operation | None) -> int:
         """The server's time, in microseconds."""
-        (reply,) = await self._ask([(b"TIME",)], "TIME", "write")
+        (reply,) = await self._ask(operation, [(b"TIME",)], "TIME", "write")
         return self._microseconds(reply)
 
     def _microseconds(self, reply: Reply) -> int:
@@ -332,9 +347,9 @@ class ValkeyPlace:
             raise self._unexpected() from None
         return seconds * 1_000_000 + microseconds
 
-    async def _ages(self, name: bytes) -> dict[str, float]:
+    async def _ages(self, operation: Operation | None, name: bytes) -> dict[str, float]:
         """Fields of a hash of times, with the seconds since then."""
-        pairs, time = await self._ask([(b"HGETALL", self._key(name)), (b"TIME",)], "HGETALL", "list")
+        pairs, time = await self._ask(operation, [(b"HGETALL", self._key(name)), (b"TIME",)], "HGETALL", "list")
         now = self._microseconds(time)
         if not isinstance(pairs, list):
             raise self._unexpected()
@@ -349,15 +364,17 @@ class ValkeyPlace:
     def _unexpected(self) -> StoreError:
         return StoreError("the server's answer is none to what was asked", url=self.description)
 
-    async def _ask(self, commands: Sequence[Command], method: str, purpose: Purpose = "table") -> list[Reply]:
+    async def _ask(
+        self, operation: Operation | None, commands: Sequence[Command], method: str, purpose: Purpose = "table"
+    ) -> list[Reply]:
         """The replies to commands that are sent at once, in one round trip.
 
         Raises:
             StoreError: the server cannot be reached, or refuses one of them.
         """
         if not self._is_checked:
-            await self._check_server()
-        replies = await self._exchange(commands, method, purpose)
+            await self._check_server(operation)
+        replies = await self._exchange(operation, commands, method, purpose)
         for command, reply in zip(commands, replies, strict=True):
             if isinstance(reply, Exception):
                 shown = command[0].decode() if isinstance(command[0], bytes) else ""
@@ -368,7 +385,7 @@ class ValkeyPlace:
                 )
         return replies
 
-    async def _check_server(self) -> None:
+    async def _check_server(self, operation: Operation | None) -> None:
         """
         Raises:
             InvalidOptionError: the server says that it evicts keys, or that the index's expire.
@@ -378,7 +395,7 @@ class ValkeyPlace:
             (b"INFO", b"memory"),
             (b"PTTL", self._key(b"manifests")),
         ]
-        policy, info, expires = await self._exchange(commands, "CONFIG", "table")
+        policy, info, expires = await self._exchange(operation, commands, "CONFIG", "table")
         said = b""
         if isinstance(policy, list) and len(policy) == 2:
             said = policy[1]
@@ -394,7 +411,9 @@ class ValkeyPlace:
             raise InvalidOptionError("the index's keys expire in this server", hint="PERSIST them, or take another.")
         self._is_checked = True
 
-    async def _exchange(self, commands: Sequence[Command], method: str, purpose: Purpose) -> list[Reply]:
+    async def _exchange(
+        self, operation: Operation | None, commands: Sequence[Command], method: str, purpose: Purpose
+    ) -> list[Reply]:
         owner = (asyncio.get_running_loop(), os.getpid())
         if self._owner is None:
             self._owner = owner
@@ -405,7 +424,7 @@ class ValkeyPlace:
         attempt = 1
         while True:
             try:
-                with counted_request(method, purpose) as sent:
+                with counted_request(operation, method, purpose) as sent:
                     async with asyncio.timeout(self._timeout_s), self._connections.lend() as wire:
                         await wire.send(commands)
                         replies = [await wire.reply() for _ in commands]
@@ -428,8 +447,8 @@ class ValkeyPlace:
 class _Chunks:
     """Writes the chunks of a segment, some at once."""
 
-    def __init__(self, place: ValkeyPlace, key: bytes) -> None:
-        self._place = place
+    def __init__(self, ask: Callable[[Sequence[Command], str, Purpose], Awaitable[list[Reply]]], key: bytes) -> None:
+        self._ask = ask
         self._key = key
         self._waiting: list[Command] = []
         self._directory: list[dict[str, Any]] = []
@@ -464,10 +483,10 @@ class _Chunks:
             writer.write_table(table)
         data = sink.getvalue().to_pybytes()
         self.size += len(data)
-        await self._place._ask([(b"HSET", self._key, _DIRECTORY, data)], "HSET", "write")
+        await self._ask([(b"HSET", self._key, _DIRECTORY, data)], "HSET", "write")
         return digest_of(data)
 
     async def _flush(self) -> None:
         if self._waiting:
-            await self._place._ask(self._waiting, "HSET", "write")
+            await self._ask(self._waiting, "HSET", "write")
             self._waiting = []

@@ -177,14 +177,14 @@ class SparkGathering:
                 part = parts[payload["part"]]
                 await self._resources.in_thread(partial(sorts[part].add, decoded(payload["payload"])))
             some = [(part, sort, files[part]) for part, sort in sorts.items()]
-            return await write_sorted(self._resources, self._place, build, some, self._options)
+            return await write_sorted(self._resources, self._place, build, some, self._options, self._operation)
 
     async def _check_there(self, segments: Sequence[Segment]) -> None:
         """
         Raises:
             StoreError: executors write to another place than the driver reads.
         """
-        there = await self._place.list_segments()
+        there = await self._place.list_segments(operation=self._operation)
         missing = [segment.name for segment in segments if segment.name not in there]
         if missing:
             raise StoreError(

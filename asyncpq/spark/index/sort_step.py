@@ -20,6 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from asyncpq.errors import ObjectChangedError
+from asyncpq.events import Operation
 from asyncpq.indexing.model import Part, Place, Segment
 from asyncpq.indexing.places import open_place
 from asyncpq.indexing.segment_writing import from_thread, write_segments
@@ -208,6 +209,7 @@ async def write_sorted(
     build: str,
     some: Sequence[tuple[Part, ExternalSort, RowRanges]],
     options: BuildOptions,
+    operation: Operation | None = None,
 ) -> list[Segment]:
     """Write what was sorted, of files with these ids."""
     found: dict[int, list[Segment]] = {}
@@ -215,7 +217,7 @@ async def write_sorted(
     async def one(number: int) -> None:
         part, sort, files = some[number]
         rows = from_thread(resources, await resources.in_thread(sort.batches))
-        found[number] = await write_segments(place, build, part, rows, files, options)
+        found[number] = await write_segments(place, build, part, rows, files, options, operation)
 
     await all_of(list(range(len(some))), one, _WRITES)
     return [segment for number in sorted(found) for segment in found[number]]
