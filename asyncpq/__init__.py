@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from asyncpq import blocking
 from asyncpq.caching.memory import MemoryCache
-from asyncpq.datasets.dataset import Dataset
+from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.dataset_scan import DatasetScan
-from asyncpq.datasets.file_sets import SkippedFile
 from asyncpq.datasets.model import (
     Catalog,
     ColumnBounds,
@@ -19,6 +18,7 @@ from asyncpq.datasets.model import (
     TableField,
     View,
 )
+from asyncpq.datasets.providers import SkippedFile
 from asyncpq.errors import (
     AccessDeniedError,
     AmbiguousColumnError,
@@ -53,6 +53,7 @@ from asyncpq.errors import (
 )
 from asyncpq.events import FileEnded, ReadEnded, RequestEnded
 from asyncpq.expressions import Expression, col
+from asyncpq.expressions.scalars import now
 from asyncpq.file import File
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.options import (
@@ -68,13 +69,12 @@ from asyncpq.options import (
     immutable,
     ttl,
 )
-from asyncpq.plan import Plan
-from asyncpq.planning.access_plan import AccessPlan
-from asyncpq.scalars import now
-from asyncpq.scan import Scan
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.scan.plan import Plan
+from asyncpq.scan.stream import Scan
 from asyncpq.session import Session, open_dataset, open_file
 from asyncpq.storage.base import Validator
-from asyncpq.tables.ducklake import DuckLakeTable
+from asyncpq.tables.ducklake.catalog import DuckLakeTable
 
 __version__ = "0.1.0"
 

@@ -29,21 +29,20 @@ from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
+from asyncpq import dataset as async_dataset
 from asyncpq import file as async_file
-from asyncpq import scan as async_scan
 from asyncpq import session as async_session
-from asyncpq.batch_reader import post
-from asyncpq.batches import Batches, reader_of
 from asyncpq.caching.memory import MemoryCache
-from asyncpq.datasets import dataset as async_dataset
 from asyncpq.datasets import dataset_scan as async_dataset_scan
-from asyncpq.datasets.file_sets import SkippedFile
 from asyncpq.datasets.model import View
+from asyncpq.datasets.providers import SkippedFile
 from asyncpq.errors import QueryError, UsageError
-from asyncpq.format.embedded_index import EmbeddedIndexEntry
 from asyncpq.indexing import index as async_index
 from asyncpq.indexing.kinds import Kind
 from asyncpq.metrics import ReadMetrics
+from asyncpq.parquet.embedded_index import EmbeddedIndexEntry
+from asyncpq.scan import stream as async_scan
+from asyncpq.scan.stream import Batches, post, reader_of
 from asyncpq.session import (
     BuildKeywords,
     DatasetKeywords,

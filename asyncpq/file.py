@@ -9,24 +9,23 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from asyncpq.arguments import access_plan, column_names, dictionary_names, predicate, row_numbers, whole_number
-from asyncpq.collect import collect, one_table
 from asyncpq.decoding.selection import counted, take_table
 from asyncpq.decoding.types import file_schema
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import OperationName
-from asyncpq.fetching.embedded_index import load_embedded_index
-from asyncpq.fetching.source import ObjectSource
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.embedded_index import EmbeddedIndex, EmbeddedIndexEntry, entries
-from asyncpq.lookup import Keys
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.embedded_index import load_embedded_index
+from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.version import FileVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
-from asyncpq.plan import Plan, describe
-from asyncpq.planning.access_plan import AccessPlan
-from asyncpq.prepared import Preparation, Prepared, Question
+from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry, entries
+from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan import Scan
+from asyncpq.scan.collect import collect, one_table
+from asyncpq.scan.plan import Plan, describe
+from asyncpq.scan.planner import Preparation, Prepared, Question
+from asyncpq.scan.request import Keys, access_plan, column_names, dictionary_names, predicate, row_numbers, whole_number
+from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 
 

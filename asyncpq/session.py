@@ -11,25 +11,24 @@ from typing import Any, Literal, Self, TypedDict, Unpack, cast
 
 import pyarrow as pa
 
-from asyncpq.arguments import one_of
 from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.shared import SharedCache
-from asyncpq.datasets.dataset import Dataset
+from asyncpq.dataset import Dataset
 from asyncpq.datasets.model import View
 from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.decoding.encrypted import FileDecryption
-from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError
+from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, many_files
 from asyncpq.events import Event
-from asyncpq.fetching.opening import load_version, open_source
 from asyncpq.file import File
-from asyncpq.hints import many_files
-from asyncpq.index_opening import build, open_existing
 from asyncpq.indexing.index import Index
 from asyncpq.indexing.kinds import Kind
 from asyncpq.metrics import ReadMetrics
-from asyncpq.one_off import one_off
-from asyncpq.opening import DatasetOptions, open_target
+from asyncpq.objects.opening import load_version, open_source
+from asyncpq.objects.runtime import Resources
+from asyncpq.opening.indexes import build, open_existing
+from asyncpq.opening.one_off import one_off
+from asyncpq.opening.targets import DatasetOptions, open_target
 from asyncpq.options import (
     BuildOptions,
     CachePolicy,
@@ -41,10 +40,10 @@ from asyncpq.options import (
     SessionOptions,
     SharedCacheOptions,
 )
-from asyncpq.resources import Resources
+from asyncpq.scan.request import one_of
 from asyncpq.storage.base import RequestContext, Unpicklable
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.opening import Format, Version
+from asyncpq.tables.catalogs import Format, Version
 
 _DEFAULTS = SessionOptions()
 _BUILDING = BuildOptions()

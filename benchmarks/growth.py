@@ -31,10 +31,10 @@ import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.indexing.commits import commit, load, new_id
-from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.build.executor import write_segments
+from asyncpq.indexing.manifest.commits import commit, load, new_id
+from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import KeyRange, Part, Place, file_key
-from asyncpq.indexing.segment_writing import write_segments
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.testing import ObjectServer
 from benchmarks.data import BUCKET

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from asyncpq.format.metadata import FileMetadata, decode_file_metadata
-from asyncpq.format.page_index import OffsetIndex, decode_offset_index
+from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
+from asyncpq.parquet.page_index import OffsetIndex, decode_offset_index
 
 
 class Pages:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from asyncpq.format.thrift import BINARY, I32, I64, LIST, STRUCT
+from asyncpq.parquet.thrift import BINARY, I32, I64, LIST, STRUCT
 from tests.fuzz import bases
 from tests.fuzz.parquet_parts import ROW_GROUPS, ChunkPart, ParquetParts
 from tests.fuzz.thrift_trees import Field, Items, Struct

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from asyncpq.expressions import Expression
-from asyncpq.format.bloom_filter import BLOCK_BYTES, block_of, decode_bloom_filter_header, may_contain
-from asyncpq.format.metadata import FileMetadata, decode_file_metadata
+from asyncpq.parquet.bloom_filter import BLOCK_BYTES, block_of, decode_bloom_filter_header, may_contain
+from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
 from asyncpq.pruning.bloom_filters import compile_probes, may_match
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION, tokens
 from asyncpq.indexing.blooms import key_hashes, make_bitset
-from asyncpq.indexing.manifest import FILES, Manifest
+from asyncpq.indexing.key_encoding import composite, normalised, text_key
+from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.model import (
     AFTER_ALL,
     BY_VALUE,
@@ -26,7 +27,6 @@ from asyncpq.indexing.model import (
     Segment,
     file_key,
 )
-from asyncpq.indexing.normalised import composite, normalised, text_key
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
 

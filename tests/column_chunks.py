@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 from asyncpq.decoding.assemble import PagedSource, StreamedSource
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
-from asyncpq.decoding.nested_leaf import NestedLeaf
+from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import Dictionary, Page
 from asyncpq.decoding.types import leaf_decoder, reads_alone
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.footer import FooterDecoder, FooterFound
-from asyncpq.format.metadata import ColumnChunk, decode_file_metadata
-from asyncpq.format.page_header import PageHeader, PageType, PageWalker, decode_page_header
-from asyncpq.format.schema import Field
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.footer import FooterDecoder, FooterFound
+from asyncpq.parquet.metadata import ColumnChunk, decode_file_metadata
+from asyncpq.parquet.page_walker import PageHeader, PageType, PageWalker, decode_page_header
+from asyncpq.parquet.schema import Field
 from asyncpq.storage.base import Validator
 
 MIB = 1 << 20

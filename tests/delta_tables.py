@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from asyncpq.datasets.model import DataFile, FileList, TableField
 from asyncpq.errors import ColumnNotFoundError, ObjectNotFoundError
 from asyncpq.expressions import Expression
-from asyncpq.tables.delta import catalog_of
+from asyncpq.tables.delta.catalog import catalog_of
 from tests.readers import PlainReader
 
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"

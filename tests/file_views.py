@@ -12,10 +12,10 @@ import asyncpq
 from asyncpq.datasets.columns import FileView, view_of
 from asyncpq.datasets.model import TableField
 from asyncpq.expressions import Expression
-from asyncpq.lookup import Keys
 from asyncpq.metrics import ReadMetrics
-from asyncpq.plan import Plan, describe
-from asyncpq.prepared import Question
+from asyncpq.scan.plan import Plan, describe
+from asyncpq.scan.planner import Question
+from asyncpq.scan.request import Keys
 from tests.reads import ask
 
 

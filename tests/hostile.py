@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import asyncpq
-from asyncpq.format.thrift import BINARY, I32, I64, LIST, STRUCT, varint
+from asyncpq.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, varint
 from tests.fuzz import bases
 from tests.fuzz.parquet_parts import MAGIC, META, ROW_GROUPS, ChunkPart, with_trailer
 from tests.fuzz.thrift_trees import Field, Items, Struct, write

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asyncpq.format.thrift import I32, varint
+from asyncpq.parquet.thrift import I32, varint
 from tests.fuzz.parquet_parts import ParquetParts
 from tests.fuzz.thrift_trees import Struct
 from tests.hostile_lies import (

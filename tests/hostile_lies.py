@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import asyncpq
-from asyncpq.format.thrift import I32, LIST, STRUCT
+from asyncpq.parquet.thrift import I32, LIST, STRUCT
 from tests.fuzz import bases
 from tests.fuzz.parquet_parts import COLUMNS, ROW_GROUPS, ChunkPart, ParquetParts
 from tests.fuzz.thrift_trees import Field, Items, Struct

@@ -17,12 +17,11 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import Columns
 from asyncpq.errors import TransportError
 from asyncpq.events import Operation
-from asyncpq.indexing.file_rows import FileRows, FileWork, Wanted
-from asyncpq.indexing.manifest import FILES, Manifest
+from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing.build.file_rows import FileRows, FileWork, NameCases, Wanted
+from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.model import PART_SCHEMAS, KeyRange, Part, Segment, file_key
-from asyncpq.indexing.name_cases import NameCases
-from asyncpq.indexing.places import MemoryPlace
-from asyncpq.resources import Resources
+from asyncpq.objects.runtime import Resources
 from asyncpq.storage.base import Validator
 
 SCHEMA = pa.schema([("a", pa.int64())])
@@ -197,7 +196,7 @@ def data_file(path: str, version: str) -> DataFile:
 
 
 def collector(turns: Turns, who: str) -> Callable[..., Any]:
-    """In the place of :func:`asyncpq.indexing.file_rows.collect_file`."""
+    """In the place of :func:`asyncpq.indexing.build.file_rows.collect_file`."""
 
     async def collect(
         resources: Resources,

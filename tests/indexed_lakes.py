@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 import asyncpq
-from asyncpq.fetching.opening import load_version, open_source
-from asyncpq.indexing.file_footers import footer_rows
-from asyncpq.indexing.manifest import Manifest
-from asyncpq.indexing.manifest_format import encode
+from asyncpq.indexing.build.file_rows import footer_rows
+from asyncpq.indexing.manifest.manifest import Manifest, encode
 from asyncpq.indexing.model import PART_SCHEMAS, Part, Place
+from asyncpq.objects.opening import load_version, open_source
 from asyncpq.storage.base import RequestContext
 from tests.brute_indexes import BruteFile, write_index
 

@@ -8,13 +8,13 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 import asyncpq
-from asyncpq.fetching.known_version import KnownVersion
-from asyncpq.fetching.opening import load_version, open_source
-from asyncpq.indexing.file_entries import by_file
-from asyncpq.indexing.file_footers import footer_rows
-from asyncpq.indexing.known_versions import known_version
-from asyncpq.indexing.page_making import pages_rows
+from asyncpq.indexing.build.file_rows import footer_rows
+from asyncpq.indexing.build.page_indexes import pages_rows
+from asyncpq.indexing.entry_encoding import by_file
+from asyncpq.indexing.query.file_entries import known_version
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.opening import load_version, open_source
+from asyncpq.objects.version import KnownVersion
 from asyncpq.storage.base import RequestContext, Validator
 
 T = TypeVar("T")

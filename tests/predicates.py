@@ -34,7 +34,7 @@ from asyncpq.expressions import (
     StartsWith,
 )
 from asyncpq.expressions import atoms as atoms_of
-from asyncpq.scalars import Timestamp
+from asyncpq.expressions.scalars import Timestamp
 from tests import words
 
 UTC = dt.UTC

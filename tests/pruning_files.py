@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asyncpq.format.metadata import FileMetadata, decode_file_metadata
-from asyncpq.format.page_index import decode_column_index, decode_offset_index, validate_offset_index
-from asyncpq.format.schema import Leaf
-from asyncpq.format.statistics import order_of, page_bounds
+from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
+from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import order_of, page_bounds
 from asyncpq.pruning.pages import PageZones
 from asyncpq.pruning.row_groups import RowGroupZones
 

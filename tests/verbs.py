@@ -10,8 +10,8 @@ from typing import Any
 
 import asyncpq
 from asyncpq import col
-from asyncpq.format.embedded_index import EmbeddedIndex
-from asyncpq.indexing.embedded import embed_indexes
+from asyncpq.indexing.build.embedding import embed_indexes
+from asyncpq.parquet.embedded_index import EmbeddedIndex
 from tests.faults.operations import NUMBERS, REQUESTS, WHERE, parquet
 
 

@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from asyncpq.caching.backoff import Attempt, Backoff
-from asyncpq.caching.counters import TierCounters
 from asyncpq.caching.entry import EntryCodec, decode_pointer, encode_pointer
 from asyncpq.caching.entry_folder import EntryFolder, Outcome, UnsafeFolderError
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
+from asyncpq.caching.tiers import Attempt, Backoff, TierCounters
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import DiskCacheOptions
-from asyncpq.storage.threads import Threads
+from asyncpq.storage.concurrency import Threads
 
 _READERS = 2
 _WRITERS = 1  # what a folder can take; readers do not wait for it

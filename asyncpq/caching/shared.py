@@ -3,6 +3,12 @@
 It is never waited for long: what takes longer than a fetch from the store would is given up, and a server that
 failed is left alone for a while. It is not trusted either: what it holds, and what it answers, may be anything.
 Each entry is asked for by GETRANGE, which bounds the reply before it is read, all of them in one round trip.
+
+A deadline for another's answer that does not run while this process is too busy to look for it.
+
+Why a shared tier's server did not do what it was asked, in words that show no secret.
+
+What it refuses is told in the log, once for each cause and minute.
 """
 
 from __future__ import annotations
@@ -10,25 +16,136 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import struct
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from asyncpq.caching.backoff import Attempt, Backoff
-from asyncpq.caching.counters import TierCounters
 from asyncpq.caching.entry import HEADER_BYTES, EntryCodec, decode_pointer, encode_pointer
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
-from asyncpq.caching.patience import Patience
-from asyncpq.caching.refusals import Refusals, cause_of
+from asyncpq.caching.tiers import Attempt, Backoff, TierCounters
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import SharedCacheOptions
 
 if TYPE_CHECKING:
     from asyncpq.caching.valkey_connections import Reply, ValkeyConnections, Wire
 
-_log = logging.getLogger(__name__)
+
+_LATE_S: Final = 0.005  # what a loop may be late without having been busy
+_MAX_FORGIVEN: Final = 3
+
+
+class Patience:
+    """Has an entered timeout end in ``allowed_s``, at most four times as late where the loop was busy.
+
+    A loop that decodes for longer than a server is given would count as the server's failure: when the time
+    is over, nobody may have looked at the socket yet.
+    """
+
+    def __init__(self, timeout: asyncio.Timeout, allowed_s: float) -> None:
+        self._timeout = timeout
+        self._allowed_s = allowed_s
+        self._forgiven = 0
+        self._loop = asyncio.get_running_loop()
+        self._start()
+
+    def _start(self) -> None:
+        self._due = self._loop.time() + self._allowed_s
+        self._timeout.reschedule(self._due + 0.001)  # after the look at how late it is
+        self._handle = self._loop.call_at(self._due, self._look)
+
+    def _look(self) -> None:
+        when = self._timeout.when()
+        if self._timeout.expired() or when is None or when < self._due:
+            return  # it was ended, or told to end before
+        late_s = self._loop.time() - self._due
+        if late_s > max(_LATE_S, 0.1 * self._allowed_s) and self._forgiven < _MAX_FORGIVEN:
+            self._forgiven += 1
+            self._start()
+
+    def end(self) -> None:
+        """The answer is there, or not wanted any more."""
+        self._handle.cancel()
+
+
+EVERY_S: Final = 60.0
+_MAX_CAUSES = 32  # a server may say anything
+_CODE = re.compile(r"[A-Z]{2,24}(?= |$)")  # how a server's error begins
+_MEANINGS: Final = {
+    "NOAUTH": "the url names no user and password",
+    "NOPERM": "its user may not run it, or not with keys that begin with the prefix; see cache/valkey/users.acl",
+    "OOM": "it has no memory left, and may evict nothing; see cache/valkey/valkey.conf",
+    "READONLY": "it is a replica",
+    "NOREPLICAS": "it has too few replicas",
+    "LOADING": "it is starting",
+    "MOVED": "it is a cluster, which is not supported",
+    "ASK": "it is a cluster, which is not supported",
+    "CROSSSLOT": "it is a cluster, which is not supported",
+    "CLUSTERDOWN": "it is a cluster, which is not supported",
+}
+
+_OTHER = "an error"
+
+_log = logging.getLogger("asyncpq.caching.shared")
+
+
+def cause_of(error: BaseException, handled: BaseException | None) -> str:
+    """What an exchange failed with in the first place: its class, and the code of what a server answered.
+
+    Args:
+        handled: what the caller was handling when the exchange began, which Python adds to the context of ``error``.
+    """
+    found = error
+    cause: BaseException | None = error
+    while cause is not None and cause is not handled:
+        if isinstance(cause, Exception):  # a timeout is made of a cancellation
+            found = cause
+        cause = cause.__cause__ or cause.__context__
+    name = type(found).__name__
+    return f"{name} {_code(str(found))}" if name == "ResponseError" else name
+
+
+def _code(message: str) -> str:
+    found = _CODE.match(message)
+    return _OTHER if found is None else found.group()
+
+
+class Refusals:
+    """Those of one server.
+
+    Args:
+        place: the server, safe to be shown.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, place: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._place = place
+        self._clock = clock
+        self._told_at: dict[tuple[str, str], float] = {}
+        self._untold: dict[tuple[str, str], int] = {}
+
+    def add(self, command: str, message: str) -> None:
+        """``command`` was refused with ``message``, of which nothing but the code is shown."""
+        cause = (command, _code(message))
+        if cause not in self._told_at and len(self._told_at) >= _MAX_CAUSES:
+            cause = (command, _OTHER)
+        now = self._clock()
+        if now < self._told_at.get(cause, float("-inf")) + EVERY_S:
+            self._untold[cause] = self._untold.get(cause, 0) + 1
+            return
+        self._told_at[cause] = now
+        untold = self._untold.pop(cause, 0)
+        meaning = _MEANINGS.get(cause[1])
+        _log.warning(
+            "the shared cache at %s refuses %s with %s%s%s",
+            self._place,
+            *cause,
+            f": {meaning}" if meaning else "",
+            f" ({untold} times more before)" if untold else "",
+        )
+
 
 MAX_POINTER_BYTES: Final = 64 * 1024  # its entry, most of which is an ETag
 # Sent and read at once; more of both go over the same connection one after the other.

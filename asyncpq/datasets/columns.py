@@ -28,8 +28,8 @@ from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.decoding.splice import schema_file
 from asyncpq.decoding.types import FieldType, field_types
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.schema import LogicalKind, ParquetSchema, PhysicalType
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.schema import LogicalKind, ParquetSchema, PhysicalType
 
 __all__ = ["FileView", "view_of"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from asyncpq.datasets.model import View
 from asyncpq.errors import printable
-from asyncpq.plan import Plan
+from asyncpq.scan.plan import Plan
 
 _SHOWN = 5  # files whose plans explain() shows before it sums up
 

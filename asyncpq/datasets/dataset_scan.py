@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from asyncpq.batches import Batches
-from asyncpq.datasets.file_sets import SkippedFile
 from asyncpq.datasets.files_read import FilesRead
+from asyncpq.datasets.providers import SkippedFile
 from asyncpq.events import Operation
-from asyncpq.resources import Resources
+from asyncpq.objects.runtime import Resources
+from asyncpq.scan.stream import Batches
 
 
 class DatasetScan(Batches):

@@ -11,21 +11,21 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.datasets.file_sets import FileSet, FileSource, ListingCost, SkippedFile
-from asyncpq.datasets.known_files import KnownFiles
+from asyncpq.datasets.file_statistics import KnownFiles
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
 from asyncpq.datasets.opener import Opener, is_bad_file
+from asyncpq.datasets.providers import FileSet, FileSource, ListingCost, SkippedFile
 from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError, UsageError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant, simplify
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.page_index import PageLocationError
-from asyncpq.pipeline import Job, Pipeline
-from asyncpq.plan import Plan
-from asyncpq.read import Read
-from asyncpq.resources import Resources
+from asyncpq.objects.runtime import Resources
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.scan.file_scan import Read
+from asyncpq.scan.plan import Plan
+from asyncpq.scan.prefetch import Job, Pipeline
 from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")

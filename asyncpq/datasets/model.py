@@ -15,10 +15,10 @@ import pyarrow as pa
 from asyncpq.errors import AsyncpqError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
-from asyncpq.fetching.known_version import KnownVersion
-from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.expressions.scalars import Scalar
+from asyncpq.objects.version import KnownVersion
+from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scalars import Scalar
 from asyncpq.storage.base import Validator
 
 T = TypeVar("T")

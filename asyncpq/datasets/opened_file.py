@@ -8,26 +8,26 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from asyncpq.datasets.catalog_reader import SessionReader
 from asyncpq.datasets.columns import FileView, has_coarse_timestamps, view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
-from asyncpq.datasets.reader import SessionReader
-from asyncpq.decoding.resolution import ColumnNames
 from asyncpq.decoding.types import FieldType, file_schema, share_types
 from asyncpq.errors import ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
-from asyncpq.fetching.opening import held_source, load_version, open_source
-from asyncpq.fetching.source import ObjectSource
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.row_group import UnknownLeafError
+from asyncpq.objects.opening import held_source, load_version, open_source
+from asyncpq.objects.runtime import Resources
+from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
-from asyncpq.pipeline import Job
-from asyncpq.plan import Plan, describe
-from asyncpq.planning.access_plan import AccessPlan
-from asyncpq.prepared import Preparation, Prepared, Question
+from asyncpq.parquet.row_group import UnknownLeafError
+from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.read import landed
-from asyncpq.resources import Resources
+from asyncpq.scan.columns import ColumnNames
+from asyncpq.scan.file_scan import landed
+from asyncpq.scan.plan import Plan, describe
+from asyncpq.scan.planner import Preparation, Prepared, Question
+from asyncpq.scan.prefetch import Job
 from asyncpq.storage.base import RequestContext, Validator
 
 
@@ -118,7 +118,7 @@ class OpenedFile:
             listed_at: ``time.monotonic()`` when ``file.validator`` was asked for.
             listed_now: nothing is given out before the store has said, since the read began, that this is the
                 file's version.
-            once: as in :func:`asyncpq.fetching.opening.open_source`.
+            once: as in :func:`asyncpq.objects.opening.open_source`.
         """
         if file.unreadable is not None:
             raise copy(file.unreadable)  # each read locates its own

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import OpenedFile
 from asyncpq.errors import (
+    GONE_SINCE,
     AccessDeniedError,
     AsyncpqError,
     CredentialsError,
@@ -18,10 +19,10 @@ from asyncpq.errors import (
     NotParquetError,
     ObjectChangedError,
     ObjectNotFoundError,
+    stray_file,
 )
 from asyncpq.events import Operation
-from asyncpq.hints import GONE_SINCE, stray_file
-from asyncpq.resources import Resources
+from asyncpq.objects.runtime import Resources
 from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")

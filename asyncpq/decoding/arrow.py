@@ -25,8 +25,8 @@ from asyncpq.errors import (
     TransportError,
     UnsupportedFeatureError,
 )
-from asyncpq.format.metadata import FileMetadata
-from asyncpq.format.schema import Field
+from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.parquet.schema import Field
 
 ARROW_SCHEMA_KEY = b"ARROW:schema"
 _EXTENSION_KEY = b"ARROW:extension:name"

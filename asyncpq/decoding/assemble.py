@@ -15,14 +15,13 @@ import pyarrow as pa
 from asyncpq.decoding.arrow import typed_error
 from asyncpq.decoding.decoded_size import held_bytes, refuse
 from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
-from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, Page
-from asyncpq.decoding.page_queue import PageQueue
-from asyncpq.decoding.row_access import PackedPage
+from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, Page, PageQueue
+from asyncpq.decoding.plain import PackedPage
 from asyncpq.decoding.selection import FEW_ROWS, few_copied, join, take_rows
 from asyncpq.errors import AsyncpqError, CorruptFileError
-from asyncpq.format.metadata import ColumnChunk
-from asyncpq.format.page_header import PageType, PageWalker
-from asyncpq.format.page_index import OffsetIndex
+from asyncpq.parquet.metadata import ColumnChunk
+from asyncpq.parquet.page_index import OffsetIndex
+from asyncpq.parquet.page_walker import PageType, PageWalker
 from asyncpq.pruning.row_ranges import RowRanges
 
 _RUN_BYTES = 16 << 20  # compressed pages decoded in one splice

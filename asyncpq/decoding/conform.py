@@ -17,7 +17,7 @@ from asyncpq.decoding.decoded_size import leaf_types
 from asyncpq.decoding.selection import flattened, take, validity
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
-from asyncpq.scalars import NANOSECONDS
+from asyncpq.expressions.scalars import NANOSECONDS
 
 Conform: TypeAlias = Callable[[pa.Array], pa.Array]
 

@@ -25,11 +25,11 @@ from asyncpq.decoding.splice import (
     schema_element,
 )
 from asyncpq.errors import CorruptFileError, ResourceLimitError
-from asyncpq.format.column_chunk import DICTIONARY_ENCODINGS
-from asyncpq.format.metadata import Codec, ColumnChunk
-from asyncpq.format.page_header import Page, PageHeader, PageType
-from asyncpq.format.schema import Leaf, PhysicalType, Repetition
-from asyncpq.format.thrift import CompactReader, CompactWriter
+from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS
+from asyncpq.parquet.metadata import Codec, ColumnChunk
+from asyncpq.parquet.page_walker import Page, PageHeader, PageType
+from asyncpq.parquet.schema import Leaf, PhysicalType, Repetition
+from asyncpq.parquet.thrift import CompactReader, CompactWriter
 
 ENCODING_DELTA_BINARY_PACKED = 5
 ENCODING_DELTA_BYTE_ARRAY = 7

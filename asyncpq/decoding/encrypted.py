@@ -16,13 +16,13 @@ from asyncpq.decoding.arrow import decryption_error, open_encrypted
 from asyncpq.decoding.decoded_size import leaf_bounds, leaf_types, refuse
 from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.leaf import DecodeLimits
-from asyncpq.decoding.nested_leaf import NestedLeaf
+from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.selection import join
 from asyncpq.decoding.types import field_types, projected_field
 from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.footer import MAGIC, TRAILER_BYTES
-from asyncpq.format.schema import Field, Projection
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.footer import MAGIC, TRAILER_BYTES
+from asyncpq.parquet.schema import Field, Projection
 
 
 class SparseFile(io.RawIOBase):
@@ -68,7 +68,7 @@ class SparseFile(io.RawIOBase):
 
 
 class FileDecryption:
-    """The keys of one file. See :class:`asyncpq.fetching.version.Decryption`.
+    """The keys of one file. See :class:`asyncpq.objects.version.Decryption`.
 
     Args:
         properties: ``pyarrow.parquet.FileDecryptionProperties``.

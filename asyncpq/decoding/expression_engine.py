@@ -32,7 +32,7 @@ from asyncpq.expressions import (
     StartsWith,
     columns,
 )
-from asyncpq.scalars import Duration, Moment, Scalar, TimeOfDay, Timestamp, nanoseconds
+from asyncpq.expressions.scalars import Duration, Moment, Scalar, TimeOfDay, Timestamp, nanoseconds
 
 _SHOWN = 3  # leaves of a struct that a hint names
 _NULLS = "Of columns of {} only is_null() and is_valid() can be asked."

@@ -12,16 +12,15 @@ from asyncpq.decoding.arrow import read_leaves, typed_error
 from asyncpq.decoding.assemble import PagedSource, StreamedSource
 from asyncpq.decoding.decoded_size import held_bytes, leaf_bounds, leaf_types, nested_bytes, refuse
 from asyncpq.decoding.leaf import DecodeLimits
-from asyncpq.decoding.nested_leaf import LeafPages, NestedLeaf, is_indexed
-from asyncpq.decoding.nested_merge import Part, merge
-from asyncpq.decoding.nested_splice import FieldTemplate
+from asyncpq.decoding.nested import LeafPages, NestedLeaf, Part, is_indexed, merge
 from asyncpq.decoding.selection import few_copied, join, take_rows
+from asyncpq.decoding.splice import FieldTemplate
 from asyncpq.decoding.types import field_template, field_types, projected_field
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
-from asyncpq.fetching.indexes import own_offset_index
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.page_index import PageLocationError
-from asyncpq.format.schema import Field, Projection, Repetition
+from asyncpq.objects.page_indexes import own_offset_index
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.parquet.schema import Field, Projection, Repetition
 from asyncpq.pruning.row_ranges import RowRanges
 
 

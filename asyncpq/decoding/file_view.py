@@ -21,10 +21,15 @@ from asyncpq.decoding.conform import (
     with_children,
 )
 from asyncpq.decoding.types import dictionary_type, projected_field
-from asyncpq.errors import AmbiguousColumnError, AsyncpqError, ColumnNotFoundError, UnsupportedFeatureError
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.schema import Leaf, ParquetSchema, Projection
-from asyncpq.hints import nearest_column
+from asyncpq.errors import (
+    AmbiguousColumnError,
+    AsyncpqError,
+    ColumnNotFoundError,
+    UnsupportedFeatureError,
+    nearest_column,
+)
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
 
 _ELEMENT, _ENTRY = "list.element", "key_value"  # how paths name the groups of lists and maps (LogicalTypes.md)
 _NAMES_SHOWN = 8  # in a hint

@@ -4,6 +4,8 @@ It answers as ``pyarrow.dataset`` does for the same expression, null and NaN rul
 column's type holds exactly are compared by pyarrow's kernels directly (a few microseconds); all else goes
 through pyarrow's expression engine, whose implicit casts decide. Dictionary arrays are evaluated on their
 dictionaries, whatever the column's declared type.
+
+Predicates on lists: true of a row where they are of one of its elements.
 """
 
 from __future__ import annotations
@@ -17,8 +19,7 @@ import pyarrow.compute as pc
 
 from asyncpq.decoding.conform import is_list
 from asyncpq.decoding.expression_engine import EngineAtom
-from asyncpq.decoding.list_filter import any_element
-from asyncpq.decoding.text_filter import is_text, text_kernel, words_kernel
+from asyncpq.decoding.text import is_text, text_kernel, words_kernel
 from asyncpq.decoding.typed_literals import (
     between_values,
     converter,
@@ -49,7 +50,35 @@ from asyncpq.expressions import (
     StartsWith,
     columns,
 )
-from asyncpq.scalars import Scalar, show
+from asyncpq.expressions.scalars import Scalar, show
+
+_NULL = pa.scalar(None, pa.bool_())
+_START = pa.array([0], pa.int64())
+
+
+def any_element(lists: pa.Array | pa.ChunkedArray, test: Callable[[pa.Array], Any]) -> pa.Array | pa.ChunkedArray:
+    """For each row whether ``test`` is true of an element; null where the list is null.
+
+    Args:
+        lists: a list column of any layout.
+        test: from all elements to as many booleans, or one for all of them.
+    """
+    if isinstance(lists, pa.ChunkedArray):
+        return pa.chunked_array([any_element(chunk, test) for chunk in lists.chunks], pa.bool_())
+    elements = pc.list_flatten(lists)
+    found = test(elements)
+    if isinstance(found, pa.Scalar):
+        found = pa.repeat(found, len(elements))
+    elif isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks()
+    valid = pc.is_valid(lists)
+    # Elements before each row, and those found among them; null lists have none.
+    sizes = pc.if_else(valid, pc.list_value_length(lists).cast(pa.int64()), 0)
+    bounds = pa.concat_arrays([_START, pc.cumulative_sum(sizes)])
+    counts = pa.concat_arrays([_START, pc.cumulative_sum(found.fill_null(False).cast(pa.int64()))]).take(bounds)
+    mask = pc.not_equal(counts[:-1], counts[1:])
+    return mask if lists.null_count == 0 else pc.if_else(valid, mask, _NULL)
+
 
 Columns: TypeAlias = Mapping[str, "pa.Array | pa.ChunkedArray"]
 Evaluate: TypeAlias = Callable[[Columns], Any]
@@ -64,7 +93,6 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": pc.greater_equal,
 }
 _FEW_KEYS = 4
-_NULL = pa.scalar(None, pa.bool_())
 _STRINGS = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 
 

@@ -1,4 +1,12 @@
-"""Pages of one leaf that is not repeated -> Arrow arrays: a flat column, or a leaf in structs."""
+"""Pages of one leaf that is not repeated -> Arrow arrays: a flat column, or a leaf in structs.
+
+How large pages of a leaf that is not repeated become once decoded, known before they are.
+
+A leaf in structs that are not repeated: a flat column in as many groups, each of one child.
+
+Every page of such a leaf says its rows, so it is read page by page like a flat one. What is decoded of it
+are struct arrays down to the leaf; for a flat column there are none, and all here changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +18,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import plain_pages, read_column, typed_error
-from asyncpq.decoding.decoded_size import largest_value
-from asyncpq.decoding.leaf_size import LeafSize
+from asyncpq.decoding.decoded_size import (
+    ENCODING_DELTA_BYTE_ARRAY,
+    LEVEL_BITS,
+    largest_value,
+    leaf_types,
+    prefix_bytes,
+    refuse,
+    taken_bytes,
+    value_bits,
+)
 from asyncpq.decoding.page import Dictionary, LeafArray, Page, check_crc_alike, page_header
-from asyncpq.decoding.plain import ENCODING_PLAIN, decode_dictionary, decode_plain, plain_width, present_values
-from asyncpq.decoding.row_access import LENGTH_BYTES, PackedPage, common_length, packs_plain
+from asyncpq.decoding.plain import (
+    ENCODING_PLAIN,
+    LENGTH_BYTES,
+    PackedPage,
+    common_length,
+    decode_dictionary,
+    decode_plain,
+    packs_plain,
+    plain_width,
+    present_values,
+)
 from asyncpq.decoding.selection import join, take
 from asyncpq.decoding.splice import (
     FooterTemplate,
@@ -24,13 +49,121 @@ from asyncpq.decoding.splice import (
     index_template,
     leaf_template,
 )
-from asyncpq.decoding.struct_path import in_structs, leaf_type, leaf_values
 from asyncpq.errors import AsyncpqError, CorruptFileError
-from asyncpq.format.column_chunk import DICTIONARY_ENCODINGS
-from asyncpq.format.metadata import Codec, ColumnChunk, Encoding, FileMetadata
-from asyncpq.format.page_header import PageHeader, PageType, header_contradiction
-from asyncpq.format.page_index import PageLocationError
-from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType, Repetition
+from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS
+from asyncpq.parquet.metadata import Codec, ColumnChunk, Encoding, FileMetadata
+from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.parquet.page_walker import PageHeader, PageType, header_contradiction
+from asyncpq.parquet.schema import Leaf, LogicalKind, PhysicalType, Repetition
+
+
+class LeafSize:
+    """Bounds of what one leaf decodes to.
+
+    Args:
+        leaf: one that is not repeated.
+        arrow_type: of its field cut to it.
+        value_type: of its values.
+    """
+
+    def __init__(self, leaf: Leaf, arrow_type: pa.DataType, value_type: pa.DataType) -> None:
+        self._leaf = leaf
+        self._has_lengths = leaf.physical_type == PhysicalType.BYTE_ARRAY
+        self._may_repeat = self._has_lengths or leaf.physical_type == PhysicalType.FIXED_LEN_BYTE_ARRAY
+        # of one row: validities and level
+        overhead = len(leaf.path) + LEVEL_BITS if leaf.max_definition_level else 0
+        self._value_bits = overhead + value_bits(arrow_type)
+        self._index_bits = overhead + 32
+
+    def check_pages(
+        self, headers: Sequence[PageHeader], pages: Sequence[bytes], encoded: bool, codec: int, limit: int
+    ) -> None:
+        """Refuse before decoding what would not fit, as dictionary indices if ``encoded``, else as values.
+
+        Raises:
+            ResourceLimitError: more than ``limit`` bytes would come out.
+        """
+        bits = self._index_bits if encoded else self._value_bits
+        size = sum([header.num_values for header in headers]) * bits // 8
+        if self._has_lengths and not encoded:
+            size += sum([header.uncompressed_size for header in headers])
+        if self._may_repeat and not encoded:
+            repeating = [at for at, header in enumerate(headers) if header.encoding == ENCODING_DELTA_BYTE_ARRAY]
+            # no value is longer than all that its page holds
+            coarse = sum([headers[at].num_values * headers[at].uncompressed_size for at in repeating])
+            if size + coarse > limit:
+                repeated = sum([prefix_bytes(pages[at], headers[at], self._leaf, codec) for at in repeating])
+                # values of fixed size are counted already, but only what was decoded is held to that size
+                size = size + repeated if self._has_lengths else max(size, repeated)
+        if size > limit:
+            raise refuse(f"{len(pages)} pages", size, limit, self._leaf.dotted)
+
+    def check_expansion(self, dictionary: pa.Array, indices: pa.Array, limit: int) -> None:
+        """Refuse before expanding what would not fit; exact only where the cheap bound is too large.
+
+        Raises:
+            ResourceLimitError: ``dictionary.take(indices)`` is larger than ``limit`` bytes.
+        """
+        if dictionary.nbytes * len(indices) <= limit:  # no value is larger than all of them together
+            return
+        total = taken_bytes(dictionary, indices, dictionary.type)
+        if total > limit:
+            raise refuse(f"{len(indices)} dictionary-encoded values", total, limit, self._leaf.dotted)
+
+
+def path_type(kind: pa.DataType, first_leaf: int, leaf: Leaf) -> pa.DataType | None:
+    """``kind``, the type of a top-level field, cut to a leaf; None if there are not just structs above it.
+
+    None also for a leaf that may not be null in a struct that may: pyarrow makes up values where the struct
+    is null, which mean nothing as indices into a dictionary.
+
+    Args:
+        first_leaf: ordinal of the field's first leaf.
+    """
+    required = leaf.element.repetition is not Repetition.OPTIONAL
+    if leaf.max_repetition_level or (required and leaf.max_definition_level):
+        return None
+    return _cut(kind, first_leaf, leaf.index, list(leaf.path[1:]))
+
+
+def _cut(kind: pa.DataType, first_leaf: int, leaf: int, names: list[str]) -> pa.DataType | None:
+    if not names:
+        whole = pa.types.is_nested(kind) or isinstance(kind, (pa.BaseExtensionType, pa.DictionaryType))
+        return None if whole else kind
+    if not isinstance(kind, pa.StructType):
+        return None
+    for at in range(kind.num_fields):
+        child = kind.field(at)
+        stop = first_leaf + len(leaf_types(child.type))
+        if leaf < stop:
+            inner = _cut(child.type, first_leaf, leaf, names[1:]) if child.name == names[0] else None
+            return None if inner is None else pa.struct([pa.field(child.name, inner, child.nullable)])
+        first_leaf = stop
+    return None
+
+
+def leaf_type(kind: pa.DataType, depth: int) -> pa.DataType:
+    """The leaf's type under ``depth`` structs."""
+    for _ in range(depth):
+        kind = kind.field(0).type
+    return kind
+
+
+def leaf_values(array: pa.Array, depth: int) -> pa.Array:
+    """The leaf's values under ``depth`` structs; null also where one of these is."""
+    for _ in range(depth):
+        array = array.field(0)
+    return array
+
+
+def in_structs(values: pa.Array, kind: pa.DataType, depth: int, like: pa.Array | None = None) -> pa.Array:
+    """``values`` under the ``depth`` structs of ``kind``, null where those of ``like`` are; None for nowhere."""
+    if depth == 0:
+        return values
+    field = kind.field(0)
+    child = in_structs(values, field.type, depth - 1, None if like is None else like.field(0))
+    mask = pc.is_null(like) if like is not None and like.null_count else None
+    return pa.StructArray.from_arrays([child], fields=[field], mask=mask)
 
 
 class DecodeLimits(NamedTuple):

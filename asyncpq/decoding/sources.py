@@ -14,13 +14,13 @@ from asyncpq.decoding.field_source import FieldSource
 from asyncpq.decoding.file_view import ViewShape
 from asyncpq.decoding.filter import Filter
 from asyncpq.decoding.leaf import DecodeLimits
-from asyncpq.decoding.nested_leaf import NestedLeaf
+from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.page import ChunkPage, LeafArray
-from asyncpq.decoding.row_access import PackedPage
+from asyncpq.decoding.plain import PackedPage
 from asyncpq.decoding.types import leaf_decoder, reads_alone
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.schema import Projection
-from asyncpq.planning.read_plan import RowGroupPlan
+from asyncpq.objects.read_plan import RowGroupPlan
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.schema import Projection
 
 KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
 KeepPart: TypeAlias = Callable[[int, int, ChunkPage], None]

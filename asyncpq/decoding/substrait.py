@@ -18,8 +18,7 @@ from typing import Final, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.exact_casts import is_exact_cast, with_unsafe_casts
-from asyncpq.decoding.typed_literals import exact_scalar, storage_type
+from asyncpq.decoding.typed_literals import exact_scalar, is_exact_cast, storage_type, with_unsafe_casts
 from asyncpq.errors import ColumnNotFoundError, ExpressionError
 from asyncpq.expressions import (
     And,
@@ -35,7 +34,7 @@ from asyncpq.expressions import (
     Or,
     StartsWith,
 )
-from asyncpq.scalars import Scalar, time_of_day
+from asyncpq.expressions.scalars import Scalar, time_of_day
 
 _OPS: Final[dict[str, CompareOp]] = {
     "equal": "==",

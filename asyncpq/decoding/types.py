@@ -10,13 +10,11 @@ import pyarrow as pa
 
 from asyncpq.decoding.arrow import StoredArrowSchema, encode_schema, read_schema, read_schema_of
 from asyncpq.decoding.decoded_size import leaf_types
-from asyncpq.decoding.leaf import LeafDecoder
-from asyncpq.decoding.nested_splice import FieldTemplate
-from asyncpq.decoding.splice import schema_file
-from asyncpq.decoding.struct_path import path_type
+from asyncpq.decoding.leaf import LeafDecoder, path_type
+from asyncpq.decoding.splice import FieldTemplate, schema_file
 from asyncpq.errors import FormatError, UnsupportedFeatureError
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.schema import Field, Projection
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.schema import Field, Projection
 
 _FIELD_WEIGHT = 1500
 _STRINGS = frozenset({pa.string(), pa.large_string(), pa.string_view()})

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from asyncpq.expressions.like_patterns import like_prefix, like_texts
+from asyncpq.expressions.scalars import Scalar
 from asyncpq.expressions.tree import (
     And,
     Atom,
@@ -35,7 +36,6 @@ from asyncpq.expressions.tree import (
     Or,
     StartsWith,
 )
-from asyncpq.scalars import Scalar
 
 T = TypeVar("T")
 _SURROGATES: Final = (0xD800, 0xDFFF)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import reprlib
 
 from asyncpq.errors import ExpressionError
+from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.expressions.tree import And, Column, CompareOp, Comparison, Expression, In, Not, Or, bare_column, join
-from asyncpq.scalars import as_scalar, as_scalars
 
 _OPS: dict[str, CompareOp] = {"=": "==", "==": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _ACCEPTED = (

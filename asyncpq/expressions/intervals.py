@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from asyncpq.scalars import Duration, Scalar, Timestamp, nanoseconds, show
+from asyncpq.expressions.scalars import Duration, Scalar, Timestamp, nanoseconds, show
 
 _MAX_EXPONENT: Final = 400  # of decimals that are made fractions
 _SURROGATES: Final = (0xD800, 0xDFFF)

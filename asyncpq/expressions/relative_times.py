@@ -6,8 +6,8 @@ import datetime as dt
 from collections.abc import Collection
 
 from asyncpq.errors import ExpressionError
+from asyncpq.expressions.scalars import RelativeTime, Scalar, show
 from asyncpq.expressions.tree import And, Comparison, Expression, Has, In, KeyIn, Not, Or, atoms
-from asyncpq.scalars import RelativeTime, Scalar, show
 
 
 def relative_columns(expr: Expression) -> tuple[str, ...]:

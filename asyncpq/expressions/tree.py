@@ -22,8 +22,8 @@ from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions.like_patterns import like_prefix
+from asyncpq.expressions.scalars import Scalar, as_scalar, as_scalars, literal_key, show, show_many
 from asyncpq.expressions.tokens import tokens
-from asyncpq.scalars import Scalar, as_scalar, as_scalars, literal_key, show, show_many
 
 CompareOp: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 T = TypeVar("T")

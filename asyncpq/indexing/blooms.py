@@ -14,7 +14,15 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.format.bloom_filter import BLOCK_BYTES, MAX_BITSET_BYTES, SALTS, XXH64_PRIMES, block_of, may_contain, xxh64
+from asyncpq.parquet.bloom_filter import (
+    BLOCK_BYTES,
+    MAX_BITSET_BYTES,
+    SALTS,
+    XXH64_PRIMES,
+    block_of,
+    may_contain,
+    xxh64,
+)
 
 _BLOCK_BITS: Final = 8 * BLOCK_BYTES
 _WINDOW_BLOCKS: Final = 1 << 12  # of which the bits are set at once: memory is some 4 bytes a bit

@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from asyncpq.arguments import whole_number
-from asyncpq.datasets.known_files import type_of
-from asyncpq.errors import ColumnNotFoundError, InvalidOptionError
+from asyncpq.datasets.file_statistics import type_of
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
-from asyncpq.hints import nearest_column
-from asyncpq.indexing.grams import MAX_GRAM_BYTES
+from asyncpq.indexing.key_encoding import element_type, is_indexable
 from asyncpq.indexing.model import Part
-from asyncpq.indexing.normalised import element_type, is_indexable
+from asyncpq.indexing.text_keys import MAX_GRAM_BYTES
+from asyncpq.scan.request import whole_number
 
 
 class Kind(ABC):

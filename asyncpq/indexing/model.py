@@ -3,7 +3,7 @@
 Every part, of whatever kind, is a table whose first column is ``key`` (binary, not null, ascending in unsigned byte
 order), and every question comes down to ranges of keys. So each kind goes to each place that can find keys.
 
-Keys of values are normalised (:mod:`asyncpq.indexing.normalised`): the order of the bytes is the order of the values.
+Keys of values are normalised (:mod:`asyncpq.indexing.key_encoding`): the order of the bytes is the order of the values.
 ``NULL_KEY`` stands for null, ``NAN_KEY`` for NaN, and ``UNKNOWN_KEY`` for a file that may hold anything: it belongs to
 every range that is asked for. Keys of what is known by file are its id and what follows (:func:`file_key`).
 """

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, KeyIn, Or
 from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey
-from asyncpq.format.bloom_filter import xxh64
-from asyncpq.format.column_order import order_of
-from asyncpq.format.metadata import ColumnOrder
-from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType
+from asyncpq.expressions.scalars import Scalar
+from asyncpq.parquet.bloom_filter import xxh64
+from asyncpq.parquet.column_order import order_of
+from asyncpq.parquet.metadata import ColumnOrder
+from asyncpq.parquet.schema import Leaf, LogicalKind, PhysicalType
 from asyncpq.pruning.literals import Key, to_key
 from asyncpq.pruning.value_kinds import kind_of_leaf
-from asyncpq.scalars import Scalar
 
 Contains: TypeAlias = Callable[[str, int], bool]
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from asyncpq.expressions import Atom, ColumnComparison, Expression
 from asyncpq.expressions.analysis import Incomparable, ToKey
+from asyncpq.expressions.scalars import Scalar
 from asyncpq.pruning.bounds import Truth, rows_where, zones_where
 from asyncpq.pruning.literals import to_key
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.value_kinds import Domain, ValueKind
 from asyncpq.pruning.zones import ZonedColumn, Zones
-from asyncpq.scalars import Scalar
 
 # Below and above all keys of a domain. Above all strings there is none.
 _LEAST: Final[Mapping[Domain, Any]] = {

@@ -24,8 +24,16 @@ from typing import Any, Final, TypeAlias
 
 from asyncpq.errors import UsageError
 from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey
+from asyncpq.expressions.scalars import (
+    NANOSECONDS,
+    RelativeTime,
+    Scalar,
+    TimeOfDay,
+    Timestamp,
+    nanoseconds,
+    unscaled_decimal,
+)
 from asyncpq.pruning.value_kinds import Domain, ValueKind
-from asyncpq.scalars import NANOSECONDS, RelativeTime, Scalar, TimeOfDay, Timestamp, nanoseconds, unscaled_decimal
 
 Key: TypeAlias = int | float | Fraction | bytes | bool
 

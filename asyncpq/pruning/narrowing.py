@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from asyncpq.expressions import And, Expression, In, KeyIn, Not, Or, atoms
+from asyncpq.expressions.scalars import Scalar
 from asyncpq.pruning.bounds import sorted_keys
 from asyncpq.pruning.zones import Zones
-from asyncpq.scalars import Scalar
 
 _FEW: Final = 16  # keys are not worth a search
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from asyncpq.errors import CorruptIndexError
 from asyncpq.expressions import Atom, ColumnComparison, Expression
-from asyncpq.format.page_index import OffsetIndex
-from asyncpq.format.schema import Leaf
-from asyncpq.format.statistics import Order, PageBounds
+from asyncpq.parquet.page_index import OffsetIndex
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import Order, PageBounds
 from asyncpq.pruning.bounds import Truth, rows_where, zones_where
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones

@@ -22,9 +22,9 @@ from asyncpq.expressions import (
     StartsWith,
     atoms,
 )
-from asyncpq.format.metadata import FileMetadata
-from asyncpq.format.schema import Leaf
-from asyncpq.format.statistics import chunk_bounds, order_of
+from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import chunk_bounds, order_of
 from asyncpq.pruning.bounds import Truth, rows_where, why_not, zones_where
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones

@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from asyncpq.format.schema import Leaf, LogicalKind, PhysicalType
-from asyncpq.format.statistics import Order
+from asyncpq.parquet.schema import Leaf, LogicalKind, PhysicalType
+from asyncpq.parquet.statistics import Order
 
 
 class Domain(enum.Enum):

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from asyncpq.expressions.analysis import ToKey
-from asyncpq.format.schema import Leaf
-from asyncpq.format.statistics import Order
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import Order
 from asyncpq.pruning.literals import to_key
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.value_kinds import ValueKind, kind_of_leaf

@@ -17,13 +17,12 @@ if TYPE_CHECKING:
         vacuum,
         verify_index,
     )
-    from asyncpq.spark.joins.explain import JoinEstimate, explain_lookup_join
-    from asyncpq.spark.joins.lookup_join import lookup_join
+    from asyncpq.spark.joins.lookup_join import JoinEstimate, explain_lookup_join, lookup_join
     from asyncpq.spark.layout.optimize import OptimizeResult, optimize
     from asyncpq.spark.reads.scan import ScanPlan, explain_scan, scan
     from asyncpq.spark.settings import SparkSettings
     from asyncpq.spark.shipping import add_to, register
-    from asyncpq.spark.source.options import predicate_option
+    from asyncpq.spark.source.source_options import predicate_option
     from asyncpq.spark.writes.write_options import BloomFilter, SortedBy, WriteOptions
 
 _HOMES: Final = {

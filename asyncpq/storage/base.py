@@ -3,20 +3,56 @@
 A :class:`Store` serves all urls of one protocol with one set of storage options; it opens
 :class:`StoredObject` handles, which fetch bytes. Stores check what they get (status, Content-Range,
 length, validator) and raise typed errors; whoever calls them never sees wrong or short bytes.
+
+When a time of last change, which is all that some stores say, tells a version from the next one.
+
+A clock that counts whole seconds, or pairs of them, gives two versions the same time if both were written
+within one of its ticks. So nothing is known of an object that was written just before it was looked at
+(RFC 9110, section 8.8.2.2, says the same of Last-Modified). Pure.
+
+What stores that write have in common: above all whether they create objects in one step.
+
+Not all that take the request do: some overwrite, and tell nobody. So it is tried.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import datetime
 import enum
 import hashlib
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import NoReturn, Protocol, runtime_checkable
 
-from asyncpq.errors import UnsupportedStoreError
+from asyncpq.errors import (
+    BucketNotFoundError,
+    ConcurrentCommitUnsupported,
+    ObjectNotFoundError,
+    StoreError,
+    UnsupportedStoreError,
+)
 from asyncpq.metrics import Purpose, ReadMetrics
+
+__all__ = [
+    "Guarantee",
+    "ListedObject",
+    "RangeResult",
+    "RequestContext",
+    "Store",
+    "StoreLimits",
+    "StoredObject",
+    "Unpicklable",
+    "Validator",
+    "Wants",
+    "WritableStore",
+    "writable",
+]
 
 
 class Unpicklable:
@@ -320,17 +356,86 @@ class StoreLimits:
     scan_connections: int  # at most this many at once for requests whose context says ``scan``
 
 
-__all__ = [
-    "Guarantee",
-    "ListedObject",
-    "RangeResult",
-    "RequestContext",
-    "Store",
-    "StoreLimits",
-    "StoredObject",
-    "Unpicklable",
-    "Validator",
-    "Wants",
-    "WritableStore",
-    "writable",
-]
+GRAIN_S = 2.0  # FAT's; most others count seconds, or less than milliseconds
+
+
+def may_change_unseen(modified_s: float | None, now_s: float) -> bool:
+    """Whether a version written at ``modified_s`` may be replaced by another with that time, at ``now_s`` or later.
+
+    Both in seconds of the store's clock; a time with a fraction is of a clock that ticks faster.
+    """
+    return modified_s is not None and modified_s == int(modified_s) and now_s - modified_s < GRAIN_S
+
+
+def http_date_s(value: str | None) -> float | None:
+    """Seconds since the epoch of a header's date; None if it is none."""
+    try:
+        return None if value is None else parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def info_time_s(value: object) -> float | None:
+    """Seconds since the epoch of what a filesystem's ``info`` has for a time; None if it is not understood."""
+    try:
+        if isinstance(value, str):
+            value = datetime.datetime.fromisoformat(value)
+        if isinstance(value, datetime.datetime):
+            return value.timestamp()
+        return float(value) if isinstance(value, int | float) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+_HINT = "Keep the index in a store that can, or write to it from one place alone, with single_writer=True."
+
+
+class ObjectExistsError(StoreError):
+    """There is an object where one was to be created."""
+
+
+def cannot_create(what: str, url: str) -> ConcurrentCommitUnsupported:
+    """The error of a store that is known to have no such step."""
+    return ConcurrentCommitUnsupported(f"{what} cannot create an object in one step", url=url, hint=_HINT)
+
+
+def is_gone(error: StoreError) -> bool:
+    """Whether it says that there is no such object or upload, in a bucket that is there."""
+    return isinstance(error, ObjectNotFoundError) and not isinstance(error, BucketNotFoundError)
+
+
+class CreateProbe:
+    """Asks once for each place. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bool] = {}
+        self._lock = asyncio.Lock()
+
+    async def ask(self, store: WritableStore, place: str, url: str, context: RequestContext) -> bool:
+        """Whether ``store`` refuses to create what is there.
+
+        Args:
+            place: what shares one answer.
+            url: of a folder, with its slash, in which it is tried.
+
+        Raises:
+            StoreError: as creating and deleting.
+        """
+        async with self._lock:
+            known = self._known.get(place)
+            if known is None:
+                known = self._known[place] = await _try(store, f"{url}.probe-{secrets.token_hex(8)}", context)
+            return known
+
+
+async def _try(store: WritableStore, url: str, context: RequestContext) -> bool:
+    try:
+        # False at first: the answer was lost, and the second attempt was refused
+        refused = not await store.create_object(url, b"1", context=context)
+        context = context.step(context.purpose, context.round + 1)
+        return refused or not await store.create_object(url, b"2", context=context)
+    except ConcurrentCommitUnsupported:
+        return False
+    finally:
+        with contextlib.suppress(StoreError):  # who may not delete is told so by what needs it
+            await store.delete_objects([url], context=context.step(context.purpose, context.round + 1))

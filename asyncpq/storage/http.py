@@ -44,7 +44,6 @@ from asyncpq.storage.base import (
     Wants,
 )
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.option_errors import unknown_option
 from asyncpq.storage.redirects import (
     MAX_REDIRECTS,
     REDIRECT_STATUSES,
@@ -68,9 +67,9 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
-from asyncpq.storage.s3_errors import error_for, error_in_200, parse_error
+from asyncpq.storage.s3.error_codes import error_for, error_in_200, parse_error
 from asyncpq.storage.transport import Outcome, Transport
-from asyncpq.storage.urls import identity_of, safe_url
+from asyncpq.storage.urls import identity_of, safe_url, unknown_option
 from asyncpq.storage.wire import DEFAULT_HEADERS, AiohttpWire
 
 #: A whole object of at most this size is taken instead of a range, and cut.

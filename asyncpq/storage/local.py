@@ -25,6 +25,7 @@ from asyncpq.errors import (
 )
 from asyncpq.metrics import RequestRecord
 from asyncpq.storage.base import (
+    CreateProbe,
     Guarantee,
     ListedObject,
     RangeResult,
@@ -32,16 +33,13 @@ from asyncpq.storage.base import (
     Unpicklable,
     Validator,
     Wants,
+    may_change_unseen,
 )
-from asyncpq.storage.clock_grain import may_change_unseen
-from asyncpq.storage.creating import CreateProbe
-from asyncpq.storage.deadline import within_deadline
-from asyncpq.storage.local_listing import list_folder, local_stamp, local_validator
-from asyncpq.storage.local_writing import NewFile, delete_file, write_file
-from asyncpq.storage.option_errors import unknown_option
+from asyncpq.storage.concurrency import Threads
+from asyncpq.storage.local_files import NewFile, delete_file, list_folder, local_stamp, local_validator, write_file
 from asyncpq.storage.responses import RangeRequest, changed, empty
-from asyncpq.storage.threads import Threads
-from asyncpq.storage.urls import local_path, safe_url
+from asyncpq.storage.urls import local_path, safe_url, unknown_option
+from asyncpq.storage.watchdog import within_deadline
 
 T = TypeVar("T")
 

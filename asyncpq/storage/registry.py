@@ -11,8 +11,8 @@ from asyncpq.storage.base import Store, StoreLimits
 
 #: The modules that import clients which take long to load.
 CLIENT_MODULES = {
-    "s3": "asyncpq.storage.s3_store",
-    "s3a": "asyncpq.storage.s3_store",
+    "s3": "asyncpq.storage.s3.store",
+    "s3a": "asyncpq.storage.s3.store",
     "http": "asyncpq.storage.http",
     "https": "asyncpq.storage.http",
 }
@@ -38,7 +38,7 @@ def open_store(
 
         return LocalStore(options)
     if protocol in ("s3", "s3a"):
-        from asyncpq.storage.s3_store import S3Store
+        from asyncpq.storage.s3.store import S3Store
 
         return S3Store(options, retry=retry, limits=limits)
     if protocol in ("http", "https"):
@@ -51,8 +51,7 @@ def open_store(
         raise UnsupportedStoreError(f"no store serves {protocol}:// urls", hint="Use a protocol that fsspec knows.")
     if protocol in _REFUSED:
         raise UnsupportedStoreError(f"{protocol}:// urls are not read: {_REFUSED[protocol]}")
-    from asyncpq.storage.fsspec import FsspecStore
-    from asyncpq.storage.fsspec_writing import WRITABLE_PROTOCOLS, WritableFsspecStore
+    from asyncpq.storage.fsspec import WRITABLE_PROTOCOLS, FsspecStore, WritableFsspecStore
 
     kind = WritableFsspecStore if protocol in WRITABLE_PROTOCOLS else FsspecStore
     return kind(protocol, options, retry=retry, limits=limits)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
-from asyncpq.storage.base import Guarantee, Validator
-from asyncpq.storage.clock_grain import http_date_s, may_change_unseen
+from asyncpq.storage.base import Guarantee, Validator, http_date_s, may_change_unseen
 from asyncpq.storage.urls import safe_target
 
 #: ``Validator.size`` of a response that does not say the object's size (``Content-Range: bytes 0-9/*``).

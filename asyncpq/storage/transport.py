@@ -2,11 +2,18 @@
 
 What the request is, who carries it, and whether its response is good, is the business of an
 :class:`Exchange`. This is the hot path of a lookup: what is added here is added to every GET.
+
+A body that broke off is not fetched anew: the rest of it is, if it is certain to be of the same version.
+
+When a small GET that has no response yet is sent a second time, and how often that may happen.
+
+Pure: times are arguments. See Dean and Barroso, The Tail at Scale (CACM 56, 2, 2013).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
@@ -14,13 +21,116 @@ from asyncpq.errors import AsyncpqError, InvalidResponseError, ObjectChangedErro
 from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import RequestContext, StoreLimits, Unpicklable
-from asyncpq.storage.hedging import HEDGED_BYTES, Hedging
+from asyncpq.storage.connection_limiter import ConnectionSlots
 from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.responses import ERROR_BODY_BYTES, ExpectedBody, RangeRequest
-from asyncpq.storage.resumption import Resumption
+from asyncpq.storage.responses import ERROR_BODY_BYTES, UNKNOWN_SIZE, ExpectedBody, RangeRequest, strong_etag
 from asyncpq.storage.retry import RetryableError, RetryBudget, delay_before_retry_s
-from asyncpq.storage.slots import ConnectionSlots
 from asyncpq.storage.watchdog import Watch, Watchdog
+
+
+class Resumption:
+    """What has come of the body that ``whole`` asks for, over several attempts. Pure.
+
+    Attributes:
+        begun: the next attempt asks for the rest only.
+    """
+
+    __slots__ = ("_expected", "_parts", "_request", "_whole")
+
+    def __init__(self, whole: RangeRequest) -> None:
+        self._whole = self._request = whole
+        self._expected: ExpectedBody | None = None  # of the whole body
+        self._parts: list[bytes] = []
+
+    @property
+    def begun(self) -> bool:
+        return bool(self._parts)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the whole was to be of one certain version."""
+        return self._whole.pin is not None
+
+    def keep(self, status: int, expected: ExpectedBody | None, data: bytes) -> RangeRequest:
+        """An attempt failed; what the next one has to ask for.
+
+        Args:
+            status, expected: of the response, if it was accepted; else None.
+            data: what came of its body.
+        """
+        if status == 206 and expected is not None and 0 < len(data) < expected.length:
+            pin = self._request.pin or expected.validator
+            if strong_etag(pin) is not None and pin.size != UNKNOWN_SIZE:
+                if self._expected is None:
+                    self._expected = expected
+                self._parts.append(data)
+                start, stop = expected.start + len(data), expected.start + expected.length
+                self._request = RangeRequest(start, stop, self._whole.url, pin)
+        return self._request
+
+    def start_over(self) -> None:
+        """The parts are of a version that is gone."""
+        self._request, self._expected = self._whole, None
+        self._parts.clear()
+
+    def complete(self, status: int, expected: ExpectedBody, data: bytes) -> tuple[ExpectedBody, bytes]:
+        """The last attempt succeeded: the whole body.
+
+        Raises:
+            InvalidResponseError: it is not of the rest.
+        """
+        if self._expected is None:
+            return expected, data
+        if status != 206:
+            raise InvalidResponseError(
+                f"status {status} where 206 was expected", url=self._whole.url, byte_range=self._request.byte_range
+            )
+        return self._expected, b"".join([*self._parts, data])
+
+
+#: GETs of more than this are not hedged: their time is that of their body.
+HEDGED_BYTES = 1024 * 1024
+
+_RECENT = 128  # times that are kept
+_FEWEST = 20  # times without which the 95th percentile says nothing
+_EVERY = 16  # times after which it is worked out again
+_MOST_AT_ONCE = 4.0  # second requests that may have been saved up
+
+
+class Hedging:
+    """The times of one store's small GETs, and the account of second requests.
+
+    Args:
+        ratio: second requests for each first one, at most.
+    """
+
+    def __init__(self, ratio: float) -> None:
+        self._ratio = ratio
+        self._account = 0.0
+        self._times: deque[float] = deque(maxlen=_RECENT)
+        self._learnt = 0
+        self._p95_s: float | None = None
+
+    def begin(self) -> float | None:
+        """A small GET is sent: seconds after which a second one may follow; None while too little is known."""
+        self._account = min(self._account + self._ratio, _MOST_AT_ONCE)
+        return self._p95_s
+
+    def take(self) -> bool:
+        """Whether a second request may be sent now; if so, it is counted."""
+        if self._account < 1.0:
+            return False
+        self._account -= 1.0
+        return True
+
+    def learn(self, seconds: float) -> None:
+        """A small GET had its response after this time."""
+        self._times.append(seconds)
+        self._learnt += 1
+        if self._learnt % _EVERY == 0 and len(self._times) >= _FEWEST:
+            times = sorted(self._times)
+            self._p95_s = times[len(times) * 95 // 100]
+
 
 Outcome = tuple[ExpectedBody, bytes]
 

@@ -3,13 +3,16 @@
 ``asyncio.timeout`` for each of them, or only a timer for each fetch, would cost more than all the rest
 that is added to a GET. So there is one timer for all fetches of a store. What happens then is what
 ``asyncio.timeout`` does: cancel the task, take the cancellation back, raise something better.
+
+A deadline for calls that have no clock of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from typing import Literal
+from collections.abc import Awaitable
+from typing import Literal, TypeVar
 
 from asyncpq.errors import DeadlineExceededError, TransportError
 from asyncpq.options import RetryOptions
@@ -195,3 +198,28 @@ class Watch:
         self._what = what
         self._task.cancel()
         return math.inf
+
+
+T = TypeVar("T")
+
+
+async def within_deadline(
+    call: Awaitable[T], deadline: float | None, url: str, byte_range: tuple[int, int] | None = None
+) -> T:
+    """Await ``call`` until ``deadline`` (``loop.time()``), which cancels it.
+
+    Raises:
+        DeadlineExceededError: the deadline passed.
+    """
+    if deadline is None:
+        return await call
+    limit = asyncio.timeout_at(deadline)
+    try:
+        async with limit:
+            return await call
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise DeadlineExceededError(
+            "the read's deadline passed", url=url, byte_range=byte_range, hint="Raise read_timeout_s."
+        ) from error

@@ -18,8 +18,7 @@ from asyncpq.errors import (
     TransportError,
     UsageError,
 )
-from asyncpq.storage.http1 import Body, Receiver
-from asyncpq.storage.http1_message import ProtocolError
+from asyncpq.storage.http1 import Body, ProtocolError, Receiver
 from asyncpq.storage.http1_pool import ConnectionPool, Endpoint
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.retry import RetryableError

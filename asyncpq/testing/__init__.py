@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from asyncpq.testing.answers import LoggedRequest, ServedObject
+from asyncpq.testing.backend_contract import PLACE_CHECKS
 from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, TierStorage
 from asyncpq.testing.catalog_contract import check_catalog
-from asyncpq.testing.catalogue import CATALOGUE, Scene
-from asyncpq.testing.faults import Fault
-from asyncpq.testing.place_contract import PLACE_CHECKS
+from asyncpq.testing.faults import CATALOGUE, Fault, Scene
 from asyncpq.testing.server import ObjectServer
 from asyncpq.testing.store_contract import STORE_CHECKS, StoreStorage, filesystem_storage
 from asyncpq.testing.store_write_contract import STORE_WRITE_CHECKS

@@ -1,11 +1,22 @@
-"""What :class:`~asyncpq.testing.server.ObjectServer` answers: requests and objects in, status, headers, body out."""
+"""What :class:`~asyncpq.testing.server.ObjectServer` answers: requests and objects in, status, headers, body out.
+
+What :class:`~asyncpq.testing.server.ObjectServer` answers to ListObjectsV2.
+
+What :class:`~asyncpq.testing.server.ObjectServer` answers to uploads of large objects in parts, as S3 has them.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
+import secrets
 import time
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from urllib.parse import parse_qsl, quote_plus
 from xml.sax.saxutils import escape
 
 from asyncpq.testing.faults import Fault
@@ -117,3 +128,157 @@ def answer_get(request: LoggedRequest, served: ServedObject, fault: Fault) -> An
     total = "*" if fault.unknown_size else size
     headers["Content-Range"] = f"bytes {start + fault.shift_range}-{stop - 1 + fault.shift_range}/{total}"
     return Answer(200 if fault.range_200 else 206, headers, served.data[start:stop])
+
+
+def listing_query(request: LoggedRequest) -> dict[str, str] | None:
+    """The parameters of a LIST; None for another request."""
+    query = dict(parse_qsl(request.target.partition("?")[2], keep_blank_values=True))
+    bucket = request.path[1:].rstrip("/")
+    return query if request.method == "GET" and query.get("list-type") == "2" and "/" not in bucket else None
+
+
+def answer_list(
+    query: Mapping[str, str], bucket: str, objects: Mapping[str, ServedObject], page_keys: int, fault: Fault
+) -> Answer:
+    """One page of at most ``page_keys`` keys and folders of ``objects``, which are named "bucket/key"."""
+    prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+    after, token = query.get("start-after", ""), query.get("continuation-token")
+    if fault.ignore_start_after:
+        after = ""
+    if token is not None:
+        try:
+            after = base64.urlsafe_b64decode(token).decode()
+        except ValueError:
+            return error_answer(400, "InvalidArgument")
+    if fault.endless_listing:
+        after, token = "", None
+    most = min(int(query.get("max-keys", page_keys)), page_keys)
+    root = f"{bucket}/"
+    keys = sorted(path[len(root) :] for path in objects if path.startswith(root + prefix))
+    entries: list[str] = []
+    at = bisect_right(keys, after)
+    while at < len(keys) and len(entries) <= most:
+        key = keys[at]
+        cut = key.find(delimiter, len(prefix)) if delimiter else -1
+        if cut < 0:
+            entries.append(key)
+            at += 1
+            continue
+        folder = key[: cut + len(delimiter)]
+        if token is None or folder != after:  # the token says that this one was told
+            entries.append(folder)
+        while at < len(keys) and keys[at].startswith(folder):
+            at += 1
+    more = len(entries) > most or fault.endless_listing
+    return _page(query, bucket, entries[:most], more, objects, delimiter)
+
+
+def _page(
+    query: Mapping[str, str],
+    bucket: str,
+    entries: list[str],
+    more: bool,
+    objects: Mapping[str, ServedObject],
+    delimiter: str,
+) -> Answer:
+    def coded(text: str) -> str:
+        if query.get("encoding-type") == "url":
+            return quote_plus(text, safe="/")
+        return "".join(mark if mark >= " " else f"&#x{ord(mark):x};" for mark in escape(text))  # as S3: no XML 1.0
+
+    prefix = query.get("prefix", "")
+    parts = [
+        '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">',
+        f"<Name>{escape(bucket)}</Name><Prefix>{coded(prefix)}</Prefix><KeyCount>{len(entries)}</KeyCount>",
+        f"<IsTruncated>{str(more).lower()}</IsTruncated>",
+    ]
+    if query.get("encoding-type") == "url":
+        parts.append("<EncodingType>url</EncodingType>")
+    if more:
+        token = base64.urlsafe_b64encode((entries[-1] if entries else "").encode()).decode() or "none"
+        parts.append(f"<NextContinuationToken>{token}</NextContinuationToken>")
+    for entry in entries:
+        if delimiter and delimiter in entry[len(prefix) :]:
+            parts.append(f"<CommonPrefixes><Prefix>{coded(entry)}</Prefix></CommonPrefixes>")
+            continue
+        served = objects[f"{bucket}/{entry}"]
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(served.modified))
+        parts.append(
+            f"<Contents><Key>{coded(entry)}</Key><LastModified>{stamp}</LastModified>"
+            f"<ETag>{escape(served.etag, {chr(34): '&quot;'})}</ETag><Size>{len(served.data)}</Size>"
+            "<StorageClass>STANDARD</StorageClass></Contents>"
+        )
+    parts.append("</ListBucketResult>")
+    return Answer(200, {"Content-Type": "application/xml"}, "".join(parts).encode())
+
+
+_PART = re.compile(rb"<PartNumber>(\d+)</PartNumber>")
+_LEAST_PART_BYTES = 5 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Upload:
+    """Parts by number, of an object "bucket/key" that is not there yet."""
+
+    path: str
+    parts: dict[int, bytes] = field(default_factory=dict)
+
+
+class Uploads:
+    """Those under way.
+
+    Args:
+        put: stores an object: its path, content and ETag.
+    """
+
+    def __init__(self, put: Callable[[str, bytes, str], ServedObject]) -> None:
+        self.running: dict[str, Upload] = {}
+        self._put = put
+
+    def answer(self, request: LoggedRequest, path: str, exists: bool) -> Answer | None:
+        """The answer to a request that is about an upload; None to another.
+
+        Args:
+            exists: an object is there, and the request was to be refused then.
+        """
+        query = dict(parse_qsl(request.target.partition("?")[2], keep_blank_values=True))
+        if request.method == "POST" and "uploads" in query:
+            name = secrets.token_urlsafe(24)
+            self.running[name] = Upload(path)
+            return _document("InitiateMultipartUploadResult", f"<UploadId>{escape(name)}</UploadId>")
+        if "uploadId" not in query:
+            return None
+        upload = self.running.get(query["uploadId"])
+        if upload is None or upload.path != path:
+            return error_answer(404, "NoSuchUpload")
+        if request.method == "PUT":
+            upload.parts[int(query["partNumber"])] = request.body
+            return Answer(200, {"ETag": _quoted(request.body)})
+        if request.method == "DELETE":
+            del self.running[query["uploadId"]]
+            return Answer(204, {})
+        if exists:
+            return error_answer(412, "PreconditionFailed")
+        return self._complete(query["uploadId"], upload, request)
+
+    def _complete(self, name: str, upload: Upload, request: LoggedRequest) -> Answer:
+        numbers = [int(number) for number in _PART.findall(request.body)]
+        if not numbers or any(number not in upload.parts for number in numbers) or numbers != sorted(set(numbers)):
+            return error_answer(400, "InvalidPart")
+        parts = [upload.parts[number] for number in numbers]
+        if any(len(part) < _LEAST_PART_BYTES for part in parts[:-1]):
+            return error_answer(400, "EntityTooSmall")
+        sums = b"".join(hashlib.md5(part, usedforsecurity=False).digest() for part in parts)
+        etag = f'"{hashlib.md5(sums, usedforsecurity=False).hexdigest()}-{len(parts)}"'
+        del self.running[name]
+        self._put(upload.path, b"".join(parts), etag)
+        return _document("CompleteMultipartUploadResult", f"<ETag>{escape(etag)}</ETag>")
+
+
+def _quoted(data: bytes) -> str:
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+
+
+def _document(name: str, content: str) -> Answer:
+    text = f'<?xml version="1.0" encoding="UTF-8"?>\n<{name}>{content}</{name}>'
+    return Answer(200, {"Content-Type": "application/xml"}, text.encode())

@@ -23,7 +23,7 @@ from typing import Protocol
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
 from asyncpq.caching.tiers import CacheTier
 from asyncpq.storage.base import Validator
-from asyncpq.testing.checks import equal
+from asyncpq.testing.catalog_contract import equal
 
 _POINTER_KEY = PointerKey("namespace", "s3|endpoint|bucket|key")
 #: How much older a pointer may come back: a tier may round ages, up, and takes time.

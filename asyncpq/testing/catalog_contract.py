@@ -5,6 +5,8 @@ Give it a catalog whose table is small: all of it is read::
     async def test_my_catalog():
         async with asyncpq.Session() as session:
             await check_catalog(session, MyCatalog(...))
+
+What the contracts' checks say when they fail: no test runner shows the values of an assertion in a package.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.datasets.dataset import Dataset
-from asyncpq.datasets.known_files import type_of
+from asyncpq.dataset import Dataset
+from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.model import Catalog, ColumnBounds, DataFile, Reader, Snapshot
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.expressions import Expression, IsNull, Or, col
-from asyncpq.planning.access_plan import AccessPlan
-from asyncpq.scalars import as_scalar
+from asyncpq.expressions.scalars import as_scalar
+from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.session import Session
 
 _TRIED_VALUES = 3  # of each column in each file
@@ -140,3 +142,17 @@ def _below(field: pa.Field, above: str) -> Iterator[str]:
 def _is_plain(kind: pa.DataType | None) -> bool:
     """Whether literals are compared with its values."""
     return kind is not None and not pa.types.is_nested(kind) and not isinstance(kind, pa.BaseExtensionType)
+
+
+_SHOWN = 300  # characters of a value
+
+
+def equal(found: object, expected: object, what: str) -> None:
+    """Raises AssertionError if they are not: ``what`` was found to be other than it should."""
+    if found != expected:
+        raise AssertionError(f"{what}: {_short(found)} where {_short(expected)} should be")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"

@@ -21,10 +21,18 @@ from types import TracebackType
 from typing import cast
 from urllib.parse import unquote
 
-from asyncpq.testing.answers import Answer, LoggedRequest, ServedObject, answer_get, error_answer, refusal
+from asyncpq.testing.answers import (
+    Answer,
+    LoggedRequest,
+    ServedObject,
+    Uploads,
+    answer_get,
+    answer_list,
+    error_answer,
+    listing_query,
+    refusal,
+)
 from asyncpq.testing.faults import Fault
-from asyncpq.testing.listings import answer_list, listing_query
-from asyncpq.testing.uploads import Uploads
 
 FaultHook = Callable[["LoggedRequest"], Fault | None]
 

@@ -35,7 +35,7 @@ from asyncpq.options import LimitOptions, RetryOptions
 from asyncpq.storage.base import RequestContext, Store, StoreLimits
 from asyncpq.storage.registry import open_store
 from asyncpq.storage.urls import split_url
-from asyncpq.testing.checks import equal
+from asyncpq.testing.catalog_contract import equal
 
 DATA = random.Random(7).randbytes(200_000)
 #: File systems have coarse clocks: so long is waited before an object is replaced.

@@ -22,7 +22,7 @@ from asyncpq.errors import (
 )
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import RequestContext, WritableStore, writable
-from asyncpq.testing.checks import equal
+from asyncpq.testing.catalog_contract import equal
 from asyncpq.testing.store_contract import StoreStorage
 
 _LARGE_BYTES = 16 * 1024 * 1024 + 1  # more than one request of S3 takes

@@ -21,8 +21,8 @@ import pytest
 
 import asyncpq
 from asyncpq import ExpressionError, PredicateTypeError, col
+from asyncpq.expressions.scalars import NANOSECONDS, Duration, TimeOfDay, Timestamp, as_scalar, as_scalars
 from asyncpq.indexing import Bounds, Keys
-from asyncpq.scalars import NANOSECONDS, Duration, TimeOfDay, Timestamp, as_scalar, as_scalars
 from tests.reads import ask
 
 OPS: dict[str, Callable[[Any, Any], bool]] = {

@@ -15,7 +15,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.format.bloom_filter import BLOCK_BYTES, block_of, decode_bloom_filter_header, may_contain, xxh64
+from asyncpq.parquet.bloom_filter import BLOCK_BYTES, block_of, decode_bloom_filter_header, may_contain, xxh64
 from tests.bloom_files import metadata_of, row_groups_left, write
 from tests.corpus import DATA, requires_corpus
 from tests.edited_files import EditedFile, Struct

@@ -17,8 +17,8 @@ import pytest
 
 import asyncpq
 from asyncpq.errors import CorruptIndexError
-from asyncpq.format.page_index import decode_offset_index, validate_offset_index
-from asyncpq.format.schema import Leaf
+from asyncpq.parquet.page_index import decode_offset_index, validate_offset_index
+from asyncpq.parquet.schema import Leaf
 from tests.corpus import BAD_DATA, DATA, requires_corpus
 from tests.unit.format_samples import metadata_of
 

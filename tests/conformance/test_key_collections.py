@@ -19,7 +19,7 @@ import pytest
 
 import asyncpq
 from asyncpq import ExpressionError, PredicateTypeError, QueryError, col
-from asyncpq.scalars import Duration, TimeOfDay, Timestamp, as_scalars
+from asyncpq.expressions.scalars import Duration, TimeOfDay, Timestamp, as_scalars
 from tests.reads import ask
 
 TABLE = pa.table(

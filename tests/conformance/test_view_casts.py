@@ -16,7 +16,7 @@ from asyncpq.decoding.expression_engine import literals
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError, SchemaMismatchError
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not, StartsWith
-from asyncpq.fetching.version import FileVersion
+from asyncpq.objects.version import FileVersion
 from asyncpq.pruning.row_groups import RowGroupZones, prune_row_groups
 from tests.bloom_files import row_groups_left, write
 from tests.column_chunks import OpenFile

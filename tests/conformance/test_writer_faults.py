@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.expressions import Expression
-from asyncpq.format.bloom_filter import decode_bloom_filter_header
-from asyncpq.format.writer_faults import ANY_WRITER, FAULTS, AffectedColumns, Claim, WriterFault, WriterFaults
-from asyncpq.format.writer_version import WriterVersion
 from asyncpq.indexing import Bounds
+from asyncpq.parquet.bloom_filter import decode_bloom_filter_header
+from asyncpq.parquet.writer_faults import ANY_WRITER, FAULTS, AffectedColumns, Claim, WriterFault, WriterFaults
+from asyncpq.parquet.writer_version import WriterVersion
 from tests import bloom_files
 from tests.edited_files import I32, EditedFile, Struct
 from tests.reads import ask, assert_reads, by_pyarrow, row_groups_read, values

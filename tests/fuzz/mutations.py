@@ -7,7 +7,7 @@ import functools
 import random
 from typing import NamedTuple
 
-from asyncpq.format.thrift import BINARY, BYTE, DOUBLE, I32, LIST, STRUCT, TRUE
+from asyncpq.parquet.thrift import BINARY, BYTE, DOUBLE, I32, LIST, STRUCT, TRUE
 from tests.fuzz import bases
 from tests.fuzz.parquet_parts import ParquetParts
 from tests.fuzz.thrift_trees import INTEGERS, Field, Items, Struct, nodes

@@ -43,7 +43,7 @@ def main() -> None:
     """One decoder: its name, then the arguments of libFuzzer (a folder to work in, or files to try again)."""
     import atheris
 
-    with atheris.instrument_imports(include=["asyncpq.format"]):
+    with atheris.instrument_imports(include=["asyncpq.parquet"]):
         from tests.fuzz import decoders
     name = sys.argv.pop(1)
     if len(sys.argv) > 1 and Path(sys.argv[1]).is_dir():

@@ -1,6 +1,6 @@
 """Thrift's compact protocol as trees that can be changed field by field and written again, lies included.
 
-Unlike ``asyncpq.format.thrift`` it keeps the types and the order of fields, so that an unchanged tree is
+Unlike ``asyncpq.parquet.thrift`` it keeps the types and the order of fields, so that an unchanged tree is
 written as the same bytes.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from asyncpq.format.thrift import (
+from asyncpq.parquet.thrift import (
     BINARY,
     BYTE,
     FALSE,

@@ -23,7 +23,7 @@ import pytest
 
 import asyncpq
 from asyncpq import blocking, col
-from asyncpq.batches import Batches
+from asyncpq.scan.stream import Batches
 from asyncpq.testing import Fault, ObjectServer
 
 ROWS = 1000

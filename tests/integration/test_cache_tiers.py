@@ -245,7 +245,7 @@ async def test_age_alone_counts_with_ttl(server: ObjectServer, monkeypatch: pyte
     """GETs of other pages do not make it younger, as they do with ``etag``."""
     clock = {"ahead": 0.0}
     real = time.monotonic
-    monkeypatch.setattr("asyncpq.fetching.source.time.monotonic", lambda: real() + clock["ahead"])
+    monkeypatch.setattr("asyncpq.objects.source.time.monotonic", lambda: real() + clock["ahead"])
     small = asyncpq.RequestOptions(tail_bytes=16 * 1024)
     for policy, expected in ((asyncpq.ttl(100), 1), (asyncpq.etag(100), 0)):
         clock["ahead"] = 0.0

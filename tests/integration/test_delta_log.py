@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
-from asyncpq.tables.delta_paths import TableRoot
+from asyncpq.tables.delta.paths import TableRoot
 from tests.delta_tables import (
     ID,
     DeltaWriter,

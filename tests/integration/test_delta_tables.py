@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from asyncpq.datasets.model import ColumnBounds
 from asyncpq.errors import CorruptFileError, InvalidOptionError, ObjectNotFoundError
-from asyncpq.tables.delta import catalog_of
+from asyncpq.tables.delta.catalog import catalog_of
 from tests.delta_tables import FolderReader, rows_of, snapshot_of
 
 SPECIAL = ["a b", "50%", "x=y", "ü/é", "100%25", "?q#f", "a+b&c", "::s3://", "..", "'\"", "\n", None]

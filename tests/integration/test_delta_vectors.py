@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.tables import delta_deletes
-from asyncpq.tables.delta_deletes import DeletionVector, decode_vector, decode_z85, deletes_of
-from asyncpq.tables.delta_paths import TableRoot
+from asyncpq.tables.delta import deletes as delta_deletes
+from asyncpq.tables.delta.deletes import DeletionVector, decode_vector, decode_z85, deletes_of
+from asyncpq.tables.delta.paths import TableRoot
 from tests.delta_tables import (
     ID,
     DeltaWriter,

@@ -20,8 +20,8 @@ from pyiceberg.types import LongType
 import asyncpq
 from asyncpq import col
 from asyncpq.expressions import Expression
-from asyncpq.tables.delta import catalog_of
-from asyncpq.tables.iceberg import catalog_of as iceberg_of
+from asyncpq.tables.delta.catalog import catalog_of
+from asyncpq.tables.iceberg.catalog import catalog_of as iceberg_of
 from tests.delta_tables import DeltaWriter, column, metadata, protocol
 from tests.ducklake_lakes import Lake
 from tests.iceberg_tables import add_files, data_record, make_table

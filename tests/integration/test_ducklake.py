@@ -19,7 +19,7 @@ from sqlalchemy.dialects import registry
 
 import asyncpq
 from asyncpq import DuckLakeTable, col
-from asyncpq.tables.ducklake_catalog import SqlCatalog
+from asyncpq.tables.ducklake.sql import SqlCatalog
 from asyncpq.testing import check_catalog
 from tests.ducklake_lakes import SCALARS, Lake, assert_same, read, rows
 from tests.predicates import oracle

@@ -22,8 +22,8 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.errors import CorruptIndexError
-from asyncpq.format.embedded_index import EmbeddedIndex
-from asyncpq.indexing.embedded import EmbeddedIndexWriter, embed_indexes
+from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
+from asyncpq.parquet.embedded_index import EmbeddedIndex
 from asyncpq.testing import Fault, ObjectServer
 from tests.edited_files import EditedFile, Struct
 

@@ -66,7 +66,7 @@ async def alone():
 async def main(what):
     async with new_session() as session:
         task = asyncio.create_task(opened(session))
-        while "asyncpq.storage.s3_store" not in sys.modules:
+        while "asyncpq.storage.s3.store" not in sys.modules:
             await asyncio.sleep(0.001)
         assert not task.done()
         if what == "open":

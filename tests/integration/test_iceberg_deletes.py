@@ -22,9 +22,9 @@ from pyiceberg.typedef import Record
 
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
-from asyncpq.tables import iceberg_deletes
-from asyncpq.tables.iceberg import catalog_of
-from asyncpq.tables.iceberg_manifests import decode_table_metadata
+from asyncpq.tables.iceberg import deletes as iceberg_deletes
+from asyncpq.tables.iceberg.catalog import catalog_of
+from asyncpq.tables.iceberg.manifests import decode_table_metadata
 from tests.iceberg_tables import (
     LocalReader,
     add_files,

@@ -30,8 +30,8 @@ from asyncpq.errors import (
     UnsupportedFeatureError,
     UsageError,
 )
-from asyncpq.tables import iceberg
-from asyncpq.tables.iceberg import catalog_of
+from asyncpq.tables.iceberg import catalog as iceberg
+from asyncpq.tables.iceberg.catalog import catalog_of
 from tests.iceberg_tables import (
     LocalReader,
     add_files,
@@ -130,7 +130,7 @@ def test_one_way_to_choose_a_snapshot() -> None:
 
 
 async def test_pyiceberg_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "asyncpq.tables.iceberg", None)
+    monkeypatch.setitem(sys.modules, "asyncpq.tables.iceberg.catalog", None)
     monkeypatch.delattr(tables, "iceberg")
     with pytest.raises(UsageError, match=r"asyncpq\[iceberg\]"):
         await _read("s3://b/x.metadata.json")

@@ -26,13 +26,13 @@ from asyncpq.errors import (
     TransportError,
 )
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.indexing.adding import NewFile, add_files, discard_files, lake_place, vacuum_files
-from asyncpq.indexing.building import Refreshed
-from asyncpq.indexing.commits import load, numbered
+from asyncpq.indexing.build.adding import NewFile, add_files, discard_files, lake_place, vacuum_files
+from asyncpq.indexing.build.builder import Refreshed
 from asyncpq.indexing.kinds import Kind
+from asyncpq.indexing.manifest.commits import load, numbered
 from asyncpq.options import BuildOptions
 from asyncpq.storage.base import Validator
-from asyncpq.storage.local_listing import local_validator
+from asyncpq.storage.local_files import local_validator
 from asyncpq.testing import RecordingStore, StoreWrite, WrappedStore, wrap_store
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import asyncpq
 from asyncpq import col
 from asyncpq.indexing import Bounds
-from asyncpq.indexing.manifest_format import BOUNDS_VERSION, decode
+from asyncpq.indexing.manifest.manifest import BOUNDS_VERSION, decode
 
 _TAIL = b',"crc32":'
 

@@ -14,9 +14,9 @@ import asyncpq
 from asyncpq.errors import (
     StoreError,
 )
-from asyncpq.indexing import collecting
+from asyncpq.indexing.backends import MemoryPlace, segment_file
+from asyncpq.indexing.build import file_values as collecting
 from asyncpq.indexing.kinds import Keys, Text
-from asyncpq.indexing.places import MemoryPlace, segment_file
 from asyncpq.options import BuildOptions
 from tests.index_lakes import write
 

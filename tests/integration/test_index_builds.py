@@ -30,20 +30,19 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.events import Event, FileEnded
-from asyncpq.format import row_group
-from asyncpq.format.column_chunk import ColumnChunk, decode_column_chunk
-from asyncpq.format.schema import Leaf
-from asyncpq.indexing import gathering
-from asyncpq.indexing.commits import load
-from asyncpq.indexing.file_rows import FileRows, FileWork, collect_file
-from asyncpq.indexing.index import Index
+from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing.build import executor as gathering
+from asyncpq.indexing.build.executor import SortedParts
+from asyncpq.indexing.build.file_rows import FileRows, FileWork, collect_file
+from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.index import Index, Staleness
 from asyncpq.indexing.kinds import Bounds, Footers, Keys, Text, ValueSet
-from asyncpq.indexing.listed_files import files_of
-from asyncpq.indexing.places import MemoryPlace
-from asyncpq.indexing.reports import Staleness
-from asyncpq.indexing.sorted_parts import SortedParts
-from asyncpq.indexing.sorting import ExternalSort
+from asyncpq.indexing.manifest.commits import load
+from asyncpq.indexing.manifest.listed_files import files_of
 from asyncpq.options import BuildOptions
+from asyncpq.parquet import row_group
+from asyncpq.parquet.column_chunk import ColumnChunk, decode_column_chunk
+from asyncpq.parquet.schema import Leaf
 from tests.faults.leaks import assert_back_to, held
 from tests.index_lakes import FEW, KINDS, builder, change, rows, write
 

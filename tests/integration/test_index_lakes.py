@@ -14,9 +14,9 @@ import asyncpq
 from asyncpq import col
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError
-from asyncpq.indexing.differences import field_ids
+from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing.build.differences import field_ids
 from asyncpq.indexing.kinds import Bloom, Bounds, Footers, Keys, Kind, ValueSet
-from asyncpq.indexing.places import MemoryPlace
 from asyncpq.testing import ObjectServer
 from tests.delta_tables import DeltaWriter, column, metadata, protocol
 

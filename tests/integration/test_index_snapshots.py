@@ -18,20 +18,33 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.datasets.dataset import Dataset
+from asyncpq.dataset import Dataset
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import Ask
 from asyncpq.errors import CorruptIndexError, InvalidOptionError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.expressions import Expression
-from asyncpq.indexing import Bounds, SqlPlace, answers, commits, indexed_files, part_reads, snapshot_files
-from asyncpq.indexing.commits import Head, new_id
-from asyncpq.indexing.file_index import FileSlices
-from asyncpq.indexing.indexed_files import IndexedFiles
-from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing import Bounds, SqlPlace
+from asyncpq.indexing.backends.memory import MemoryPlace
+from asyncpq.indexing.manifest import commits
+from asyncpq.indexing.manifest.commits import Head, new_id
+from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import KeyRange, Part, Segment
-from asyncpq.indexing.open_index import OpenIndex
-from asyncpq.indexing.opening import open_indexed, open_snapshot
-from asyncpq.indexing.places.memory import MemoryPlace
+from asyncpq.indexing.query import (
+    index_query as answers,
+)
+from asyncpq.indexing.query import (
+    indexed_files,
+)
+from asyncpq.indexing.query import (
+    indexed_files as snapshot_files,
+)
+from asyncpq.indexing.query import (
+    segment_reads as part_reads,
+)
+from asyncpq.indexing.query.file_selection import FileSlices
+from asyncpq.indexing.query.indexed_files import IndexedFiles
+from asyncpq.indexing.query.open_index import OpenIndex
+from asyncpq.opening.datasets import open_indexed, open_snapshot
 from tests.indexed_lakes import FOOTERS, indexed
 
 KEYS, BOUNDS = Part("keys", ("a",)), Part("bounds", ("a",))

@@ -29,7 +29,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ahead_s = 0.0
-        monkeypatch.setattr("asyncpq.fetching.source.time", SimpleNamespace(monotonic=self.monotonic))
+        monkeypatch.setattr("asyncpq.objects.source.time", SimpleNamespace(monotonic=self.monotonic))
 
     def monotonic(self) -> float:
         return time.monotonic() + self.ahead_s

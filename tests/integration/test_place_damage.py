@@ -11,9 +11,9 @@ import pytest
 
 import asyncpq
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError, TransportError
+from asyncpq.indexing.backends import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace, open_place
 from asyncpq.indexing.model import KeyRange
-from asyncpq.indexing.places import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace, open_place
-from asyncpq.testing.place_contract import random_rows, write
+from asyncpq.testing.backend_contract import random_rows, write
 from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
 
 IN_PARTS = asyncpq.RequestOptions(whole_segment_bytes=0)

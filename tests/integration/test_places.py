@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
+from asyncpq.indexing.backends import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace
 from asyncpq.indexing.model import PART_SCHEMAS, VALUE_TAG, KeyRange
-from asyncpq.indexing.places import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace
 from asyncpq.testing import ObjectServer
-from asyncpq.testing.place_contract import PLACE_CHECKS, PlaceMaker, check_large, write
+from asyncpq.testing.backend_contract import PLACE_CHECKS, PlaceMaker, check_large, write
 from tests.postgres_server import PostgresServer
 from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
 

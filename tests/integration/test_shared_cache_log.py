@@ -11,8 +11,7 @@ from dataclasses import replace
 import pytest
 
 from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
-from asyncpq.caching.refusals import Refusals
-from asyncpq.caching.shared import SharedCache
+from asyncpq.caching.shared import Refusals, SharedCache
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import SharedCacheOptions
 from asyncpq.storage.base import Validator

@@ -21,11 +21,11 @@ from asyncpq.errors import (
     ThrottledError,
     TransportError,
 )
-from asyncpq.storage import s3_writer
 from asyncpq.storage.base import Store, WritableStore, writable
-from asyncpq.storage.s3_write import WriteAnswer, WriteCall
-from asyncpq.storage.s3_writer import S3Writer
-from asyncpq.testing import Fault, ObjectServer, uploads
+from asyncpq.storage.s3 import writer as s3_writer
+from asyncpq.storage.s3.writer import S3Writer, WriteAnswer, WriteCall
+from asyncpq.testing import Fault, ObjectServer
+from asyncpq.testing import answers as uploads
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store, retries_for
 
 URL = "s3://bucket/folder/a b+c"

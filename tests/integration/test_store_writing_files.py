@@ -18,7 +18,8 @@ from fsspec.registry import _registry
 
 from asyncpq.errors import AccessDeniedError, ConcurrentCommitUnsupported, StoreError, UnsupportedStoreError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.storage import fsspec_writing, local_writing
+from asyncpq.storage import fsspec as fsspec_writing
+from asyncpq.storage import local_files as local_writing
 from asyncpq.storage.base import RequestContext, WritableStore, writable
 from tests.store_backends import FAST_RETRIES, new_context, open_test_store
 

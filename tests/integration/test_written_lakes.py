@@ -24,13 +24,15 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.expressions import Expression
-from asyncpq.indexing import Bounds, FileSlice, FileSlices, Keys, building, lakes
-from asyncpq.indexing.adding import add_files
-from asyncpq.indexing.commits import load
-from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing import Bounds, FileSlice, FileSlices, Keys
+from asyncpq.indexing.build import builder as building
+from asyncpq.indexing.build import lakes
+from asyncpq.indexing.build.adding import add_files
+from asyncpq.indexing.manifest.commits import load
+from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import Segment
 from asyncpq.options import BuildOptions
-from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.pruning.access_plan import AccessPlan
 from tests.integration.test_index_adding import SCHEMA, add, ids, numbers, table, write
 
 _EVERY_FILE: dict[str, Any] = {"format": "parquet"}
@@ -333,7 +335,7 @@ async def test_a_commit_whose_base_is_long_gone_comes_behind_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The numbers behind its base were vacuumed meanwhile, and are free."""
-    monkeypatch.setattr("asyncpq.indexing.commits._OLD_S", 0.0)
+    monkeypatch.setattr("asyncpq.indexing.manifest.commits._OLD_S", 0.0)
     finish = building._Build._finish
     waits, goes = asyncio.Event(), asyncio.Event()
 

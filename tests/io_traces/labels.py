@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from asyncpq.format.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
-from asyncpq.format.footer import FooterDecoder, FooterFound
-from asyncpq.format.metadata import decode_file_metadata
-from asyncpq.format.page_header import PageWalker
-from asyncpq.format.page_index import decode_offset_index
+from asyncpq.parquet.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
+from asyncpq.parquet.footer import FooterDecoder, FooterFound
+from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.page_index import decode_offset_index
+from asyncpq.parquet.page_walker import PageWalker
 from asyncpq.testing import LoggedRequest
 from tests.bloom_files import metadata_of
 

@@ -11,7 +11,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.format.bloom_filter import block_of, xxh64
+from asyncpq.parquet.bloom_filter import block_of, xxh64
 from asyncpq.testing import ObjectServer
 from tests.bloom_files import write
 from tests.edited_files import EditedFile

@@ -13,14 +13,14 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.datasets.dataset import Dataset
+from asyncpq.dataset import Dataset
 from asyncpq.indexing import Bloom, Bounds, Footers, Keys
-from asyncpq.indexing.commits import Head, latest
+from asyncpq.indexing.backends import folder, segment_file
+from asyncpq.indexing.backends.folder import FolderPlace
+from asyncpq.indexing.manifest.commits import Head, latest
 from asyncpq.indexing.model import Part
-from asyncpq.indexing.open_index import OpenIndex
-from asyncpq.indexing.opening import open_indexed, open_snapshot
-from asyncpq.indexing.places import folder, segment_file
-from asyncpq.indexing.places.folder import FolderPlace
+from asyncpq.indexing.query.open_index import OpenIndex
+from asyncpq.opening.datasets import open_indexed, open_snapshot
 from asyncpq.testing import ObjectServer
 from tests.indexed_lakes import FOOTERS, indexed
 

@@ -12,7 +12,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.format.page_index import decode_offset_index
+from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.testing import ObjectServer
 from tests.column_chunks import OpenFile
 from tests.io_traces.labels import parts_of, trace

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+from asyncpq.indexing.backends import FolderPlace, SqlPlace, segment_file
 from asyncpq.indexing.model import PART_SCHEMAS, VALUE_TAG, KeyRange, Segment
-from asyncpq.indexing.places import FolderPlace, SqlPlace, segment_file
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
-from asyncpq.testing.place_contract import write
+from asyncpq.testing.backend_contract import write
 
 NUM_ROWS = 120_000
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import AccessPlan
-from asyncpq.planning.resolved_access import RowGroupLayout
+from asyncpq.pruning.access_plan import RowGroupLayout
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.nested_tables import NestedFile, nested_files
 from tests.predicates import expressions, oracle

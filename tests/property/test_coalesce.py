@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.planning.coalesce import ByteRange, coalesce, cut
+from asyncpq.objects.coalesce import ByteRange, coalesce, cut
 
 RANGES = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 100)).map(lambda item: (item[0], item[0] + item[1])))
 

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 from asyncpq.expressions import Comparison, Contains, Expression, In, KeyIn, Like, StartsWith
 from asyncpq.expressions.tokens import tokens
-from asyncpq.format.bloom_filter import block_mask, block_of, xxh64
-from asyncpq.indexing import blooms, grams
+from asyncpq.indexing import blooms
+from asyncpq.indexing import text_keys as grams
 from asyncpq.indexing.blooms import key_hashes, make_bitset, may_hold
-from asyncpq.indexing.collecting import ValueCollector
-from asyncpq.indexing.grams import needed_ngrams, ngrams
+from asyncpq.indexing.build.file_values import ValueCollector
+from asyncpq.indexing.build.sorting import sorted_rows
+from asyncpq.indexing.key_encoding import normalised, text_key
 from asyncpq.indexing.model import NULL_KEY, UNKNOWN_KEY, Part, file_key
-from asyncpq.indexing.normalised import normalised, text_key
-from asyncpq.indexing.sorting import sorted_rows
+from asyncpq.indexing.text_keys import needed_ngrams, ngrams
+from asyncpq.parquet.bloom_filter import block_mask, block_of, xxh64
 from asyncpq.pruning.bounds import Truth
 from tests.predicates import COLUMNS, KINDS, array, arrays
 

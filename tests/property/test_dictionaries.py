@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asyncpq.decoding import leaf, plain
 from asyncpq.decoding.arrow import read_column
-from asyncpq.format.page_header import PageHeader, decode_page_header
+from asyncpq.parquet.page_walker import PageHeader, decode_page_header
 from tests.column_chunks import OpenFile, write
 from tests.reads import ask, by_pyarrow
 

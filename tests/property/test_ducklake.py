@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.datasets.model import ColumnBounds, TableField
-from asyncpq.scalars import Timestamp
-from asyncpq.tables.ducklake_schema import Column
-from asyncpq.tables.ducklake_text import nested_of_text
-from asyncpq.tables.ducklake_types import bounds_of_statistics, value_of_text
+from asyncpq.expressions.scalars import Timestamp
+from asyncpq.tables.ducklake.inlined import nested_of_text
+from asyncpq.tables.ducklake.schema import Column
+from asyncpq.tables.ducklake.values import bounds_of_statistics, value_of_text
 from asyncpq.testing import check_catalog
 from tests.ducklake_lakes import Lake, assert_same
 

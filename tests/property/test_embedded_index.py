@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.errors import CorruptIndexError
-from asyncpq.format.embedded_index import (
+from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
+from asyncpq.parquet.embedded_index import (
     KEY_PREFIX,
     EmbeddedIndex,
     EmbeddedIndexEntry,
@@ -26,10 +27,9 @@ from asyncpq.format.embedded_index import (
     chunk_spans,
     decode_entry,
 )
-from asyncpq.format.key_values import set_key_values
-from asyncpq.format.metadata import decode_file_metadata
-from asyncpq.format.thrift import DEFAULT_MAX_ELEMENTS
-from asyncpq.indexing.embedded import EmbeddedIndexWriter, embed_indexes
+from asyncpq.parquet.footer import set_key_values
+from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.thrift import DEFAULT_MAX_ELEMENTS
 from tests.corpus import corpus_files, requires_corpus
 from tests.edited_files import EditedFile, Items, Struct
 from tests.fuzz import thrift_trees

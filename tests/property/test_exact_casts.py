@@ -13,9 +13,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from asyncpq.decoding.exact_casts import is_exact_cast, with_unsafe_casts
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.substrait import from_pyarrow
+from asyncpq.decoding.typed_literals import is_exact_cast, with_unsafe_casts
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import ColumnComparison, Comparison, In, IsNull
 from tests.predicates import array, arrays

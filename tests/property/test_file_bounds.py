@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncpq.datasets.known_files import type_of
-from asyncpq.indexing.file_bounds import WHOLE_FILE, bounds_of, bounds_rows, zone_rows
+from asyncpq.datasets.file_statistics import type_of
+from asyncpq.indexing.build.file_bounds import WHOLE_FILE, bounds_of, bounds_rows, zone_rows
+from asyncpq.indexing.key_encoding import is_indexable, normalised
 from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, PART_SCHEMAS, UNKNOWN_KEY
-from asyncpq.indexing.normalised import is_indexable, normalised
 from tests.column_chunks import OpenFile
 from tests.edited_files import EditedFile
 from tests.tables import WriterOptions, tables, writer_options

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from asyncpq.datasets.kinds import kind_of
+from asyncpq.datasets.file_statistics import kind_of
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Expression, col

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq.datasets.schemas import unify
 from asyncpq.expressions import Expression
-from asyncpq.planning.access_plan import AccessPlan
-from asyncpq.prepared import Question
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.scan.planner import Question
 from tests.file_views import count, lookup, read, view
 from tests.predicates import COLUMNS, array, atoms, oracle, trees
 from tests.reads import ask

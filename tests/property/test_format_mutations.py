@@ -13,16 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptIndexError, FormatError, NotParquetError
-from asyncpq.format import chunk_walk, page_index, schema, schema_elements
-from asyncpq.format.chunk_walk import chunk_pattern
-from asyncpq.format.column_chunk import ColumnChunk
-from asyncpq.format.footer import FooterDecoder
-from asyncpq.format.metadata import ColumnOrder, decode_file_metadata, validate_chunk
-from asyncpq.format.page_header import PageHeader, PageWalker, decode_page_header
-from asyncpq.format.page_header_decoder import _plain_header
-from asyncpq.format.page_index import decode_column_index, decode_offset_index, validate_offset_index
-from asyncpq.format.statistics import chunk_bounds, order_of, page_bounds
-from asyncpq.format.thrift import CompactReader
+from asyncpq.parquet import page_index, schema
+from asyncpq.parquet import row_group as chunk_walk
+from asyncpq.parquet import schema as schema_elements
+from asyncpq.parquet.column_chunk import ColumnChunk
+from asyncpq.parquet.footer import FooterDecoder
+from asyncpq.parquet.metadata import ColumnOrder, decode_file_metadata, validate_chunk
+from asyncpq.parquet.page_header import _plain_header
+from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
+from asyncpq.parquet.page_walker import PageHeader, PageWalker, decode_page_header
+from asyncpq.parquet.row_group import chunk_pattern
+from asyncpq.parquet.statistics import chunk_bounds, order_of, page_bounds
+from asyncpq.parquet.thrift import CompactReader
 from tests.unit.format_samples import find_footer, sample, sample_metadata
 
 _T = TypeVar("_T")

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
-from asyncpq.format import thrift, thrift_patterns
-from asyncpq.format.chunk_walk import chunk_pattern
-from asyncpq.format.thrift import CompactReader, CompactWriter, EndOfDataError
+from asyncpq.parquet import thrift
+from asyncpq.parquet import thrift_types as thrift_patterns
+from asyncpq.parquet.row_group import chunk_pattern
+from asyncpq.parquet.thrift import CompactReader, CompactWriter, EndOfDataError
 
 int64s = st.integers(-(2**63), 2**63 - 1)
 int32s = st.integers(-(2**31), 2**31 - 1)

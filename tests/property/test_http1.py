@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.storage.http1 import Body, Connection
-from asyncpq.storage.http1_message import ProtocolError, parse_head
+from asyncpq.storage.http1 import Body, Connection, ProtocolError, parse_head
 from asyncpq.storage.http1_pool import ConnectionPool, Endpoint
 
 OK = b"HTTP/1.1 206 Partial Content\r\n"

@@ -39,8 +39,8 @@ from pyiceberg.types import DoubleType, NestedField, PrimitiveType, StringType, 
 
 from asyncpq.datasets.model import ColumnBounds
 from asyncpq.expressions import Expression, col
-from asyncpq.tables.iceberg import IcebergSnapshot, catalog_of
-from asyncpq.tables.iceberg_values import column_bounds
+from asyncpq.tables.iceberg.catalog import IcebergSnapshot, catalog_of
+from asyncpq.tables.iceberg.schema import column_bounds
 from tests.iceberg_tables import LocalReader, add_files, data_record, make_table
 from tests.predicates import atoms, oracle, trees
 

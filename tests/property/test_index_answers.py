@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, col, simplify
-from asyncpq.indexing.answers import Inquiry
-from asyncpq.indexing.entries import bloom_reads
-from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.backends.memory import MemoryPlace
+from asyncpq.indexing.key_encoding import is_indexable
+from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import Part
-from asyncpq.indexing.normalised import is_indexable
-from asyncpq.indexing.places.memory import MemoryPlace
-from asyncpq.indexing.slices import Slices
+from asyncpq.indexing.query.file_entries import bloom_reads
+from asyncpq.indexing.query.file_selection import Slices
+from asyncpq.indexing.query.index_query import Inquiry
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.runtime import Resources
 from asyncpq.options import SessionOptions
-from asyncpq.resources import Resources
 from tests.brute_indexes import NGRAM, TEXT, BruteFile, write_index
 from tests.predicates import KINDS, LIST, array, arrays, expressions, oracle
 

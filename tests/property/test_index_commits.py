@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.errors import StaleSnapshotError
-from asyncpq.indexing import commits, gathering, heartbeats
-from asyncpq.indexing.building import build
-from asyncpq.indexing.commits import load
-from asyncpq.indexing.compaction import compact
-from asyncpq.indexing.differences import Lake
-from asyncpq.indexing.manifest_format import decode
-from asyncpq.indexing.vacuum import vacuum
+from asyncpq.indexing.build import executor as gathering
+from asyncpq.indexing.build.builder import build
+from asyncpq.indexing.build.differences import Lake
+from asyncpq.indexing.build.maintenance import compact, vacuum
+from asyncpq.indexing.manifest import commits
+from asyncpq.indexing.manifest import commits as heartbeats
+from asyncpq.indexing.manifest.commits import load
+from asyncpq.indexing.manifest.manifest import decode
 from asyncpq.options import BuildOptions, LimitOptions
 from tests.index_turns import SCHEMA, SET, Kept, KilledError, TurnPlace, Turns, check, collector, data_file
 

@@ -15,11 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
-from asyncpq.indexing.commits import commit, load
-from asyncpq.indexing.manifest import FILES, Build, Manifest
-from asyncpq.indexing.manifest_format import LONG, ROOT_BYTES, decode, encode, encode_long, long_members
+from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing.manifest.commits import commit, load
+from asyncpq.indexing.manifest.manifest import (
+    FILES,
+    LONG,
+    ROOT_BYTES,
+    Build,
+    Manifest,
+    decode,
+    encode,
+    encode_long,
+    long_members,
+)
 from asyncpq.indexing.model import PART_SCHEMAS, Part, Segment
-from asyncpq.indexing.places import MemoryPlace
 from asyncpq.pruning.row_ranges import RowRanges
 
 _TEXT = st.text(max_size=8)

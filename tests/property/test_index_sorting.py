@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.indexing import sorting
+from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing.build import sorting
+from asyncpq.indexing.build.executor import write_segments
+from asyncpq.indexing.build.sorting import ExternalSort, LocalRows, Merge, merged, merged_async, without_files
 from asyncpq.indexing.model import PART_SCHEMAS, Part, file_key
-from asyncpq.indexing.places import MemoryPlace
-from asyncpq.indexing.segment_writing import write_segments
-from asyncpq.indexing.sorting import ExternalSort, LocalRows, Merge, merged, merged_async, without_files
+from asyncpq.objects.runtime import Resources
 from asyncpq.options import BuildOptions, LimitOptions, SessionOptions
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.resources import Resources
 
 _KEYS = PART_SCHEMAS["keys"]
 _ROWS = st.lists(st.tuples(st.binary(max_size=2), st.integers(0, 3), st.integers(0, 9), st.integers(1, 3)), max_size=30)

@@ -18,16 +18,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import asyncpq
-from asyncpq.datasets.dataset import Dataset
+from asyncpq.dataset import Dataset
 from asyncpq.expressions import Expression
-from asyncpq.indexing.commits import Head
-from asyncpq.indexing.file_index import FileIndex, FileSlice, FileSlices
+from asyncpq.indexing.backends.memory import MemoryPlace
+from asyncpq.indexing.key_encoding import is_indexable
+from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.model import Part
-from asyncpq.indexing.normalised import is_indexable
-from asyncpq.indexing.open_index import OpenIndex
-from asyncpq.indexing.opening import open_indexed, open_snapshot
-from asyncpq.indexing.places.memory import MemoryPlace
-from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.indexing.query.file_selection import FileIndex, FileSlice, FileSlices
+from asyncpq.indexing.query.open_index import OpenIndex
+from asyncpq.opening.datasets import open_indexed, open_snapshot
+from asyncpq.pruning.access_plan import AccessPlan
 from tests.brute_indexes import NGRAM, TEXT
 from tests.indexed_lakes import FOOTERS, indexed
 from tests.predicates import LIST, expressions, oracle

@@ -14,13 +14,10 @@ from hypothesis import strategies as st
 from asyncpq.errors import InvalidResponseError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.storage.base import RequestContext
-from asyncpq.storage.key_folders import list_wanted_keys
-from asyncpq.storage.key_ranges import list_between, list_keys
-from asyncpq.storage.key_split import Alphabets, middle, skip
-from asyncpq.storage.s3_list_page import ListedKey, ListPage, PageRequest, parse_page
-from asyncpq.testing.answers import ServedObject
+from asyncpq.storage.s3.key_listing import Alphabets, list_between, list_keys, list_wanted_keys, middle, skip
+from asyncpq.storage.s3.listing import ListedKey, ListPage, PageRequest, parse_page
+from asyncpq.testing.answers import ServedObject, answer_list
 from asyncpq.testing.faults import Fault
-from asyncpq.testing.listings import answer_list
 
 SERVED = ServedObject(b"", '"etag"', 0.0)
 

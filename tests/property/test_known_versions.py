@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.errors import CorruptIndexError
-from asyncpq.format.row_group import UnknownLeafError
-from asyncpq.indexing import file_footers
-from asyncpq.indexing.file_entries import by_file, decode_leaf, decode_made, decode_shared
+from asyncpq.indexing.build import file_rows as file_footers
+from asyncpq.indexing.entry_encoding import by_file, decode_leaf, decode_made, decode_shared
+from asyncpq.parquet.row_group import UnknownLeafError
 from asyncpq.storage.base import Validator
 from tests.known_files import FILE, Kept, ask_known, keep
 from tests.nested_tables import NestedFile, nested_files

@@ -15,8 +15,8 @@ import asyncpq
 from asyncpq import col
 from asyncpq.caching.keys import ContentKey
 from asyncpq.decoding.assemble import PagedSource, StreamedSource
-from asyncpq.decoding.nested_leaf import NestedLeaf
-from asyncpq.format.page_index import OffsetIndex, decode_offset_index
+from asyncpq.decoding.nested import NestedLeaf
+from asyncpq.parquet.page_index import OffsetIndex, decode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, OpenFile
 from tests.edited_files import EditedFile, RawPage, Struct

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
-from asyncpq.decoding.nested_merge import Part, merge, num_levels
+from asyncpq.decoding.nested import Part, merge, num_levels
 from asyncpq.decoding.types import field_types
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS as DECODE_LIMITS

@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Contains, Expression, Has, IsNull, Like
-from asyncpq.indexing.key_ranges import Ranges, atom_ranges, composite_ranges
-from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY
-from asyncpq.indexing.normalised import (
+from asyncpq.indexing.key_encoding import (
     bound_keys,
     composite,
     elements,
@@ -29,6 +27,8 @@ from asyncpq.indexing.normalised import (
     part_keys,
     text_key,
 )
+from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY
+from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges
 from asyncpq.pruning.bounds import Truth
 from tests.predicates import COLUMNS, KINDS, array, atoms
 

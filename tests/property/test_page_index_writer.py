@@ -7,17 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError
-from asyncpq.format.footer_pieces import join_pieces, leaf_pieces, shared_pieces
-from asyncpq.format.metadata import decode_file_metadata
-from asyncpq.format.page_index import (
+from asyncpq.parquet.footer import join_pieces, leaf_pieces, shared_pieces
+from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.page_index import (
     BoundaryOrder,
     ColumnIndex,
     OffsetIndex,
     decode_column_index,
     decode_offset_index,
+    encode_column_index,
+    encode_offset_index,
 )
-from asyncpq.format.page_index_writer import encode_column_index, encode_offset_index
-from asyncpq.format.row_group import UnknownLeafError
+from asyncpq.parquet.row_group import UnknownLeafError
 from tests.bloom_files import metadata_of
 from tests.nested_tables import NestedFile, nested_files
 

@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.decoding.arrow import parquet_bytes
-from asyncpq.fetching.known_version import MadeIndex
-from asyncpq.format.column_order import Order, order_of
-from asyncpq.format.metadata import ColumnOrder
-from asyncpq.format.page_index import OffsetIndex, decode_column_index, decode_offset_index
-from asyncpq.format.schema import Leaf
-from asyncpq.format.statistics import PageBounds, page_bounds
-from asyncpq.indexing.file_entries import by_file
+from asyncpq.indexing.entry_encoding import by_file
+from asyncpq.objects.version import MadeIndex
+from asyncpq.parquet.column_order import Order, order_of
+from asyncpq.parquet.metadata import ColumnOrder
+from asyncpq.parquet.page_index import OffsetIndex, decode_column_index, decode_offset_index
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import PageBounds, page_bounds
 from asyncpq.pruning.zones import successor
 from tests.bloom_files import metadata_of
 from tests.corpus import DATA, corpus_files, requires_corpus

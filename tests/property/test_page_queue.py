@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.decoding.page import Page
-from asyncpq.decoding.page_queue import PageQueue
+from asyncpq.decoding.page import Page, PageQueue
 from asyncpq.pruning.row_ranges import RowRanges
 
 

@@ -15,8 +15,8 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Comparison, Contains, Expression, In, IsNull, KeyIn, Like, Not, StartsWith, columns
 from asyncpq.expressions.analysis import Comparable
-from asyncpq.format.schema import Leaf
-from asyncpq.format.statistics import Order
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import Order
 from asyncpq.pruning.bounds import Truth, rows_where, zones_where
 from asyncpq.pruning.literals import to_key
 from asyncpq.pruning.pages import PageZones, prune_pages

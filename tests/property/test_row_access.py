@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from asyncpq.decoding import leaf
 from asyncpq.decoding.page import LeafArray, Page
-from asyncpq.decoding.plain import PresentValues, present_values
-from asyncpq.decoding.row_access import PackedPage, common_length
+from asyncpq.decoding.plain import PackedPage, PresentValues, common_length, present_values
 from asyncpq.errors import CorruptFileError
-from asyncpq.format.page_header import PageHeader, decode_page_header
+from asyncpq.parquet.page_walker import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, OpenFile, write
 

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CredentialsError
-from asyncpq.storage.sigv4 import Credentials, Signer, canonical_path, canonical_query
+from asyncpq.storage.s3.sigv4 import Credentials, Signer, canonical_path, canonical_query
 
 NOW = st.datetimes(datetime.datetime(2015, 8, 30), datetime.datetime(2099, 1, 1), timezones=st.just(datetime.UTC))
 KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1, max_size=40)

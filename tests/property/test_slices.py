@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.indexing.slices import Slices
-from asyncpq.planning.access_plan import AccessPlan
+from asyncpq.indexing.query.file_selection import Slices
+from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 
 FILES = range(5)

@@ -10,15 +10,15 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asyncpq.datasets.kinds import kind_of
+from asyncpq.datasets.file_statistics import kind_of
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.expressions import CompareOp, Comparison, In, KeyIn
 from asyncpq.expressions.analysis import Comparable
-from asyncpq.indexing.key_ranges import atom_ranges
-from asyncpq.indexing.normalised import normalised
+from asyncpq.expressions.scalars import NANOSECONDS, as_scalar, as_scalars, nanoseconds
+from asyncpq.indexing.key_encoding import normalised
+from asyncpq.indexing.query.key_ranges import atom_ranges
 from asyncpq.pruning.bounds import Truth
 from asyncpq.pruning.literals import to_key
-from asyncpq.scalars import NANOSECONDS, as_scalar, as_scalars, nanoseconds
 
 OPS: dict[CompareOp, Callable[[Any, Any], bool]] = {
     "==": operator.eq,

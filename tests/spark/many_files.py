@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 
 import asyncpq
 from asyncpq import col
-from asyncpq.datasets.file_sets import GivenFiles
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.datasets.opened_file import Columns
+from asyncpq.datasets.providers import GivenFiles
 from asyncpq.events import Operation
-from asyncpq.fetching.known_version import KnownVersion
-from asyncpq.format.metadata import decode_file_metadata
+from asyncpq.objects.version import KnownVersion
+from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.spark.reads.lake_types import struct_of
 from asyncpq.spark.reads.lakes import OpenLake
 from asyncpq.spark.reads.planning import plan_lake

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from asyncpq import col
 from asyncpq.expressions import Expression, In, Not
-from asyncpq.scalars import as_scalars
+from asyncpq.expressions.scalars import as_scalars
 
 NAN, INF = math.nan, math.inf
 UTC = dt.UTC

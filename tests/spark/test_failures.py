@@ -21,7 +21,7 @@ import asyncpq.spark
 from asyncpq.errors import AsyncpqError, CredentialsError
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark import sessions
-from asyncpq.spark.index import gathering as index_gathering
+from asyncpq.spark.index import executor as index_gathering
 from asyncpq.testing import ObjectServer
 from tests.spark.served_keys import ServedKeys
 

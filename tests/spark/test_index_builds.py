@@ -15,11 +15,11 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 
 import asyncpq
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedStoreError
+from asyncpq.indexing.backends import MemoryPlace
 from asyncpq.indexing.kinds import Bounds, Footers, Keys
-from asyncpq.indexing.places import MemoryPlace
 from asyncpq.options import BuildOptions
 from asyncpq.spark import lookup_join, optimize, scan
-from asyncpq.spark.index import gathering as index_gathering
+from asyncpq.spark.index import executor as index_gathering
 from asyncpq.spark.index import sort_step as index_sort
 from asyncpq.spark.index.pipeline import build_index, refresh_index, vacuum, verify_index
 from tests.index_lakes import FEW, KINDS, write

@@ -15,13 +15,13 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 
 import asyncpq
 from asyncpq.errors import CredentialsError, StoreError, TransportError, UsageError
-from asyncpq.indexing.commits import load
-from asyncpq.indexing.file_rows import FileWork
-from asyncpq.indexing.places import FolderPlace
+from asyncpq.indexing.backends import FolderPlace
+from asyncpq.indexing.build.file_rows import FileWork
+from asyncpq.indexing.manifest.commits import load
 from asyncpq.options import BuildOptions
-from asyncpq.spark.index import gathering as index_gathering
+from asyncpq.spark.index import executor as index_gathering
 from asyncpq.spark.index import sort_step as index_sort
-from asyncpq.spark.index.gathering import SparkGathering
+from asyncpq.spark.index.executor import SparkGathering
 from asyncpq.spark.index.pipeline import build_index, verify_index
 from tests.index_lakes import FEW, write
 from tests.spark import index_tasks

@@ -21,14 +21,13 @@ from pyspark.errors import PySparkException
 from asyncpq.blocking import Portal
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CredentialsError
-from asyncpq.indexing.file_rows import FileWork
+from asyncpq.indexing.build.file_rows import FileWork
+from asyncpq.indexing.build.sorting import sorted_rows
 from asyncpq.indexing.model import PART_SCHEMAS
-from asyncpq.indexing.sorting import sorted_rows
 from asyncpq.options import BuildOptions
-from asyncpq.spark.caller_thread import CallerThread
+from asyncpq.spark.driver import CallerThread
 from asyncpq.spark.index import sort_step as index_sort
-from asyncpq.spark.index.map_step import PIECES, _piece, decoded, order_in, order_of
-from asyncpq.spark.index.packing import cost_of, packed
+from asyncpq.spark.index.map_step import PIECES, _piece, cost_of, decoded, order_in, order_of, packed
 from asyncpq.spark.index.sort_step import CutPieces, planned
 from asyncpq.spark.task_errors import named_error, raised_as_asyncpq
 from asyncpq.storage.base import Validator

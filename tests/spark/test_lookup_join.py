@@ -159,7 +159,7 @@ def test_what_cannot_be_asked(left: DataFrame, lake: str) -> None:
 def test_without_an_index_of_the_keys_it_refuses(
     spark: SparkSession, left: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asyncpq.spark.joins import sample as join_sample
+    from asyncpq.spark.joins import lake as join_sample
     from asyncpq.spark.joins.lookup_join import lookup_join
 
     url = _write(tmp_path)

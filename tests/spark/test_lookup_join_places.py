@@ -19,9 +19,8 @@ from asyncpq.datasets.opened_file import Ask
 from asyncpq.expressions import col
 from asyncpq.indexing import Footers, Keys
 from asyncpq.spark.joins import lake as join_lake
-from asyncpq.spark.joins.key_predicates import Asked
-from asyncpq.spark.joins.lake import PinnedLake, key_scan
-from asyncpq.spark.joins.pinning import pin_lake
+from asyncpq.spark.joins.keys import Asked
+from asyncpq.spark.joins.lake import PinnedLake, key_scan, pin_lake
 from asyncpq.spark.reads.lakes import LakeTarget, open_lake
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf

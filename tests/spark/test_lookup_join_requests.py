@@ -74,7 +74,7 @@ def test_each_key_is_asked_for_once(spark: SparkSession, server: ObjectServer, s
 
 
 def test_what_would_be_done(spark: SparkSession, settings: dict[str, Any]) -> None:
-    from asyncpq.spark.joins.explain import explain_lookup_join
+    from asyncpq.spark.joins.lookup_join import explain_lookup_join
 
     few = explain_lookup_join(spark.range(10).toDF("k"), URL, "k", num_keys=10, **settings)
     assert few.refused is None

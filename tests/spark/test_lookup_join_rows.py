@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
-from asyncpq.spark.joins.rows import LeftKeys
+from asyncpq.spark.joins.task import LeftKeys
 
 _FLOATS = st.sampled_from([0.0, -0.0, 1.5, math.nan, math.inf, None])
 _TEXTS = st.sampled_from(["", "a", "b", None])

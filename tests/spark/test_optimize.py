@@ -24,9 +24,8 @@ from asyncpq.errors import (
     InvalidOptionError,
     ObjectNotFoundError,
 )
-from asyncpq.spark.layout.optimize import OptimizeResult, optimize
+from asyncpq.spark.layout.optimize import OptimizeResult, optimize, write_frame
 from asyncpq.spark.layout.order import Order, find_keys
-from asyncpq.spark.layout.partition_files import write_frame
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.writes.write_options import BloomFilter
 from tests.spark.optimized import files_left, multiset, random_table, spark_order, table_of, write_lake, written

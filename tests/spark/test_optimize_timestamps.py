@@ -18,9 +18,8 @@ from asyncpq.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from asyncpq.spark.layout.nanoseconds import TimestampSearch
-from asyncpq.spark.layout.optimize import optimize
-from asyncpq.spark.layout.partition_files import write_frame
+from asyncpq.spark.layout.optimize import optimize, write_frame
+from asyncpq.spark.layout.rewritten import TimestampSearch
 from asyncpq.spark.settings import SparkSettings
 from tests.spark.optimized import files_left, table_of, write_lake
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
-from asyncpq.spark.layout.zorder import ZOrder, _bounds
+from asyncpq.spark.layout.order import ZOrder, _bounds
 
 _STAMP = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

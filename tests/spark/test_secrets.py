@@ -25,7 +25,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import asyncpq.spark
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.spark.index import gathering as index_gathering
+from asyncpq.spark.index import executor as index_gathering
 from asyncpq.spark.index import sort_step as index_sort
 from asyncpq.spark.reads import planning
 from asyncpq.spark.source.data_source import AsyncpqDataSource

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 from asyncpq.errors import AsyncpqError, ExpressionError, InvalidOptionError
 from asyncpq.expressions import col, parse_filters
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.source.options import SourceOptions, predicate_option
+from asyncpq.spark.source.source_options import SourceOptions, predicate_option
 from asyncpq.spark.types.read_conf import ReadConf
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, TransportError
 from asyncpq.spark import sessions
 from asyncpq.spark.reads import planning
-from asyncpq.spark.source.options import predicate_option
+from asyncpq.spark.source.source_options import predicate_option
 from tests.spark import source_calls
 from tests.spark.source_lake import ROWS, lake_table, write_lake
 

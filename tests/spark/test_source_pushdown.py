@@ -34,7 +34,7 @@ def test_dots_between_fields_are_none_of_names() -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from asyncpq.spark.reads.predicates import Condition
-    from asyncpq.spark.source.pushdown import pushed_expression
+    from asyncpq.spark.source.data_source import pushed_expression
     from asyncpq.spark.types.read_conf import ReadConf
 
     pushed = pushed_expression([spark_source.EqualTo(("a", "b"), 2)])
@@ -129,7 +129,7 @@ def _rows(lake: str) -> list[dict[str, Any]]:
 
 def _pushed_ids(lake: str, filters: list[Any]) -> list[int]:
     from asyncpq.spark.source.data_source import PushdownReader
-    from asyncpq.spark.source.options import SourceOptions
+    from asyncpq.spark.source.source_options import SourceOptions
     from tests.spark import source_calls
 
     schema = source_calls.source(path=lake, columns="id").schema()
@@ -169,7 +169,7 @@ def test_rows_are_left_out(lake: str, make: Callable[[Any], list[Any]], most: in
 
 @pytest.mark.parametrize("version", ["4.1.0", "4.3.0", "4.10.2", "unknown"])
 def test_versions_with_the_leak_are_refused(version: str) -> None:
-    from asyncpq.spark.source.pushdown import require_safe_pushdown
+    from asyncpq.spark.source.data_source import require_safe_pushdown
 
     with pytest.raises(UnsupportedFeatureError, match=r"SPARK-58551.*scan\("):
         require_safe_pushdown(version)
@@ -177,7 +177,7 @@ def test_versions_with_the_leak_are_refused(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["5.0.0", "5.1.0.dev0", "10.0.0"])
 def test_versions_without_it_are_not(version: str) -> None:
-    from asyncpq.spark.source.pushdown import require_safe_pushdown
+    from asyncpq.spark.source.data_source import require_safe_pushdown
 
     require_safe_pushdown(version)
 
@@ -268,4 +268,4 @@ def test_pushdown_would_be_right_for_relations_that_are_scanned_once(
     assert sorted(counted[0].collect()) == sorted(expected[0].collect())
     frame = reader.load(lake)
     assert frame.filter("id = -1").count() == 0
-    assert frame.count() != ROWS, "Spark has mended SPARK-58551: see asyncpq/spark/source/pushdown.py"
+    assert frame.count() != ROWS, "Spark has mended SPARK-58551: see asyncpq/spark/source/data_source.py"

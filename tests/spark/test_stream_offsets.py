@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import UsageError
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.spark.source import stream_offsets
-from asyncpq.spark.source.stream_offsets import IndexOffset, ListedOffset, NewFile, limited
+from asyncpq.spark.source import stream_files as stream_offsets
+from asyncpq.spark.source.stream_files import IndexOffset, ListedOffset, NewFile, limited
 from asyncpq.storage.base import Validator
 
 

@@ -26,7 +26,7 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.indexing import Bounds
-from asyncpq.indexing.manifest import Manifest
+from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.spark import sessions
 from asyncpq.spark.source.streaming import MAX_FILES, FileStreamReader
 from asyncpq.spark.writes.writing import lake_writer

@@ -32,8 +32,15 @@ from asyncpq.spark.sessions import run
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.writes import writing
 from asyncpq.spark.writes.file_writer import write_partition
-from asyncpq.spark.writes.write_planning import LakeWrite, file_columns, plan_write
-from asyncpq.spark.writes.writing import AsyncpqWriter, TaskFiles, commit_files, lake_writer
+from asyncpq.spark.writes.writing import (
+    AsyncpqWriter,
+    LakeWrite,
+    TaskFiles,
+    commit_files,
+    file_columns,
+    lake_writer,
+    plan_write,
+)
 
 _TYPES = {"bigint": LongType(), "int": IntegerType(), "string": StringType(), "binary": BinaryType()}
 

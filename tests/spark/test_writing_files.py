@@ -17,14 +17,15 @@ import pytest
 import asyncpq
 from asyncpq import col
 from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, SchemaMismatchError, StoreError
-from asyncpq.format.metadata import decode_file_metadata
-from asyncpq.format.page_index import decode_offset_index
+from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.page_index import decode_offset_index
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.writes import file_writer
 from asyncpq.spark.writes.file_writer import WrittenFile, write_files, write_partition
 from asyncpq.spark.writes.write_options import BloomFilter, SortedBy, WriteOptions, parse_write_options
-from asyncpq.storage import s3_writer
-from asyncpq.testing import Fault, ObjectServer, StoreWrite, WrappedStore, uploads, wrap_store
+from asyncpq.storage.s3 import writer as s3_writer
+from asyncpq.testing import Fault, ObjectServer, StoreWrite, WrappedStore, wrap_store
+from asyncpq.testing import answers as uploads
 
 SCHEMA = pa.schema(
     [

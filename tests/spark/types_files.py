@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
 from asyncpq import ReadOptions, blocking
-from asyncpq.format.metadata import FileMetadata, decode_file_metadata
+from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
 from asyncpq.spark.types.conversion import arrow_schema, to_spark
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf

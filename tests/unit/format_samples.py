@@ -1,4 +1,4 @@
-"""Parquet files made by pyarrow, many kinds of them, for the tests of ``asyncpq.format``."""
+"""Parquet files made by pyarrow, many kinds of them, for the tests of ``asyncpq.parquet``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asyncpq.format.footer import FooterDecoder, FooterFound
-from asyncpq.format.metadata import FileMetadata, decode_file_metadata
-from asyncpq.format.schema import Leaf
+from asyncpq.parquet.footer import FooterDecoder, FooterFound
+from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
+from asyncpq.parquet.schema import Leaf
 
 MAX_FOOTER_BYTES = 1 << 28
 MAX_PAGE_BYTES = 1 << 30

@@ -15,7 +15,7 @@ import pytest
 
 import asyncpq
 from asyncpq import AccessPlan
-from asyncpq.planning.read_plan import ChunkSpan, skips_pages
+from asyncpq.objects.read_plan import ChunkSpan, skips_pages
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.reads import ask
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncpq.caching.backoff import Attempt, Backoff
+from asyncpq.caching.tiers import Attempt, Backoff
 
 
 class Clock:

@@ -16,7 +16,7 @@ import pytest
 from asyncpq import col
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 from asyncpq.expressions import Constant, Expression, In, KeyIn
-from asyncpq.format.bloom_filter import (
+from asyncpq.parquet.bloom_filter import (
     BloomFilterHeader,
     block_mask,
     block_of,
@@ -25,8 +25,8 @@ from asyncpq.format.bloom_filter import (
     usual_header,
     xxh64,
 )
-from asyncpq.format.schema import Leaf, LogicalKind, LogicalType, PhysicalType, SchemaElement
-from asyncpq.format.thrift import EndOfDataError
+from asyncpq.parquet.schema import Leaf, LogicalKind, LogicalType, PhysicalType, SchemaElement
+from asyncpq.parquet.thrift import EndOfDataError
 from asyncpq.pruning.bloom_filters import compile_probes, hashes_by_column, may_match, num_values, plain_encoder
 
 # Lengths on both sides of every branch: stripes of 32 bytes, lanes of 8, one of 4, single bytes.

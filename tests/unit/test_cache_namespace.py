@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from asyncpq.caching.namespace import storage_namespace
+from asyncpq.caching.keys import storage_namespace
+from asyncpq.objects.runtime import Resources
 from asyncpq.options import SessionOptions
-from asyncpq.resources import Resources
 
 PLAIN: dict[str, Any] = {
     "key": "AKIA",
@@ -32,7 +32,7 @@ PLAIN: dict[str, Any] = {
 
 def test_plain_values_are_shared_by_all_processes() -> None:
     program = (
-        "from pathlib import *; from asyncpq.caching.namespace import storage_namespace;"
+        "from pathlib import *; from asyncpq.caching.keys import storage_namespace;"
         f"print(storage_namespace('s3', {PLAIN!r}))"
     )
     names = {

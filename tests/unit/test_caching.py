@@ -11,7 +11,7 @@ from asyncpq.caching.keys import ContentKey, Pointer, PointerKey, version_digest
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import UsageError
-from asyncpq.resources import ByteBudget, TailSizes
+from asyncpq.objects.runtime import ByteBudget, TailSizes
 from asyncpq.storage.base import Validator
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from asyncpq.errors import CorruptFileError
-from asyncpq.format.bloom_filter import BLOCK_BYTES, BloomFilterHeader, block_of, usual_header
-from asyncpq.format.thrift import EndOfDataError, varint
-from asyncpq.planning.chunk_filter import ChunkFilter
-from asyncpq.planning.coalesce import ByteRange
+from asyncpq.objects.bloom_filters import ChunkFilter
+from asyncpq.objects.coalesce import ByteRange
+from asyncpq.parquet.bloom_filter import BLOCK_BYTES, BloomFilterHeader, block_of, usual_header
+from asyncpq.parquet.thrift import EndOfDataError, varint
 
 START = 1000
 LIMIT = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 from asyncpq.decoding import splice
 from asyncpq.decoding.page import LeafArray, Page
 from asyncpq.decoding.splice import identity_dictionary
-from asyncpq.format.page_header import PageHeader, decode_page_header
+from asyncpq.parquet.page_walker import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, OpenFile, write
 from tests.python_calls import python_calls

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from asyncpq import col
-from asyncpq.tables.delta_schema import ColumnMapping, Leaf, Mapped, decode_schema
-from asyncpq.tables.delta_values import Statistics, num_records
+from asyncpq.tables.delta.schema import ColumnMapping, Leaf, Mapped, decode_schema
+from asyncpq.tables.delta.values import Statistics, num_records
 from tests.delta_tables import (
     ID,
     DeltaWriter,

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from asyncpq.caching import entry_folder, eviction
+from asyncpq.caching import entry_folder
+from asyncpq.caching import entry_folder as eviction
 from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.entry import MAGIC
 from asyncpq.errors import InvalidOptionError

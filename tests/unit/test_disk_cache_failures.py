@@ -14,8 +14,8 @@ import pytest
 
 import asyncpq
 from asyncpq.caching import entry_folder
-from asyncpq.caching.backoff import Backoff
 from asyncpq.caching.keys import Pointer
+from asyncpq.caching.tiers import Backoff
 from asyncpq.options import DiskCacheOptions
 from asyncpq.storage.base import Validator
 from tests.disk_folders import KEY, KEYS, POINTER_KEY, Hung, entry_files, failing, new_cache, path_of

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from asyncpq.caching.eviction import blocks
+from asyncpq.caching.entry_folder import blocks
 from asyncpq.caching.keys import ContentKey
 from asyncpq.options import MIB
 from tests.disk_folders import KEYS, held_bytes, new_cache, path_of

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from asyncpq import CorruptFileError, Expression, UnsupportedFeatureError
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.tables.ducklake_deletes import SNAPSHOT_COLUMN, DeleteFile, DuckLakeDeletes
+from asyncpq.tables.ducklake.deletes import SNAPSHOT_COLUMN, DeleteFile, DuckLakeDeletes
 from tests.readers import PlainReader
 
 NUM_ROWS = 100

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.decoding.encrypted import FileDecryption, SparseFile
-from asyncpq.prepared import Question
+from asyncpq.scan.planner import Question
 from tests.corpus import DATA, requires_corpus
 from tests.file_views import read, view
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 import asyncpq
 from asyncpq.errors import ResourceLimitError
-from asyncpq.planning.read_plan import Unit
-from asyncpq.read import Fetched, Read
+from asyncpq.objects.read_plan import Unit
+from asyncpq.scan.file_scan import Fetched, Read
 from tests.column_chunks import MIB, write
 from tests.nested_tables import NestedFile, nested_files
 from tests.reads import ask

@@ -36,7 +36,7 @@ from asyncpq.expressions import (
     parse_filters,
     simplify,
 )
-from asyncpq.scalars import Timestamp, as_scalar
+from asyncpq.expressions.scalars import Timestamp, as_scalar
 
 A, B, C = Comparison("a", "==", 1), Comparison("b", "<", 2), IsNull("c")
 NANOS = 1_700_000_000_000_000_001

@@ -17,8 +17,8 @@ from asyncpq import col
 from asyncpq.datasets.columns import FileView, view_of
 from asyncpq.datasets.model import TableField
 from asyncpq.expressions import Expression
-from asyncpq.planning.access_plan import AccessPlan
-from asyncpq.prepared import Question
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.scan.planner import Question
 from tests.bloom_files import write
 from tests.column_chunks import OpenFile
 from tests.file_views import FILE, ROWS, count, parquet, plan, read, read_as, view

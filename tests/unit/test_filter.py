@@ -20,7 +20,7 @@ from asyncpq.decoding.expression_engine import to_pyarrow
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import ColumnNotFoundError, PredicateTypeError, UsageError
 from asyncpq.expressions import CompareOp, Comparison, Constant, Expression, KeyIn, col, columns
-from asyncpq.scalars import Timestamp
+from asyncpq.expressions.scalars import Timestamp
 from tests.predicates import model
 
 NAN = float("nan")

@@ -17,7 +17,7 @@ import pytest
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import KeyIn, col
-from asyncpq.format.writer_faults import ANY_WRITER, FAULTS, Claim, WriterFault
+from asyncpq.parquet.writer_faults import ANY_WRITER, FAULTS, Claim, WriterFault
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "filter.md").read_text(encoding="utf-8")
 NAMES: dict[str, Any] = {"pa": pa, "pc": pc, "nan": nan, "date": date, "datetime": datetime, "Decimal": Decimal}

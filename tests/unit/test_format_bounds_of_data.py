@@ -12,15 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.format.metadata import ColumnOrder
-from asyncpq.format.page_index import BoundaryOrder, decode_column_index, decode_offset_index
-from asyncpq.format.schema import Leaf, LogicalKind
-from asyncpq.format.statistics import (
-    Order,
-    chunk_bounds,
-    order_of,
-    page_bounds,
-)
+from asyncpq.parquet.metadata import ColumnOrder
+from asyncpq.parquet.page_index import BoundaryOrder, decode_column_index, decode_offset_index
+from asyncpq.parquet.schema import Leaf, LogicalKind
+from asyncpq.parquet.statistics import Order, chunk_bounds, order_of, page_bounds
 from tests.corpus import DATA, requires_corpus
 from tests.unit.format_samples import SAMPLES, metadata_of, sample
 

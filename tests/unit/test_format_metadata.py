@@ -13,8 +13,8 @@ from asyncpq.errors import (
     ResourceLimitError,
     UnsupportedFeatureError,
 )
-from asyncpq.format.metadata import ColumnOrder, decode_file_metadata, validate_chunk
-from asyncpq.format.thrift import BINARY, I32, STRUCT, CompactWriter
+from asyncpq.parquet.metadata import ColumnOrder, decode_file_metadata, validate_chunk
+from asyncpq.parquet.thrift import BINARY, I32, STRUCT, CompactWriter
 from tests.corpus import DATA, requires_corpus
 from tests.python_calls import python_calls
 from tests.unit.format_samples import find_footer, metadata_of, sample, sample_metadata

@@ -9,11 +9,8 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.errors import CorruptIndexError
-from asyncpq.format.page_index import BoundaryOrder, ColumnIndex
-from asyncpq.format.statistics import (
-    Order,
-    page_bounds,
-)
+from asyncpq.parquet.page_index import BoundaryOrder, ColumnIndex
+from asyncpq.parquet.statistics import Order, page_bounds
 from tests.unit.format_samples import flat_leaf
 
 INT = flat_leaf(pa.int32())

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError
-from asyncpq.format.column_chunk import PageEncodingStats
-from asyncpq.format.metadata import ColumnChunk, Encoding
-from asyncpq.format.page_header import (
+from asyncpq.parquet.column_chunk import PageEncodingStats
+from asyncpq.parquet.metadata import ColumnChunk, Encoding
+from asyncpq.parquet.page_walker import (
     NeedMore,
     Page,
     PageType,
@@ -21,7 +21,7 @@ from asyncpq.format.page_header import (
     decode_page_header,
     header_contradiction,
 )
-from asyncpq.format.thrift import CompactWriter
+from asyncpq.parquet.thrift import CompactWriter
 from tests.unit.format_samples import sample, sample_metadata
 
 

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptIndexError
-from asyncpq.format.page_index import (
+from asyncpq.parquet.page_index import (
     BoundaryOrder,
     OffsetIndex,
     decode_column_index,
     decode_offset_index,
     validate_offset_index,
 )
-from asyncpq.format.thrift import BINARY, I64, STRUCT, TRUE, CompactWriter
+from asyncpq.parquet.thrift import BINARY, I64, STRUCT, TRUE, CompactWriter
 from tests.unit.format_samples import sample, sample_metadata
 
 Location = tuple[int, int, int]

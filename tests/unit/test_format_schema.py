@@ -16,8 +16,8 @@ from asyncpq.errors import (
     ResourceLimitError,
     UnsupportedFeatureError,
 )
-from asyncpq.format.schema import ConvertedType, LogicalKind, LogicalType, ParquetSchema, PhysicalType, decode_schema
-from asyncpq.format.thrift import STRUCT, CompactReader, CompactWriter
+from asyncpq.parquet.schema import ConvertedType, LogicalKind, LogicalType, ParquetSchema, PhysicalType, decode_schema
+from asyncpq.parquet.thrift import STRUCT, CompactReader, CompactWriter
 from tests.python_calls import python_calls
 from tests.unit.format_samples import flat_leaf, sample_metadata
 

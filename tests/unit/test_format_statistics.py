@@ -10,17 +10,11 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.errors import CorruptIndexError
-from asyncpq.format.metadata import ColumnChunk, ColumnOrder, Statistics
-from asyncpq.format.schema import Leaf, LogicalKind, LogicalType, PhysicalType
-from asyncpq.format.statistics import (
-    Bounds,
-    Order,
-    chunk_bounds,
-    decode_value,
-    order_of,
-)
-from asyncpq.format.writer_faults import Claim, WriterFaults
-from asyncpq.format.writer_version import WriterVersion
+from asyncpq.parquet.metadata import ColumnChunk, ColumnOrder, Statistics
+from asyncpq.parquet.schema import Leaf, LogicalKind, LogicalType, PhysicalType
+from asyncpq.parquet.statistics import Bounds, Order, chunk_bounds, decode_value, order_of
+from asyncpq.parquet.writer_faults import Claim, WriterFaults
+from asyncpq.parquet.writer_version import WriterVersion
 from tests.unit.format_samples import flat_leaf, sample_metadata
 
 GOOD_WRITER = "parquet-mr version 1.13.0 (build abc)"

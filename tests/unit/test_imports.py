@@ -18,8 +18,8 @@ PACKAGE = Path(asyncpq.__file__).parent
 DOORS = {
     "pyarrow.parquet": {
         "decoding/arrow.py",
-        "indexing/embedded.py",
-        "indexing/places/segment_file.py",
+        "indexing/build/embedding.py",
+        "indexing/backends/segment_file.py",
         "spark/layout/order.py",
         "spark/writes/file_writer.py",
         "spark/writes/write_options.py",

@@ -12,17 +12,16 @@ import asyncpq
 from asyncpq import col
 from asyncpq.decoding.assemble import PagedSource, StreamedSource
 from asyncpq.decoding.field_source import FieldSource
-from asyncpq.decoding.nested_leaf import NestedLeaf
-from asyncpq.decoding.nested_merge import Part, merge
+from asyncpq.decoding.nested import NestedLeaf, Part, merge
 from asyncpq.decoding.page import Page
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
 from asyncpq.expressions import columns as columns_of
-from asyncpq.format.page_header import PageWalker
-from asyncpq.format.page_index import decode_offset_index
-from asyncpq.format.schema import ParquetSchema, PhysicalType, Repetition, SchemaElement
-from asyncpq.format.writer_faults import Claim, WriterFaults
-from asyncpq.planning.read_columns import ReadColumns
+from asyncpq.parquet.page_index import decode_offset_index
+from asyncpq.parquet.page_walker import PageWalker
+from asyncpq.parquet.schema import ParquetSchema, PhysicalType, Repetition, SchemaElement
+from asyncpq.parquet.writer_faults import Claim, WriterFaults
 from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.columns import ReadColumns
 from tests.column_chunks import LIMITS, OpenFile, write
 from tests.edited_files import decode, encode
 from tests.reads import ask

@@ -9,7 +9,7 @@ import pytest
 
 import asyncpq
 from asyncpq.errors import CorruptFileError
-from asyncpq.format.thrift import I32
+from asyncpq.parquet.thrift import I32
 from tests.fuzz import bases
 from tests.fuzz.parquet_parts import ChunkPart, ParquetParts
 from tests.reads import ask

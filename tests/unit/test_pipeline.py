@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from asyncpq.errors import ObjectChangedError, UsageError
-from asyncpq.pipeline import Pipeline, jobs_of
-from asyncpq.resources import ByteBudget
+from asyncpq.objects.runtime import ByteBudget
+from asyncpq.scan.prefetch import Pipeline, jobs_of
 
 
 class SlowToEnd:

@@ -11,10 +11,10 @@ import pytest
 
 from asyncpq.decoding.plain import decode_plain, plain_width
 from asyncpq.errors import CorruptFileError
-from asyncpq.format.footer import FooterDecoder, FooterFound
-from asyncpq.format.metadata import ColumnChunk, decode_file_metadata
-from asyncpq.format.page_header import PageHeader, decode_page_header
-from asyncpq.format.schema import Leaf
+from asyncpq.parquet.footer import FooterDecoder, FooterFound
+from asyncpq.parquet.metadata import ColumnChunk, decode_file_metadata
+from asyncpq.parquet.page_walker import PageHeader, decode_page_header
+from asyncpq.parquet.schema import Leaf
 
 VALUES = list(range(1000))
 

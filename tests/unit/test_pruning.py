@@ -13,8 +13,8 @@ import pytest
 
 from asyncpq.expressions import Comparison, Expression, In, KeyIn, col
 from asyncpq.expressions.analysis import Comparable, Incomparable
-from asyncpq.format.schema import Leaf
-from asyncpq.format.statistics import Order, order_of
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import Order, order_of
 from asyncpq.pruning.bounds import Truth, zones_where
 from asyncpq.pruning.literals import to_key
 from asyncpq.pruning.pages import prune_pages

@@ -14,13 +14,13 @@ import pytest
 
 import asyncpq
 from asyncpq import col, now
+from asyncpq.decoding.constant_folding import resolve_typed_times
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.decoding.relative_times import resolve_typed_times
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, PredicateTypeError, QueryError, UsageError
 from asyncpq.expressions import Comparison, Expression, has_relative_times, parse_filters, resolve_times
-from asyncpq.prepared import Question
 from asyncpq.pruning.literals import to_key
 from asyncpq.pruning.value_kinds import Domain, ValueKind
+from asyncpq.scan.planner import Question
 
 WEEK = dt.timedelta(days=7)
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)

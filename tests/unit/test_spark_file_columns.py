@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import AmbiguousColumnError
 from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not
-from asyncpq.scalars import as_scalars
-from asyncpq.spark.reads.file_columns import condition_on, own_columns
+from asyncpq.expressions.scalars import as_scalars
+from asyncpq.spark.reads.file_reads import condition_on, own_columns
 from asyncpq.spark.types.read_conf import ReadConf
 
 CONF = ReadConf()

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.spark.held_settings import held_settings
+from asyncpq.spark.driver import held_settings
 
 
 class _Session:

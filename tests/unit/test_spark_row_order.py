@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import InvalidOptionError
-from asyncpq.spark.writes.row_order import RowOrder
+from asyncpq.spark.writes.file_writer import RowOrder
 from asyncpq.spark.writes.write_options import SortedBy
 
 _SCHEMA = pa.schema([("a", pa.struct([("x", pa.float64())])), ("b", pa.string())])

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StructType
 
 from asyncpq.errors import AmbiguousColumnError, SchemaMismatchError, UnsupportedFeatureError
-from asyncpq.format.metadata import FileMetadata, decode_file_metadata
+from asyncpq.parquet.metadata import FileMetadata, decode_file_metadata
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf, merged_schema
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema

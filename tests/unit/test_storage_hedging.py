@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.storage.hedging import Hedging
+from asyncpq.storage.transport import Hedging
 
 
 def test_too_few_times_say_nothing() -> None:

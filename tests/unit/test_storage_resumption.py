@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from asyncpq.errors import InvalidResponseError
 from asyncpq.storage.base import Validator
 from asyncpq.storage.responses import UNKNOWN_SIZE, ExpectedBody, RangeRequest
-from asyncpq.storage.resumption import Resumption
+from asyncpq.storage.transport import Resumption
 
 DATA = random.Random(1).randbytes(1000)
 STRONG = Validator(size=len(DATA), etag='"a"')

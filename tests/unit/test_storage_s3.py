@@ -26,10 +26,10 @@ from asyncpq.options import RetryOptions
 from asyncpq.storage.base import StoreLimits, Validator
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.retry import RetryableError
-from asyncpq.storage.s3_errors import error_for, parse_error, parse_region
-from asyncpq.storage.s3_options import fallback_reason, limits_of, retry_of
-from asyncpq.storage.s3_route import Route, Signers, host_in_region
-from asyncpq.storage.sigv4 import Credentials, Signer
+from asyncpq.storage.s3.error_codes import error_for, parse_error, parse_region
+from asyncpq.storage.s3.options import fallback_reason, limits_of, retry_of
+from asyncpq.storage.s3.requests import Route, Signers, host_in_region
+from asyncpq.storage.s3.sigv4 import Credentials, Signer
 
 URL = "s3://bucket/key"
 RANGE = RangeRequest(0, 10, URL)

@@ -16,7 +16,7 @@ import asyncpq
 from asyncpq.storage.base import StoreLimits, Validator
 from asyncpq.storage.registry import open_store
 from asyncpq.storage.responses import strong_etag
-from asyncpq.storage.sigv4 import Credentials, Signer
+from asyncpq.storage.s3.sigv4 import Credentials, Signer
 
 LIMITS = StoreLimits(4, 2)
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.storage.base import StoreLimits
-from asyncpq.storage.slots import ConnectionSlots
+from asyncpq.storage.connection_limiter import ConnectionSlots
 
 STEPS = st.lists(st.sampled_from(["lookup", "scan", "give", "cancel", "throttled", "succeeded"]), max_size=60)
 

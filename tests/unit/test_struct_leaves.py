@@ -9,7 +9,7 @@ import pytest
 
 import asyncpq
 from asyncpq.decoding import field_source, leaf
-from asyncpq.decoding.nested_leaf import NestedLeaf
+from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.types import reads_alone
 from tests.column_chunks import OpenFile, write
 from tests.reads import ask

@@ -13,7 +13,7 @@ import pytest
 
 import asyncpq.testing
 from asyncpq.testing import CATALOGUE, Fault, Scene
-from asyncpq.testing.checks import equal
+from asyncpq.testing.catalog_contract import equal
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
 
@@ -45,7 +45,7 @@ def test_what_importing_it_loads() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["cache_contract", "catalog_contract", "place_contract", "store_contract", "store_write_contract"]
+    "module", ["cache_contract", "catalog_contract", "backend_contract", "store_contract", "store_write_contract"]
 )
 def test_a_check_that_fails_says_what(module: str) -> None:
     """No test runner explains an assertion of an installed package."""

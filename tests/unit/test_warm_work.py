@@ -13,8 +13,8 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.format.row_group import RowGroup
 from asyncpq.metrics import MAX_FALLBACKS, ReadMetrics
+from asyncpq.parquet.row_group import RowGroup
 
 ROWS_PER_GROUP = 20
 

@@ -1,7 +1,7 @@
 """External indexes built by Spark: the driver looks for files and commits, executors read, sort and write.
 
-All that the driver does is what a build in one process does (:mod:`asyncpq.indexing.building`), but for the step that
-reads files (:class:`asyncpq.indexing.gathering.Gathering`).
+The driver does what a build in one process does (:mod:`asyncpq.indexing.build.builder`), but for the step that reads
+files (:class:`asyncpq.indexing.build.executor.Gathering`).
 """
 
 from __future__ import annotations
@@ -14,29 +14,27 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from asyncpq import index_opening
 from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.events import Operation
-from asyncpq.indexing.adding import ORPHANS_S, vacuum_files
-from asyncpq.indexing.gathering import LocalGathering, MakeGathering
+from asyncpq.indexing.build.adding import ORPHANS_S, vacuum_files
+from asyncpq.indexing.build.executor import LocalGathering, MakeGathering
+from asyncpq.indexing.build.lakes import folder_around, is_committed
+from asyncpq.indexing.build.maintenance import Vacuumed, Verified
 from asyncpq.indexing.index import KEEP, OLDER_THAN, Index
 from asyncpq.indexing.kinds import Kind
-from asyncpq.indexing.lakes import folder_around, is_committed
 from asyncpq.indexing.model import Place
-from asyncpq.indexing.vacuum import Vacuumed
-from asyncpq.indexing.verifying import Verified
-from asyncpq.opening import DatasetOptions
+from asyncpq.objects.runtime import Resources
+from asyncpq.opening import indexes as index_opening
+from asyncpq.opening.targets import DatasetOptions
 from asyncpq.options import BuildOptions
-from asyncpq.resources import Resources
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.caller_thread import CallerThread
-from asyncpq.spark.index.gathering import SparkGathering
-from asyncpq.spark.secrets import refuse_secrets
-from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.driver import CallerThread
+from asyncpq.spark.index.executor import SparkGathering
+from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.storage.urls import absolute
-from asyncpq.tables.opening import Format, Version, catalog_of
+from asyncpq.tables.catalogs import Format, Version, catalog_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -220,7 +218,7 @@ class _Job:
     def gathering(
         self, resources: Resources, place: Place, operation: Operation, options: BuildOptions
     ) -> SparkGathering:
-        """See :data:`asyncpq.indexing.gathering.MakeGathering`."""
+        """See :data:`asyncpq.indexing.build.executor.MakeGathering`."""
         url = self.at if isinstance(self.at, str) else None
         return SparkGathering(self._spark, self.settings, self._caller, url, resources, place, operation, options)
 

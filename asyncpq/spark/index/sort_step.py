@@ -21,19 +21,18 @@ import pyarrow as pa
 
 from asyncpq.errors import ObjectChangedError
 from asyncpq.events import Operation
+from asyncpq.indexing.backends import open_place
+from asyncpq.indexing.build.executor import from_thread, write_segments
+from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.model import Part, Place, Segment
-from asyncpq.indexing.places import open_place
-from asyncpq.indexing.segment_writing import from_thread, write_segments
-from asyncpq.indexing.sorting import ExternalSort
+from asyncpq.objects.runtime import Resources
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.resources import Resources
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.index.map_step import Order, decoded, encoded, local_options, one_row, order_in, order_of
-from asyncpq.spark.index.packing import packed
+from asyncpq.spark.index.map_step import Order, decoded, encoded, local_options, one_row, order_in, order_of, packed
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.storage.together import all_of
+from asyncpq.storage.concurrency import all_of
 
 _LEAST_RANGE_BYTES: Final = 8 * MIB  # of rows that are worth a task of their own
 _FILLED: Final = 0.75  # of a segment: ranges are cut by estimates, and one that is full begins another segment

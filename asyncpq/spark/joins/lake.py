@@ -1,9 +1,15 @@
-"""The lake of a lookup join, pinned by the driver: all tasks, retried ones too, read the same versions of its files."""
+"""The lake of a lookup join, pinned by the driver: all tasks, retried ones too, read the same versions of its files.
+
+What looking up one key takes, found out with a few keys that the lake has.
+
+What the tasks of a join are told of the lake: which versions of its files, and where its index is.
+"""
 
 from __future__ import annotations
 
+import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -11,28 +17,34 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_scan import DatasetScan
-from asyncpq.datasets.file_sets import FileSet, FileSource, GivenFiles
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, OpenedFile
-from asyncpq.errors import RowIndexError
+from asyncpq.datasets.providers import FileSet, FileSource, GivenFiles
+from asyncpq.errors import InvalidOptionError, RowIndexError, SchemaMismatchError
 from asyncpq.events import Operation
-from asyncpq.expressions import columns
+from asyncpq.expressions import And, IsNull, Not, columns
 from asyncpq.indexing import Index
-from asyncpq.indexing.commits import Head
-from asyncpq.indexing.indexed_files import IndexedFiles
+from asyncpq.indexing.backends.objects import ObjectPlace
+from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.model import Part
-from asyncpq.indexing.open_index import OpenIndex
+from asyncpq.indexing.query.indexed_files import IndexedFiles
+from asyncpq.indexing.query.open_index import OpenIndex
+from asyncpq.options import MIB
+from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.session import Session
-from asyncpq.spark.joins.key_predicates import Asked
+from asyncpq.spark.joins.keys import Asked
 from asyncpq.spark.reads.file_reads import SparkRead
-from asyncpq.spark.reads.lakes import OpenLake
-from asyncpq.spark.reads.partitioned import PartitionTypes, TypedFiles, index_of
-from asyncpq.spark.reads.reading import columns_of, data_file, split_files
-from asyncpq.spark.reads.spark_tables import SparkTables
+from asyncpq.spark.reads.lake_types import PartitionTypes, TypedFiles, index_of, is_index_list, partition_types_of
+from asyncpq.spark.reads.lakes import LakeTarget, OpenLake
+from asyncpq.spark.reads.planning import lake_of, plan_lake
+from asyncpq.spark.reads.reading import SparkTables, columns_of, data_file, split_files
 from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.storage.urls import absolute
 
 #: Rows of the lake that are joined at a time, at most.
 LAKE_ROWS: Final = 65_536
@@ -259,3 +271,155 @@ def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> Part | None:
 def _used(part: Part, names: Sequence[str]) -> int:
     """How many of its first columns the keys have."""
     return next((at for at, column in enumerate(part.columns) if column not in names), len(part.columns))
+
+
+#: A key is looked up where that takes so many bytes, or this part of the lake, whichever is more.
+LITTLE_BYTES: Final = 4 * MIB
+LITTLE_PART: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCost:
+    """On average, of keys that the lake has.
+
+    Attributes:
+        requests: range GETs for data.
+        num_bytes: that these give.
+        lake_bytes: of all files.
+        num_files: of the lake.
+        sampled: how many keys were looked at; 0 where the files that were looked into have none.
+        scan_bytes: that a scan of the columns in question takes, about.
+    """
+
+    requests: float
+    num_bytes: float
+    lake_bytes: int
+    num_files: int
+    sampled: int
+    scan_bytes: int
+
+    @property
+    def is_little(self) -> bool:
+        """Whether a lookup spares most of a scan."""
+        if not self.sampled:
+            return self.lake_bytes <= LITTLE_BYTES
+        return self.num_bytes <= max(LITTLE_BYTES, self.lake_bytes / LITTLE_PART)
+
+    def __str__(self) -> str:
+        if not self.sampled:
+            return f"what a key takes is not known: some of the {self.num_files} files were looked into, and have none"
+        return f"a key takes {self.num_bytes:,.0f} bytes of the {self.lake_bytes:,} that {self.num_files} files have"
+
+
+_KEPT_KEYS: Final = 256
+_ENOUGH: Final = 3  # keys
+_MOST_LOOKED_AT: Final = 32  # files
+_costs: WeakKeyDictionary[Session, dict[Hashable, KeyCost]] = WeakKeyDictionary()
+
+
+async def key_cost(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
+    """Found out once for a snapshot of an index.
+
+    Args:
+        names: of the key columns, as asyncpq has them.
+    """
+    if pinned.index is None:
+        return await _sampled(session, pinned, names)
+    known = _costs.setdefault(session, {})
+    question = pinned.index, pinned.snapshot, pinned.target, pinned.lake.columns, tuple(names)
+    if question not in known:
+        if len(known) >= _KEPT_KEYS:
+            known.clear()
+        known[question] = await _sampled(session, pinned, names)
+    return known[question]
+
+
+async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
+    dataset = Dataset(await opened(session, pinned))
+    urls = list(dict.fromkeys(await dataset.files()))  # a large file is there once for each of its splits
+    state = dataset._state
+    operation = state.resources.operation("files", state.url)
+    with operation:
+        files = (await state.source.files(dataset._ask((), None), operation)).files
+    requests = num_bytes = sampled = scan_bytes = sampled_bytes = 0
+    sizes = {file.url: file.size or 0 for file in files}
+    lake_bytes = sum(sizes.values())
+    present = [Not(IsNull(name)) for name in names]
+    for url in _spread(urls):
+        if sampled == _ENOUGH:
+            break
+        where = present[0] if len(present) == 1 else And(tuple(present))
+        try:
+            row = await dataset.read(list(dict.fromkeys(names)), where, limit=1, access={url: AccessPlan.all()})
+            if not row.num_rows:
+                continue
+            plan = await dataset.plan(pinned.lake.columns, lookup={name: row.column(name) for name in names})
+            whole = await dataset.plan(pinned.lake.columns, access={url: AccessPlan.all()})
+        except SchemaMismatchError:  # Spark takes files with other types than the lake has, which these reads do not
+            continue
+        sampled += 1
+        requests += plan.num_requests
+        num_bytes += sum(file.num_bytes + file.cached_bytes for file in plan.files)
+        scan_bytes += sum(file.num_bytes + file.cached_bytes for file in whole.files)
+        sampled_bytes += sizes.get(url, 0)
+    some = max(sampled, 1)
+    share = min(1.0, scan_bytes / sampled_bytes) if sampled_bytes else 1.0
+    return KeyCost(requests / some, num_bytes / some, lake_bytes, len(sizes), sampled, round(lake_bytes * share))
+
+
+def _spread(urls: Sequence[str]) -> list[str]:
+    """First, middle and last, then others between them: some may have no keys."""
+    if not urls:
+        return []
+    last = len(urls) - 1
+    places = [0, last // 2, last, *[at * last // _MOST_LOOKED_AT for at in range(_MOST_LOOKED_AT)]]
+    return [urls[at] for at in dict.fromkeys(places)]
+
+
+async def pin_lake(
+    session: Session,
+    opened: OpenLake,
+    target: LakeTarget,
+    read: Sequence[int],
+    conf: ReadConf,
+    settings: SparkSettings,
+) -> PinnedLake:
+    """The versions of the lake's files, as tasks are told them.
+
+    Args:
+        read: places of the columns that are read.
+
+    Raises:
+        InvalidOptionError: tasks cannot open the index by a url.
+    """
+    index, token = index_of(opened.state.source), uuid.uuid4().hex
+    lake, splits = None, tuple[bytes, ...]()
+    lists = is_index_list(opened.state.source)
+    if not lists:
+        columns = [opened.struct.names[at] for at in read]
+        plan = await plan_lake(opened, conf=conf, settings=settings, columns=columns)
+        lake, splits = plan.lake, tuple(plan.tasks())
+        if index is None or opened.state.source.view is View.TABLE:
+            return PinnedLake(token=token, lake=lake, splits=splits)
+    assert index is not None, "it lists the files"
+    return PinnedLake(
+        token=token,
+        lake=lake or lake_of(opened, read, conf, settings),
+        target=target.target,
+        index=_url_of(index, target),
+        snapshot=index.manifest.snapshot,
+        root=None if lists else index.manifest.root,
+        partitions=partition_types_of(opened.state.source),
+        splits=splits,
+    )
+
+
+def _url_of(index: OpenIndex, target: LakeTarget) -> str:
+    """By which tasks open the index."""
+    url = target.index
+    if not isinstance(url, str):
+        if not isinstance(index.place, ObjectPlace):
+            raise InvalidOptionError("index: tasks open it by its url, so give that")
+        url = index.place.description
+    found: str = absolute(url)
+    return found

@@ -1,4 +1,7 @@
-"""A lake rewritten for lookups: its rows sorted into files with page indexes and Bloom filters, verified, committed."""
+"""A lake rewritten for lookups: its rows sorted into files with page indexes and Bloom filters, verified, committed.
+
+Partitions of a DataFrame as files, which nobody sees until they are committed.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +12,119 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from asyncpq.arguments import one_of
 from asyncpq.errors import CorruptFileError, InvalidOptionError
-from asyncpq.indexing.adding import DATA_FOLDER, lake_place
+from asyncpq.indexing.build.adding import DATA_FOLDER, lake_place
 from asyncpq.metrics import ReadMetrics
+from asyncpq.scan.request import one_of
 from asyncpq.session import Session
-from asyncpq.spark.held_settings import held_settings
-from asyncpq.spark.layout.checksums import Checksums, checksums
+from asyncpq.spark.driver import held_settings
+from asyncpq.spark.layout.checksums import Checksums, checksums, numbered
 from asyncpq.spark.layout.order import Order, encoded_bytes, find_keys, find_leaf
-from asyncpq.spark.layout.partition_files import write_frame
 from asyncpq.spark.layout.rewritten import Source, TimestampLoss, open_source, overlaps, source_paths
 from asyncpq.spark.reads.scan import scan
-from asyncpq.spark.secrets import refuse_secret_url, refuse_secrets
 from asyncpq.spark.sessions import run
-from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.settings import SparkSettings, refuse_secret_url, refuse_secrets
+from asyncpq.spark.task_errors import raised_as_asyncpq
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.spark.writes.file_writer import WrittenFile, folder_url
+from asyncpq.spark.writes.file_writer import WrittenFile, folder_url, write_partition
 from asyncpq.spark.writes.write_options import BloomFilter, WriteOptions, check_options
-from asyncpq.spark.writes.write_planning import Publish, file_columns
-from asyncpq.spark.writes.writing import TRUSTED_S, commit_or_discard, discard
-from asyncpq.storage.base import RequestContext
+from asyncpq.spark.writes.writing import TRUSTED_S, Publish, commit_or_discard, discard, file_columns, task_names
+from asyncpq.storage.base import RequestContext, Validator
 from asyncpq.storage.urls import absolute, safe_url
+
+_WRITTEN: Final = pa.schema(
+    [
+        pa.field("path", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("etag", pa.string()),
+        pa.field("last_modified", pa.string()),
+        pa.field("version", pa.string()),
+        pa.field("rows", pa.int64()),
+        pa.field("footer_start", pa.int64()),
+        pa.field("tail", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class PartitionWrite:
+    """What the executors get.
+
+    Attributes:
+        folder: url of the lake, with its slash.
+        job: names the folder of the files.
+        struct: of the rows.
+    """
+
+    folder: str
+    job: str
+    struct: StructType
+    conf: ReadConf
+    options: WriteOptions
+    settings: SparkSettings
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write one partition in its order; gives its files."""
+        columns = file_columns(self.struct, self.conf)
+        names = self.struct.names
+        converted = (columns.convert(batch.rename_columns(names)) for batch in batches)
+        partition, stem = task_names(self.job)
+        files = write_partition(
+            self.settings, self.folder, stem, converted, columns.schema, self.options, partition=partition
+        )
+        rows = [
+            {
+                "path": file.path,
+                "size": file.size,
+                "etag": file.validator.etag,
+                "last_modified": file.validator.last_modified,
+                "version": file.validator.version,
+                "rows": file.rows,
+                "footer_start": file.footer_start,
+                "tail": file.tail,
+            }
+            for file in files
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=_WRITTEN)
+
+
+def write_frame(
+    frame: DataFrame,
+    folder: str,
+    job: str,
+    options: WriteOptions,
+    settings: SparkSettings,
+    conf: ReadConf,
+) -> list[WrittenFile]:
+    """Write all partitions. Files of attempts that lost are left beside those that are returned, in their order.
+
+    Raises:
+        AsyncpqError: as :func:`asyncpq.spark.writes.file_writer.write_partition`.
+    """
+    write = PartitionWrite(folder, job, frame.schema, conf, options, settings)
+    with raised_as_asyncpq():
+        # mapInArrow takes dots in names for fields
+        rows = numbered(frame).mapInArrow(write, from_arrow_schema(_WRITTEN)).collect()
+    return [
+        WrittenFile(
+            path=row["path"],
+            validator=Validator(
+                size=row["size"], etag=row["etag"], last_modified=row["last_modified"], version=row["version"]
+            ),
+            size=row["size"],
+            rows=row["rows"],
+            footer_start=row["footer_start"],
+            tail=bytes(row["tail"]),
+        )
+        for row in rows
+    ]
+
 
 _LAYOUT: Final = WriteOptions()
 _SPARE: Final = 1.1  # of distinct values, whose number is an estimate
@@ -102,7 +193,7 @@ def optimize(
     """Write the rows of ``source`` anew, sorted, into files that lookups read little of.
 
     Rows are divided into ranges of ``sort_by`` and sorted within them; with ``zorder_by``, rows of equal ``sort_by`` go
-    by their place in a z-order (:mod:`asyncpq.spark.layout.zorder`), so that ranges of any of these columns are in few
+    by their place in a z-order (:mod:`asyncpq.spark.layout.order`), so that ranges of any of these columns are in few
     pages.
     What was written is read back by asyncpq and compared with the source by checksums before anybody sees it.
 

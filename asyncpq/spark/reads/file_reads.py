@@ -1,26 +1,257 @@
-"""Reads of files as Spark finds columns in them: by names, whose cases may not matter, of whatever types they have."""
+"""Reads of files as Spark finds columns in them: by names, whose cases may not matter, of whatever types they have.
+
+A lake's columns as one of its files has them, to Spark: found by name, and of the file's own types.
+
+Spark reads a file's values as the type that is asked for; what an exact cast to the type of other files would make of
+them may be another value, or an error. So nothing is cast before :mod:`asyncpq.spark.types` does it by Spark's rules,
+and conditions are asked of a file only where they mean the same of its own values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import pyarrow as pa
 
-from asyncpq.datasets.file_sets import FileSet, FileSource
+from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.files_read import DatasetState, FilesRead
 from asyncpq.datasets.model import TableField, View
 from asyncpq.datasets.opened_file import Ask, OpenedFile
+from asyncpq.datasets.providers import FileSet, FileSource
+from asyncpq.decoding.conform import children_of, is_list, with_children
+from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.types import field_types
-from asyncpq.errors import AsyncpqError
+from asyncpq.errors import AmbiguousColumnError, AsyncpqError
 from asyncpq.events import Operation
-from asyncpq.expressions import columns
-from asyncpq.spark.reads.file_columns import OwnColumns, condition_on, own_columns
-from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.expressions import And, Comparison, Constant, Expression, In, IsNull, KeyIn, Not, Or, columns
+from asyncpq.expressions.tree import join
+from asyncpq.spark.types.read_conf import ReadConf, find_name
+from asyncpq.spark.types.special_types import is_variant
+
+_TEXT = frozenset({pa.string(), pa.large_string()})
+_BYTES = frozenset({pa.binary(), pa.large_binary()})
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # of the integers of so many bits
+_UNITS = {"s", "ms", "us"}
+_Atom: TypeAlias = Callable[[Expression], Expression | None]
+
+
+class OwnColumns(NamedTuple):
+    """
+    Attributes:
+        fields: of the lake's columns, as the file has them; None where that is how the lake has them.
+        ambiguous: why the file cannot say which is meant, by the lake's name of the column.
+    """
+
+    fields: tuple[TableField, ...] | None
+    ambiguous: Mapping[str, AmbiguousColumnError]
+
+
+def own_columns(
+    schema: pa.Schema,
+    names: Sequence[str],
+    types: Sequence[pa.DataType | None],
+    skip: Mapping[str, object],
+    conf: ReadConf,
+) -> OwnColumns:
+    """
+    Args:
+        schema: the lake's.
+        names: of the file's top-level fields.
+        types: theirs; None where there is none, so that whoever reads the field is told.
+        skip: columns that are not taken from the file.
+    """
+    places: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        places.setdefault(conf.key(name), []).append(at)
+    own: dict[int, TableField] = {}
+    ambiguous: dict[str, AmbiguousColumnError] = {}
+    for number, (asked, wanted) in enumerate(zip(schema.names, schema.types, strict=True)):
+        found = places.get(conf.key(asked), ())
+        if not found or asked in skip:
+            continue
+        name, kind = names[found[0]], types[found[0]]
+        if len(found) == 1 and name == asked and (kind is None or kind.equals(wanted)):
+            continue
+        try:
+            find_name([names[at] for at in found], asked, conf)  # whether it is one
+            own[number] = _inside(schema.field(number), name, kind, conf)
+        except AmbiguousColumnError as error:
+            ambiguous[asked] = error
+    if not own:
+        return OwnColumns(None, ambiguous)
+    return OwnColumns(tuple([own.get(at) or _as_lake(field) for at, field in enumerate(schema)]), ambiguous)
+
+
+def _as_lake(field: pa.Field) -> TableField:
+    return TableField(name=field.name, type=field.type, nullable=field.nullable)
+
+
+def _own_field(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf) -> TableField:
+    """A lake's column, or a part of one, as a file has it under ``name``: with the parts that the lake has."""
+    if kind is None or pa.types.is_null(kind) or kind.equals(field.type):
+        return TableField(name=field.name, type=field.type, nullable=field.nullable, names=(name,))
+    if is_variant(field.type):  # files shred it in ways of their own, and all of it is wanted
+        return TableField(name=field.name, type=kind, names=(name,))
+    children = _own_children(field.type, kind, conf)
+    if children:
+        parts = [pa.field(child.name, child.type) for child in children]
+        if isinstance(kind, pa.MapType):
+            parts[0] = parts[0].with_nullable(False)
+        kind = with_children(kind, parts)
+    return TableField(name=field.name, type=kind, names=(name,), children=tuple(children))
+
+
+def _own_children(wanted: pa.DataType, kind: pa.DataType, conf: ReadConf) -> list[TableField]:
+    """None of them where the two have other shapes: the column is left as it is, for Spark's rules to refuse."""
+    if isinstance(wanted, pa.StructType) and isinstance(kind, pa.StructType):
+        names = [child.name for child in kind]
+        places = [find_name(names, child.name, conf) for child in wanted]
+        return [
+            _as_lake(child) if at is None else _inside(child, names[at], kind.field(at).type, conf)
+            for child, at in zip(wanted, places, strict=True)
+        ]
+    both_maps = isinstance(wanted, pa.MapType) and isinstance(kind, pa.MapType)
+    if both_maps or (is_list(wanted) and is_list(kind)):
+        parts = zip(children_of(wanted), children_of(kind), strict=True)
+        return [_inside(child, own.name, own.type, conf) for child, own in parts]
+    return []
+
+
+def _inside(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf) -> TableField:
+    try:
+        return _own_field(field, name, kind, conf)
+    except AmbiguousColumnError as error:
+        error.column = f"{field.name}.{error.column}"
+        raise
+
+
+# -- conditions -----------------------------------------------------------------------------------
+
+
+def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf: ReadConf) -> Expression | None:
+    """What of a condition on a lake's columns can be asked of a file, or of an index, that has them as ``own`` says:
+    true wherever the condition is. None: nothing.
+
+    Args:
+        lake: names and types that the condition was made for.
+        own: what it is asked of.
+    """
+
+    def atom(expr: Expression) -> Expression | None:
+        for name in columns(expr):
+            asked, have = type_of(lake, name), type_of(own, name)
+            if asked is None or have is None:
+                return None
+            if not _compares(have, asked):
+                moved = _moved(expr, have) if _same_moments(have, asked, conf) else None
+                if moved is None:
+                    return None
+                expr = moved
+        try:
+            return None if compile_filter(expr, own).engine_atoms else expr
+        except AsyncpqError:
+            return None
+
+    return None if where is None else _implied(where, atom)
+
+
+def sure_part(expr: Expression, is_sure: Callable[[Expression], bool]) -> Expression | None:
+    """What is true wherever ``expr`` is, of those of its comparisons that ``is_sure`` takes; None where that is
+    everything."""
+    return _implied(expr, lambda part: part if is_sure(part) else None)
+
+
+def _implied(expr: Expression, atom: _Atom) -> Expression | None:
+    if isinstance(expr, And):
+        left = [one for arg in expr.args if (one := _implied(arg, atom)) is not None]
+        return join(And, left) if left else None
+    if isinstance(expr, Or):
+        args = [_implied(arg, atom) for arg in expr.args]
+        kept = [one for one in args if one is not None]
+        return join(Or, kept) if kept and len(kept) == len(args) else None
+    return _same(expr, atom)
+
+
+def _same(expr: Expression, atom: _Atom) -> Expression | None:
+    """What is true, false and null where ``expr`` is."""
+    if isinstance(expr, Constant):
+        return expr
+    if isinstance(expr, Not):
+        inner = _same(expr.arg, atom)
+        return None if inner is None else Not(inner)
+    if isinstance(expr, (And, Or)):
+        args = [one for arg in expr.args if (one := _same(arg, atom)) is not None]
+        return type(expr)(tuple(args)) if len(args) == len(expr.args) else None
+    return atom(expr)
+
+
+def _moved(expr: Expression, kind: pa.TimestampType) -> Expression | None:
+    """A comparison with times of UTC as one with the same ones without a zone, or the other way round."""
+    if isinstance(expr, IsNull):
+        return expr
+    if isinstance(expr, (In, KeyIn)):
+        values = [_moment(value, kind) for value in expr.values]
+        return None if None in values else type(expr)(expr.column, tuple(values))
+    if not isinstance(expr, Comparison):
+        return None
+    value = _moment(expr.value, kind)
+    return None if value is None else Comparison(expr.column, expr.op, value)
+
+
+def _moment(value: Any, kind: pa.TimestampType) -> dt.datetime | None:
+    if not isinstance(value, dt.datetime):
+        return None
+    moment = value if value.tzinfo is None else value.astimezone(dt.UTC)
+    return moment.replace(tzinfo=None if kind.tz is None else dt.UTC)
+
+
+def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> TypeGuard[pa.TimestampType]:
+    """Whether they are times with a zone and without, which Spark takes for those of UTC: but for INT96, where it is
+    told that these are of the session's zone."""
+    if not isinstance(have, pa.TimestampType) or not isinstance(asked, pa.TimestampType):
+        return False
+    other_zone = (have.tz is None) is not (asked.tz is None)
+    return other_zone and {have.unit, asked.unit} <= _UNITS and not conf.int96_timestamp_conversion
+
+
+def _compares(have: pa.DataType, asked: pa.DataType) -> bool:
+    """Whether each value of ``have`` is, to Spark, the same value of ``asked``, and so compares alike with literals."""
+    have, asked = _values(have), _values(asked)
+    if have.equals(asked):
+        return True
+    if pa.types.is_integer(have):
+        return _integer_compares(have, asked)
+    if pa.types.is_float32(have):
+        return bool(pa.types.is_float64(asked))
+    if pa.types.is_decimal(have) and pa.types.is_decimal(asked):
+        more_scale = asked.scale - have.scale
+        return bool(more_scale >= 0 and asked.precision - have.precision >= more_scale)
+    if isinstance(have, pa.TimestampType) and isinstance(asked, pa.TimestampType):
+        return (have.tz is None) is (asked.tz is None) and {have.unit, asked.unit} <= _UNITS
+    return (have in _TEXT and asked in _TEXT) or (have in _BYTES and asked in _BYTES)
+
+
+def _integer_compares(have: pa.DataType, asked: pa.DataType) -> bool:
+    if pa.types.is_float64(asked):
+        return bool(have.bit_width <= 32 and not have.equals(pa.uint32()))  # Spark reads these as signed ones
+    if pa.types.is_decimal(asked):
+        return bool(asked.precision - asked.scale >= _DIGITS[have.bit_width])
+    if not pa.types.is_integer(asked) or have.bit_width > asked.bit_width:
+        return False
+    if pa.types.is_signed_integer(have) == pa.types.is_signed_integer(asked):
+        return True
+    return bool(pa.types.is_signed_integer(asked) and have.bit_width < asked.bit_width)
+
+
+def _values(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
 
 
 class SparkRead(FilesRead):
-    """A read whose files may have the columns in ways of their own (:mod:`asyncpq.spark.reads.file_columns`).
+    """A read whose files may have the columns in ways of their own (:mod:`asyncpq.spark.reads.file_reads`).
 
     Attributes:
         variants: how files have the columns, where that is not how the dataset has them.
@@ -120,7 +351,7 @@ def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnCo
 
 class NarrowedAsks:
     """The files of another source, which is only asked by conditions that mean the same of the types that it knows:
-    a :class:`asyncpq.datasets.file_sets.FileSource`.
+    a :class:`asyncpq.datasets.providers.FileSource`.
 
     Args:
         known: the columns as the source knows them.

@@ -10,39 +10,41 @@ from typing import Any, Final, Literal, NamedTuple
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
-from asyncpq.datasets.file_sets import FileSource
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, OpenedFile
 from asyncpq.datasets.opener import Opener
+from asyncpq.datasets.providers import FileSource
 from asyncpq.decoding.types import file_schema
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
-from asyncpq.fetching.opening import held_source, load_version, open_source
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.metadata import FileMetadata
-from asyncpq.indexing.snapshot_files import SnapshotFiles
+from asyncpq.indexing.query.indexed_files import SnapshotFiles
+from asyncpq.objects.opening import held_source, load_version, open_source
+from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
+from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.session import Session
 from asyncpq.spark.reads.file_reads import NarrowedAsks
 from asyncpq.spark.reads.lake_types import (
+    TypedFiles,
+    index_of,
     lake_column,
     lake_field,
     same_to_spark,
     struct_of,
     tells_more,
     with_instants,
+    with_spark_partitions,
     with_untold,
 )
-from asyncpq.spark.reads.partitioned import TypedFiles, index_of, with_spark_partitions
-from asyncpq.spark.reads.plan_again import told_to_refresh
+from asyncpq.spark.task_errors import told_to_refresh
 from asyncpq.spark.types.parquet_schema import spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
-from asyncpq.spark.types.variants import has_variant
+from asyncpq.spark.types.special_types import has_variant
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import absolute
-from asyncpq.tables.opening import catalog_of
+from asyncpq.tables.catalogs import catalog_of
 
 #: A plan looks at the files once: a listing that opening them made serves it.
 _LISTING_AGE_S: Final = 60.0

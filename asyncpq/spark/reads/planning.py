@@ -13,28 +13,27 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from asyncpq.datasets.file_sets import FileSet, FileSource
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, OpenedFile
+from asyncpq.datasets.providers import FileSet, FileSource
 from asyncpq.errors import InvalidOptionError, StoreError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
-from asyncpq.fetching.known_version import MadeIndex
-from asyncpq.fetching.version import FileVersion
-from asyncpq.format.footer_pieces import leaf_pieces, shared_pieces
-from asyncpq.format.page_index_writer import encode_offset_index
-from asyncpq.indexing.file_entries import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_made, encode_shared
+from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_made, encode_shared
 from asyncpq.indexing.model import file_key
 from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.read_plan import RowGroupPlan
+from asyncpq.objects.version import FileVersion, MadeIndex
 from asyncpq.options import KIB, MIB
-from asyncpq.planning.read_plan import RowGroupPlan
+from asyncpq.parquet.footer import leaf_pieces, shared_pieces
+from asyncpq.parquet.page_index import encode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.spark.reads.file_reads import SparkRead
 from asyncpq.spark.reads.lakes import OpenLake
-from asyncpq.spark.reads.plan_again import told_to_refresh
 from asyncpq.spark.reads.splits import Lake, Packer, Piece, PlannedFile, group_pieces, pack_split
 from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.task_errors import told_to_refresh
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.types.rebase import file_dates
 from asyncpq.storage.base import RequestContext, writable
@@ -222,7 +221,7 @@ def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | No
 
 
 class _Files:
-    """Some of the files of another source: a :class:`asyncpq.datasets.file_sets.FileSource`."""
+    """Some of the files of another source: a :class:`asyncpq.datasets.providers.FileSource`."""
 
     known: FileSet | None = None
 

@@ -37,7 +37,7 @@ from asyncpq.expressions import (
     parse_filters,
     resolve_times,
 )
-from asyncpq.scalars import Timestamp
+from asyncpq.expressions.scalars import Timestamp
 from asyncpq.spark.reads import pruning_terms, sql_conditions
 from asyncpq.spark.types.read_conf import ReadConf
 

@@ -1,34 +1,90 @@
-"""Reads splits, on executors: exactly the versions and rows that were planned."""
+"""Reads splits, on executors: exactly the versions and rows that were planned.
+
+Rows of files as Spark's types.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from functools import partial
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
+from asyncpq.datasets.catalog_reader import SessionReader
 from asyncpq.datasets.dataset_scan import DatasetScan
-from asyncpq.datasets.file_sets import FileSet
-from asyncpq.datasets.files_read import DatasetState
-from asyncpq.datasets.model import DataFile, IndexEntry, View
+from asyncpq.datasets.files_read import DatasetState, FileRows
+from asyncpq.datasets.model import DataFile, IndexEntry, TableField, View
 from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
-from asyncpq.datasets.reader import SessionReader
-from asyncpq.errors import ObjectChangedError, RowIndexError
+from asyncpq.datasets.providers import FileSet
+from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant
-from asyncpq.fetching.known_version import KnownVersion
-from asyncpq.indexing.known_versions import known_version
+from asyncpq.indexing.query.file_entries import known_version
+from asyncpq.objects.runtime import Resources
+from asyncpq.objects.version import KnownVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
-from asyncpq.planning.access_plan import AccessPlan
-from asyncpq.resources import Resources
+from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.file_reads import SparkRead
-from asyncpq.spark.reads.plan_again import told_to_plan_again
-from asyncpq.spark.reads.spark_tables import SparkTables
 from asyncpq.spark.reads.splits import Lake, PlannedFile, decode_files, unpack_split
+from asyncpq.spark.task_errors import told_to_plan_again
+from asyncpq.spark.types.conversion import converter
+from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.types.rebase import FileDates, file_dates
+
+_Convert = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+class SparkTables:
+    """Converts what one read gives.
+
+    Args:
+        struct: the columns, as JSON of a ``StructType``.
+    """
+
+    def __init__(self, struct: str, conf: ReadConf) -> None:
+        self._struct = spark_struct(struct)
+        self._conf = conf
+        self._last: tuple[pa.Schema, FileDates, _Convert] | None = None  # that of the next file, too, as a rule
+
+    def of(self, rows: FileRows) -> list[pa.Table]:
+        """The tables that have rows, as Spark has them; errors name the file."""
+        version, conf = rows.file.version, self._conf
+        try:
+            dates = version.derived(("spark dates", conf), lambda: file_dates(version.metadata, conf))
+            dates = _named(dates, rows.file.file.fields or ())
+            return [self._converted(table, dates) for table in rows.tables if table.num_rows]
+        except AsyncpqError as error:
+            raise error.locate(url=version.url) from error.__cause__
+
+    def _converted(self, table: pa.Table, dates: FileDates) -> pa.Table:
+        last = self._last
+        if last is None or last[0] != table.schema or last[1] != dates:
+            last = self._last = table.schema, dates, converter(table.schema, self._struct, self._conf, dates)
+        return pa.Table.from_batches([last[2](batch) for batch in table.to_batches()])
+
+
+def _named(dates: FileDates, fields: Sequence[TableField]) -> FileDates:
+    """By the lake's names of the columns."""
+    names = {field.names[0]: field.name for field in fields if field.names} if dates.int96_fields else {}
+    if not names:
+        return dates
+    some = (dates.int96_fields, dates.mixed_fields)
+    int96, mixed = (frozenset(names.get(name, name) for name in one) for one in some)
+    return replace(dates, int96_fields=int96, mixed_fields=mixed)
+
+
+@lru_cache(maxsize=64)
+def spark_struct(text: str) -> StructType:
+    """From its JSON."""
+    struct: StructType = StructType.fromJson(json.loads(text))
+    return struct
 
 
 def read_split(lake: Lake, split: bytes) -> Iterator[pa.RecordBatch]:
@@ -133,7 +189,7 @@ def columns_of(lake: Lake) -> Columns:
 
 
 class _PlannedFiles:
-    """The files of a split: a :class:`asyncpq.datasets.file_sets.FileSource`."""
+    """The files of a split: a :class:`asyncpq.datasets.providers.FileSource`."""
 
     view: View = View.TABLE  # of one state, that of the plan
     known: FileSet | None = None

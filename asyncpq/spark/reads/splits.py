@@ -21,9 +21,9 @@ import pyarrow as pa
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import CorruptIndexError
 from asyncpq.expressions import Expression
+from asyncpq.expressions.scalars import Duration, TimeOfDay, Timestamp, as_scalar
 from asyncpq.options import KIB, MIB
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scalars import Duration, TimeOfDay, Timestamp, as_scalar
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.base import Validator
 

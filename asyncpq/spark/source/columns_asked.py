@@ -17,7 +17,7 @@ from asyncpq.session import Session
 from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
 from asyncpq.spark.reads.planning import Pruning, ReadPlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, fixed_instants
-from asyncpq.spark.source.options import SourceOptions
+from asyncpq.spark.source.source_options import SourceOptions
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import nullable, unquoted
 

@@ -23,7 +23,7 @@ from asyncpq.spark.reads.planning import ReadPlan
 from asyncpq.spark.reads.reading import read_split
 from asyncpq.spark.reads.splits import Lake
 from asyncpq.spark.source.columns_asked import SplitPartition, as_asked, check_asked, plan_as_asked
-from asyncpq.spark.source.options import SourceOptions
+from asyncpq.spark.source.source_options import SourceOptions
 from asyncpq.spark.source.stream_files import START, IndexStream, Limits, ListedStream, kind_of_stream
 from asyncpq.storage.urls import safe_url
 
@@ -42,7 +42,7 @@ class StreamPartition(SplitPartition):
 
 
 class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are as in :mod:`asyncpq.spark.source.stream_offsets`; the first says nothing, so it asks for nothing."""
+    """Offsets are as in :mod:`asyncpq.spark.source.stream_files`; the first says nothing, so it asks for nothing."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         check_asked(schema)

@@ -31,17 +31,10 @@ from pyspark.sql.types import (
 )
 
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
-from asyncpq.format.logical_types import from_converted
-from asyncpq.format.metadata import FileMetadata
-from asyncpq.format.schema import (
-    ConvertedType,
-    LogicalKind,
-    LogicalType,
-    PhysicalType,
-    Repetition,
-    SchemaElement,
-)
-from asyncpq.format.thrift import CompactReader
+from asyncpq.parquet.logical_types import from_converted
+from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.parquet.schema import ConvertedType, LogicalKind, LogicalType, PhysicalType, Repetition, SchemaElement
+from asyncpq.parquet.thrift import CompactReader
 from asyncpq.spark.types.read_conf import ReadConf, check_names, nullable_struct
 from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
 from asyncpq.spark.types.special_types import check_spatial, spatial_type

@@ -1,5 +1,7 @@
 """Types whose values Spark has in Arrow otherwise than in files, or not at all: GEOMETRY and GEOGRAPHY, in files
 well-known binary under a coordinate reference system; intervals of months, of which PySpark takes no Arrow data.
+
+Which columns hold VARIANT, by PySpark's types.
 """
 
 from __future__ import annotations
@@ -26,14 +28,15 @@ from pyspark.sql.types import (
     MapType,
     StructField,
     StructType,
+    VariantType,
     YearMonthIntervalType,
 )
 
 from asyncpq.decoding.selection import validity
 from asyncpq.errors import UnsupportedFeatureError
-from asyncpq.format.metadata import FileMetadata
-from asyncpq.format.schema import LogicalKind, SchemaElement
-from asyncpq.format.thrift import CompactReader
+from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.parquet.schema import LogicalKind, SchemaElement
+from asyncpq.parquet.thrift import CompactReader
 
 #: Key of a field's metadata, in schemas that are to be written: of what GeoArrow calls "geoarrow.wkb", as JSON.
 WKB_KEY: Final = b"asyncpq.geoarrow.wkb"
@@ -233,3 +236,20 @@ def _replaced(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
     if isinstance(kind, MapType):
         return MapType(_replaced(kind.keyType, leaf), _replaced(kind.valueType, leaf), kind.valueContainsNull)
     return leaf(kind)
+
+
+def is_variant(kind: pa.DataType) -> bool:
+    """Whether it is the type that PySpark has for VARIANT: files have others, by what each one shreds."""
+    at = kind.get_field_index("metadata") if isinstance(kind, pa.StructType) else -1
+    return at >= 0 and (kind.field(at).metadata or {}).get(b"variant") == b"true"
+
+
+def has_variant(kind: DataType) -> bool:
+    """Whether it is VARIANT, or one is in it."""
+    if isinstance(kind, StructType):
+        return any(has_variant(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return has_variant(kind.elementType)
+    if isinstance(kind, MapType):
+        return has_variant(kind.valueType) or has_variant(kind.keyType)
+    return isinstance(kind, VariantType)

@@ -1,0 +1,396 @@
+"""Many Parquet files, and the questions that can be asked of them together.
+
+What a read of a dataset gives, whatever its files have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from cachetools import LRUCache
+
+from asyncpq.datasets.dataset_plan import DatasetPlan
+from asyncpq.datasets.dataset_scan import DatasetScan
+from asyncpq.datasets.files_read import DatasetState, FilesRead
+from asyncpq.datasets.model import View
+from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.providers import FileSource, SkippedFile
+from asyncpq.decoding.conform import lacking
+from asyncpq.decoding.constant_folding import resolve_typed_times
+from asyncpq.decoding.file_view import FileView
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.selection import counted, take_table
+from asyncpq.decoding.substrait import from_pyarrow
+from asyncpq.errors import InvalidOptionError, RowIndexError
+from asyncpq.events import OperationName
+from asyncpq.expressions import Expression, parse_filters, without_contradictions
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.version import FileVersion
+from asyncpq.options import DEFAULT_BATCH_SIZE
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.scan.collect import one_table
+from asyncpq.scan.columns import ColumnNames
+from asyncpq.scan.request import Keys, column_names, dictionary_names, row_numbers, whole_number
+from asyncpq.storage.base import Unpicklable
+
+
+def output_schema(
+    schema: pa.Schema, columns: ColumnNames | None, keys: Sequence[str], read_dictionary: Sequence[str]
+) -> pa.Schema:
+    """The fields asked for, and behind them those of ``keys``.
+
+    Args:
+        schema: the dataset's.
+        columns: names, dotted paths of parts, or ordinals; None for all.
+        keys: names, or dotted paths of parts.
+        read_dictionary: names of columns that come as dictionary arrays.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError: no such column, several, or one asked for twice.
+    """
+    nothing = cast("FileVersion", None)  # the view of no file: every column is lacking
+    view = FileView(schema, {}, b"", lambda _, ordinals: [lacking(schema.field(at)) for at in ordinals])
+    dictionaries = frozenset(view.ordinals(read_dictionary))
+    found = view.columns(nothing, view.ordinals(columns), frozenset(), dictionaries=dictionaries)
+    for key in keys:
+        found += view.columns(nothing, view.ordinals([key]), frozenset(), dictionaries=dictionaries)
+    return pa.schema([column.field for column in found])
+
+
+class Dataset(Unpicklable):
+    """Parquet files under one schema. Made by :meth:`asyncpq.Session.open_dataset`.
+
+    Its verbs are those of :class:`asyncpq.File`; what names rows names their file, too. Files are in the order of
+    their names, of the table's metadata, or of the list that was given; rows in the order of the files. Every method
+    that reads may be called concurrently.
+
+    Attributes:
+        metrics: of the call that ended last, whether it returned or raised; of a scan see its own.
+        skipped: bad files that this call left out, where ``on_bad_file`` is "skip".
+    """
+
+    def __init__(self, state: DatasetState) -> None:
+        self._state = state
+        self._resources = state.resources
+        self.metrics = ReadMetrics()
+        self.skipped: list[SkippedFile] = []
+        self._outputs: LRUCache[Hashable, pa.Schema] = LRUCache(64)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.url!r}, {len(self.schema)} columns)"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Nothing is held open between reads."""
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """Of the prefix, pattern or table, without user info, query and secrets."""
+        return self._state.url
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of all files together, partition columns included."""
+        return self._state.columns.schema
+
+    @property
+    def view(self) -> View:
+        """Which files a read sees."""
+        return self._state.source.view
+
+    @property
+    def description(self) -> str:
+        """What it is, in a few words; of a table, which version."""
+        return self._state.source.description
+
+    async def files(self, where: object = None) -> list[str]:
+        """Urls of the files as they are now, those that ``where`` rules out by what is known without opening any
+        left out."""
+        ask = Ask(where=self._predicate(where))
+        self._resources.check()
+        operation = self._resources.operation("files", self.url)
+        try:
+            with operation:
+                async with self._resources.deadline(self.url):
+                    found = (await self._state.source.files(ask, operation)).files
+        finally:
+            self.metrics = operation.metrics
+        return [found[number].url for number in self._state.known.candidates(found, ask, self._state.columns)]
+
+    # -- rows -------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        columns: Sequence[str | int] | None = None,
+        where: object = None,
+        *,
+        limit: int | None = None,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        read_dictionary: Sequence[str] = (),
+        access: Mapping[str, AccessPlan] | None = None,
+        ordered: bool = True,
+    ) -> DatasetScan:
+        """Stream matching rows.
+
+        Args:
+            columns, where, limit, batch_size, read_dictionary: as in :meth:`asyncpq.File.scan`.
+            access: for files by url, which of their rows may be read; other files are not read.
+            ordered: in the order of the files; else as they become ready, the rows of each file in order.
+
+        Returns:
+            To be used as ``async with dataset.scan(...) as scan: async for batch in scan``.
+
+        Raises:
+            ColumnNotFoundError, PredicateTypeError, ...: a question that cannot be asked.
+        """
+        size = whole_number("batch_size", batch_size, 1)
+        ask = self._ask(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
+        return self._scan("scan", ask, size or DEFAULT_BATCH_SIZE, ordered=ordered)
+
+    async def read(
+        self,
+        columns: Sequence[str | int] | None = None,
+        where: object = None,
+        *,
+        limit: int | None = None,
+        read_dictionary: Sequence[str] = (),
+        access: Mapping[str, AccessPlan] | None = None,
+    ) -> pa.Table:
+        """All matching rows in one table, in the order of the files."""
+        ask = self._ask(columns, where, limit=limit, read_dictionary=read_dictionary, access=access)
+        scan = self._scan("read", ask, 1 << 62, ordered=True)
+        try:
+            async with scan:
+                batches = [batch async for batch in scan]
+        finally:
+            self.metrics, self.skipped = scan.metrics, scan.skipped
+        return one_table(batches, scan.schema)
+
+    async def lookup(
+        self,
+        keys: Mapping[str, Any],
+        columns: Sequence[str | int] | None = None,
+        *,
+        with_keys: bool = False,
+        read_dictionary: Sequence[str] = (),
+    ) -> pa.Table:
+        """Rows whose key columns equal the given values, of all files; as :meth:`asyncpq.File.lookup`."""
+        wanted = Keys(keys)
+        ask = self._ask(columns, wanted.where, read_dictionary=read_dictionary)
+        ask = ask._replace(keys=wanted.columns(with_keys), prune=wanted.prune)
+        self._output(ask)
+        tables = await self._collect("lookup", ask)
+        return wanted.finish(self._concatenated(tables, ask), with_keys)
+
+    async def take(
+        self,
+        rows: Sequence[tuple[str, int]],
+        columns: Sequence[str | int] | None = None,
+        *,
+        read_dictionary: Sequence[str] = (),
+    ) -> pa.Table:
+        """Rows by file and row number, in the order asked, duplicates included.
+
+        Args:
+            rows: pairs of a file's url, as :meth:`files` gives it, and a row number in that file.
+
+        Raises:
+            RowIndexError: the dataset has no such file, the file no such row, or it is deleted.
+            ObjectChangedError: a file is replaced meanwhile.
+        """
+        asked = _positions(rows)
+        by_file: dict[str, dict[int, None]] = {}
+        for url, row in asked:
+            by_file.setdefault(url, {})[row] = None
+        distinct = {url: sorted(some) for url, some in by_file.items()}
+        ask = self._ask(columns, None, read_dictionary=read_dictionary)
+        ask = ask._replace(access={url: AccessPlan.rows(some) for url, some in distinct.items()}, exactly=True)
+        tables = await self._collect("take", ask)
+        place: dict[tuple[str, int], int] = {}
+        num_rows = 0
+        for url, some in tables:
+            place.update({(url, row): num_rows + at for at, row in enumerate(distinct[url])})
+            num_rows += sum(table.num_rows for table in some)
+        table = self._concatenated(tables, ask)
+        if not table.num_columns:
+            return counted(len(asked))
+        return take_table(table, pa.array([place[item] for item in asked], pa.int64()))
+
+    async def count(self, where: object = None) -> int:
+        """How many rows match; without a predicate, from footers, or a table's metadata, alone."""
+        ask = self._ask((), where)._replace(rows_only=True)
+        read, _ = await self._run("count", ask)
+        return read.rows_matched
+
+    async def plan(
+        self,
+        columns: Sequence[str | int] | None = None,
+        where: object = None,
+        *,
+        lookup: Mapping[str, Any] | None = None,
+        limit: int | None = None,
+        access: Mapping[str, AccessPlan] | None = None,
+    ) -> DatasetPlan:
+        """What a read would fetch, without fetching data: files are listed, and footers and page indexes of those that
+        may match are fetched where a read would fetch them.
+
+        Args:
+            columns, where, limit, access: as in :meth:`scan`.
+            lookup: as ``keys`` of :meth:`lookup`, instead of ``where``.
+        """
+        if lookup is not None:
+            if where is not None:
+                raise InvalidOptionError("plan() takes where= or lookup=, not both")
+            wanted = Keys(lookup)
+            ask = self._ask(columns, wanted.where, access=access)._replace(prune=wanted.prune)
+        else:
+            ask = self._ask(columns, where, limit=limit, access=access)
+        self._resources.check()
+        operation = self._resources.operation("plan", self.url)
+        read = FilesRead(self._state, ask, operation, scan=lookup is None)
+        try:
+            with operation:
+                plans = await read.plans()
+        finally:
+            self.metrics, self.skipped = operation.metrics, read.skipped
+        return DatasetPlan(
+            url=self.url,
+            view=self.view,
+            description=self.description,
+            where=None if ask.where is None else str(ask.where),
+            limit=ask.limit,
+            files_total=operation.metrics.files_total,
+            files_ruled_out=operation.metrics.files_ruled_out,
+            files_by_footer=operation.metrics.files_opened - len(plans),
+            files=tuple(plans),
+            skipped=tuple(skipped.url for skipped in read.skipped),
+            metadata_requests=operation.metrics.requests,
+            index=read.report,
+            listing=None if read.cost is None else str(read.cost),
+        )
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        columns: Sequence[str | int] | None,
+        where: object,
+        *,
+        limit: int | None = None,
+        read_dictionary: Sequence[str] = (),
+        access: Mapping[str, AccessPlan] | None = None,
+    ) -> Ask:
+        """What is asked, checked against the dataset's columns: also where no file is read.
+
+        Raises:
+            ColumnNotFoundError, PredicateTypeError, InvalidOptionError, ...: it cannot be asked.
+        """
+        ask = Ask(
+            columns=column_names(columns),
+            where=self._predicate(where),
+            limit=whole_number("limit", limit, 0),
+            read_dictionary=dictionary_names(read_dictionary),
+            access=_access(access),
+        )
+        self._output(ask)
+        return ask
+
+    def _predicate(self, where: object) -> Expression | None:
+        """The predicate, its relative times resolved to one instant; false if no row can meet it."""
+        if where is None:
+            return None
+        schema = self.schema
+        bound = from_pyarrow(where, schema) if isinstance(where, pc.Expression) else parse_filters(where)
+        bound = resolve_typed_times(bound, datetime.now(UTC), schema)
+        return without_contradictions(bound, compile_filter(bound, schema).engine_atoms)
+
+    def _output(self, ask: Ask) -> pa.Schema:
+        """Arrow schema of what ``ask`` gives, its keys included."""
+        columns = None if ask.columns is None else tuple(ask.columns)
+        key = (columns, tuple(ask.keys), tuple(ask.read_dictionary))
+        known: pa.Schema | None = self._outputs.get(key)
+        if known is None:
+            known = self._outputs[key] = output_schema(self.schema, *key)
+        return known
+
+    def _scan(self, name: OperationName, ask: Ask, batch_size: int, *, ordered: bool) -> DatasetScan:
+        operation = self._resources.operation(name, self.url)
+        read = FilesRead(self._state, ask, operation, scan=True, ordered=ordered)
+        return DatasetScan(self._resources, read, operation, self._output(ask), batch_size=batch_size, limit=ask.limit)
+
+    async def _collect(self, name: OperationName, ask: Ask) -> list[tuple[str, list[pa.Table]]]:
+        """All rows of a small read, by the url of their file, in the order of the files."""
+        read, found = await self._run(name, ask)
+        return [(read.url(number), tables) for number, tables in found]
+
+    def _concatenated(self, tables: Sequence[tuple[str, list[pa.Table]]], ask: Ask) -> pa.Table:
+        batches = [batch for _, some in tables for table in some for batch in table.to_batches()]
+        return one_table(batches, self._output(ask))
+
+    async def _run(self, name: OperationName, ask: Ask) -> tuple[FilesRead, list[tuple[int, list[pa.Table]]]]:
+        self._resources.check()
+        operation = self._resources.operation(name, self.url)
+        read = FilesRead(self._state, ask, operation, scan=False)
+        self._resources.register(read, read.close)
+        try:
+            with operation:
+                try:
+                    found = await read.collect()
+                finally:
+                    await read.close()
+                operation.metrics.rows_returned = read.rows_matched
+        finally:
+            self._resources.unregister(read)
+            self.metrics, self.skipped = operation.metrics, read.skipped
+        return read, found
+
+
+def with_source(dataset: Dataset, wrap: Callable[[FileSource], FileSource]) -> Dataset:
+    """The same dataset, its files looked for by another source, which is given the one that it has."""
+    state = dataset._state
+    return Dataset(replace(state, source=wrap(state.source), agreed=set()))
+
+
+def _access(access: object) -> Mapping[str, AccessPlan] | None:
+    """Plans by url.
+
+    Raises:
+        InvalidOptionError: it is no such mapping.
+    """
+    if access is None:
+        return None
+    if not isinstance(access, Mapping) or not all(isinstance(plan, AccessPlan) for plan in access.values()):
+        raise InvalidOptionError("access: must be a mapping of urls of files to AccessPlans")
+    return access
+
+
+def _positions(rows: Any) -> list[tuple[str, int]]:
+    """Pairs of url and row number.
+
+    Raises:
+        InvalidOptionError: not such pairs.
+        RowIndexError: a number is negative.
+    """
+    try:
+        pairs = [(url, row) for url, row in rows]
+    except (TypeError, ValueError) as error:
+        raise InvalidOptionError(f"rows must be pairs of a file's url and a row number: {error}") from error
+    if not all(isinstance(url, str) for url, _ in pairs):
+        raise InvalidOptionError("rows must be pairs of a file's url and a row number")
+    numbers = row_numbers([row for _, row in pairs])
+    for (url, _), row in zip(pairs, numbers, strict=True):
+        if row < 0:
+            raise RowIndexError(f"row {row} is in no file", url=url)
+    return [(url, row) for (url, _), row in zip(pairs, numbers, strict=True)]

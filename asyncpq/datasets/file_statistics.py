@@ -1,0 +1,296 @@
+"""Which files of a dataset can match, by all that is known of them: partition values, a table's bounds, and the
+footers that were read before.
+
+Arrow types as the kinds of values by which files are pruned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import ColumnBounds, DataFile
+from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
+from asyncpq.decoding.typed_literals import storage_type
+from asyncpq.errors import AsyncpqError, QueryError
+from asyncpq.expressions import Expression, columns, simplify
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import chunk_bounds, order_of
+from asyncpq.pruning.files import file_zones, prune_files, value_zones
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.pruning.value_kinds import FLOAT16, Domain, ValueKind, kind_of_leaf
+from asyncpq.pruning.zones import ZonedColumn, Zones, successor
+from asyncpq.storage.base import Validator
+
+
+def kind_of(type_: pa.DataType) -> ValueKind:
+    """How values of a column of this type compare with literals; of dictionaries, how the values in them do."""
+    type_ = storage_type(type_)
+    if isinstance(type_, pa.TimestampType):
+        return ValueKind(Domain.TIMESTAMP, unit=type_.unit, zoned=type_.tz is not None)
+    if isinstance(type_, (pa.Time32Type, pa.Time64Type)):
+        return ValueKind(Domain.TIME, unit=type_.unit)
+    if pa.types.is_float16(type_):
+        return FLOAT16
+    if pa.types.is_decimal(type_):
+        return ValueKind(Domain.DECIMAL, scale=type_.scale)
+    domain = _domain(type_)
+    if domain is Domain.OTHER:
+        return ValueKind(domain, why_not=f"literals are not compared with {type_}")
+    return ValueKind(domain)
+
+
+def _domain(type_: pa.DataType) -> Domain:
+    if pa.types.is_boolean(type_):
+        return Domain.BOOLEAN
+    if pa.types.is_integer(type_):
+        return Domain.INTEGER
+    if pa.types.is_floating(type_):
+        return Domain.FLOAT32 if type_ == pa.float32() else Domain.FLOAT
+    if pa.types.is_date(type_):
+        return Domain.DATE
+    if pa.types.is_fixed_size_binary(type_):
+        return Domain.FIXED
+    plain = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return Domain.BYTES if any(is_plain(type_) for is_plain in plain) else Domain.OTHER
+
+
+_UNKNOWN = ColumnBounds()
+
+
+class Learnt(NamedTuple):
+    """What the footer of one version of a file says of one column.
+
+    Attributes:
+        validator: of that version.
+        low, high: bounds of all its row groups together, as pruning compares them; None where unknown.
+        null_count, nan_count: None where unknown.
+        all_null: no value is anything but null.
+    """
+
+    validator: Validator
+    low: Any
+    high: Any
+    null_count: int | None
+    nan_count: int | None
+    all_null: bool
+
+
+class KnownFiles:
+    """Rules out files. What opened files say of the columns that predicates name is kept: of each, some hundred
+    bytes for each such column.
+
+    Args:
+        trust_statistics: use a table's bounds and the statistics of footers; else only partition values.
+    """
+
+    def __init__(self, *, trust_statistics: bool = True) -> None:
+        self._trust_statistics = trust_statistics
+        self._learnt: dict[str, dict[str, Learnt]] = {}
+        self._files: Sequence[DataFile] = ()
+        self._zones: dict[str, Zones] = {}
+        self._learnt_zones: dict[str, tuple[int, Zones]] = {}
+
+    def keep_only(self, files: Sequence[DataFile]) -> None:
+        """Forget of files that are not among ``files``."""
+        urls = {file.url for file in files}
+        for name, found in self._learnt.items():
+            if len(found) > len(urls):
+                self._learnt[name] = {url: learnt for url, learnt in found.items() if url in urls}
+                self._learnt_zones.pop(name, None)
+
+    def candidates(self, files: Sequence[DataFile], ask: Ask, dataset: Columns) -> list[int]:
+        """Numbers of the files that may hold rows which are asked for: a superset, ascending."""
+        left = RowRanges.all(len(files))
+        where = ask.where if ask.prune is None else ask.prune
+        if where is not None:
+            left = self.prune(files, simplify(where), dataset.schema)
+        numbers = list(left.rows())
+        if ask.access is not None:
+            numbers = [number for number in numbers if files[number].url in ask.access]
+        if ask.limit == 0:
+            return []
+        return numbers
+
+    def prune(self, files: Sequence[DataFile], where: Expression, schema: pa.Schema) -> RowRanges:
+        """Numbers of the files in which ``where`` may be true."""
+        if files is not self._files:
+            self._files, self._zones, self._learnt_zones = files, {}, {}
+        named = columns(where)
+        known: dict[str, Zones] = {}
+        learnt: dict[str, Zones] = {}
+        for name in named:
+            type_ = type_of(schema, name)
+            if type_ is None:
+                continue
+            if name not in self._zones:
+                self._zones[name] = _zones(files, name, type_, self._trust_statistics)
+            known[name] = self._zones[name]
+            found = self._learnt.get(name)
+            if found:
+                made = self._learnt_zones.get(name)
+                if made is None or made[0] != len(found):
+                    made = (
+                        len(found),
+                        _learnt_zones(name, type_, [_current(file, name, found.get(file.url)) for file in files]),
+                    )
+                    self._learnt_zones[name] = made
+                learnt[name] = made[1]
+        left = prune_files(where, known, len(files))
+        if learnt and left:
+            left &= prune_files(where, {**known, **learnt}, len(files))
+        return left
+
+    def learn(self, opened: OpenedFile, ask: Ask, dataset: Columns) -> bool:
+        """Keep what the footer of ``opened`` says of the columns that the predicate names.
+
+        Returns:
+            whether the file may hold rows that are asked for, by that.
+        """
+        where = ask.where if ask.prune is None else ask.prune
+        if where is None:
+            return True
+        file, zones = opened.file, dict[str, Zones]()
+        for name in columns(where):
+            type_ = type_of(dataset.schema, name)
+            if type_ is None:
+                continue
+            if name in file.partition:
+                zones[name] = value_zones(kind_of(type_), [file.partition[name]])
+            elif self._trust_statistics:
+                known = self._learn(opened, name, type_, dataset)
+                zones[name] = _learnt_zones(name, type_, [known])
+        return bool(prune_files(simplify(where), zones, 1))
+
+    def _learn(self, opened: OpenedFile, name: str, type_: pa.DataType, dataset: Columns) -> Learnt | None:
+        version, url = opened.version, opened.file.url
+        found = self._learnt.setdefault(name, {})
+        last = found.get(url)
+        if last is not None and version.can_validate and last.validator == version.validator:
+            return last
+        leaf = _leaf(version, name) if dataset.fields is None else None
+        if leaf is None:
+            return None
+        if last is not None:
+            self._learnt_zones.pop(name, None)  # as many are known as before
+        known = found[url] = _bounds(version, leaf, kind_of(type_))
+        return known
+
+
+def _leaf(version: FileVersion, name: str) -> Leaf | None:
+    """The leaf of that very path, if the file has one."""
+    schema = version.metadata.schema
+    try:
+        (index,) = schema.projection(name).leaves
+    except (QueryError, ValueError):
+        return None
+    leaf = schema.leaves[index]
+    return leaf if leaf.dotted == name else None
+
+
+def type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
+    """The type of a column, or of a leaf of a struct by its dotted path; None where the dataset has none."""
+    top = name
+    while (at := schema.get_field_index(top)) < 0:
+        top, dot, _ = top.rpartition(".")
+        if not dot:
+            return None
+    kind = schema.field(at).type
+    for child in name[len(top) + 1 :].split(".") if top != name else ():
+        if not isinstance(kind, pa.StructType) or (at := kind.get_field_index(child)) < 0:
+            return None
+        kind = kind.field(at).type
+    return kind
+
+
+def _zones(files: Sequence[DataFile], name: str, type_: pa.DataType, trust_statistics: bool) -> Zones:
+    """By partition values and, where statistics are trusted, by the bounds that a table gives."""
+    kind = kind_of(type_)
+    if files and all(name in file.partition for file in files):
+        return value_zones(kind, [file.partition[name] for file in files])
+
+    def known(file: DataFile) -> ColumnBounds:
+        if name in file.partition:
+            return _of_value(file.partition[name])
+        return file.bounds.get(name, _UNKNOWN) if trust_statistics else _UNKNOWN
+
+    bounds = [known(file) for file in files]
+    return file_zones(
+        kind,
+        [item.min for item in bounds],
+        [item.max for item in bounds],
+        null_counts=[item.null_count for item in bounds],
+        all_null=[item.all_null for item in bounds],
+        may_be_nan=[item.may_be_nan for item in bounds],
+        is_nested="." in name,
+    )
+
+
+def _of_value(value: Any) -> ColumnBounds:
+    """Bounds of a column that has one value in all rows."""
+    if value is None:
+        return ColumnBounds(all_null=True)
+    return ColumnBounds(min=value, max=value, null_count=0, may_be_nan=value != value)
+
+
+def _learnt_zones(name: str, type_: pa.DataType, known: Sequence[Learnt | None]) -> Zones:
+    """By footers that were read."""
+    return Zones(
+        ZonedColumn(kind_of(type_), is_nested="." in name),
+        [None if item is None else item.low for item in known],
+        [None if item is None else item.high for item in known],
+        all_null=[item is not None and item.all_null for item in known],
+        null_counts=[None if item is None else item.null_count for item in known],
+        nan_counts=[None if item is None else item.nan_count for item in known],
+        exact=[True] * len(known),
+    )
+
+
+def _current(file: DataFile, name: str, learnt: Learnt | None) -> Learnt | None:
+    """What was learnt, if it is of the version that is meant, and the column's values are in the file."""
+    if learnt is None or name in file.partition:
+        return None
+    if file.validator is None:
+        return learnt if file.immutable else None
+    return learnt if file.validator.is_strong and file.validator.same_version(learnt.validator) else None
+
+
+def _bounds(version: FileVersion, leaf: Leaf, kind: ValueKind) -> Learnt:
+    """Of all row groups together; nothing is known where the file's values compare otherwise than the dataset's."""
+    metadata, validator = version.metadata, version.validator
+    unknown = Learnt(validator, None, None, None, None, False)
+    orders = metadata.column_orders
+    order = order_of(leaf, None if orders is None else orders[leaf.index])
+    own = kind_of_leaf(leaf, order)
+    if leaf.max_repetition_level or (own.domain, own.scale, own.unit) != (kind.domain, kind.scale, kind.unit):
+        return unknown
+    low: Any = None
+    high: Any = None
+    nulls: int | None = 0
+    nans: int | None = 0
+    all_null = True
+    for group in metadata.row_groups:
+        if not group.num_rows:
+            continue
+        try:
+            chunk = group.chunk(leaf.index)
+            found, _ = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
+        except AsyncpqError:
+            return unknown  # whoever reads the file is told
+        nulls = None if nulls is None or found.null_count is None else nulls + found.null_count
+        nans = None if nans is None or found.nan_count is None else nans + found.nan_count
+        if found.all_null:
+            continue
+        all_null = False
+        least: Any = found.min
+        most: Any = found.max
+        if most is not None and kind.is_bytes and not found.max_exact:
+            most = successor(most) if most else most
+        if least is None or most is None:
+            return unknown
+        low = least if low is None or least < low else low
+        high = most if high is None or most > high else high
+    return Learnt(validator, low, high, nulls, nans, all_null and low is None)

@@ -1,0 +1,198 @@
+"""Where a dataset's files come from: urls that were given, a listing of each read, or a table's snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from asyncpq.datasets.catalog_reader import SessionReader
+from asyncpq.datasets.model import DataFile, Snapshot, View
+from asyncpq.datasets.opened_file import Ask
+from asyncpq.errors import AsyncpqError
+from asyncpq.events import Operation
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.runtime import Resources
+from asyncpq.storage.base import RequestContext, Validator
+
+_FEW_FILES: Final = 64  # whose versions are looked at on the event loop
+
+
+class SkippedFile(NamedTuple):
+    """A file that a read left out since ``on_bad_file`` is "skip", and why."""
+
+    url: str
+    error: AsyncpqError
+
+
+class ListingCost(NamedTuple):
+    """What a listing took.
+
+    Attributes:
+        requests: how many.
+        seconds: how long it took.
+    """
+
+    requests: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.requests} request{'' if self.requests == 1 else 's'}, {self.seconds:.3f} s"
+
+
+class FileSet(NamedTuple):
+    """The files of one read.
+
+    Attributes:
+        files: in the order of the dataset.
+        listed_at: ``time.monotonic()`` when they were asked for, where that tells that they have these versions.
+        bad: files that are not among them, since their paths cannot be understood.
+        total: how many files there are, where ``files`` are not all of them.
+        rounds: requests that they waited for, one after another.
+        listed_now: nothing is given out before the store has said, since the read began, that these are the versions.
+        renewal: looks meanwhile whether they are still the files, and gives these very ``files``, or others.
+        report: what ruled out those that are not among them, for ``explain()``.
+        cost: of the listing, where there is one.
+    """
+
+    files: Sequence[DataFile]
+    listed_at: float | None = None
+    bad: tuple[SkippedFile, ...] = ()
+    total: int | None = None
+    rounds: int = 0
+    listed_now: bool = False
+    renewal: asyncio.Task[FileSet] | None = None
+    report: tuple[str, ...] = ()
+    cost: ListingCost | None = None
+
+
+class FileSource(Protocol):
+    """Gives the files of each read.
+
+    Attributes:
+        view: which files a read sees.
+        description: what it is, for ``explain()``.
+    """
+
+    view: View
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def known(self) -> FileSet | None:
+        """The files as they were when they were last looked for, where that costs nothing."""
+
+    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+        """The files that may hold rows which are asked for; more may be given.
+
+        Args:
+            operation: requests are counted there.
+            scan: for a scan, which leaves connections to others.
+            hurry: those of an earlier look will do, with a ``renewal``, which the caller awaits or cancels.
+        """
+
+
+class GivenFiles:
+    """Files that the caller named."""
+
+    view: View = View.LISTED
+    known: FileSet | None = None
+
+    def __init__(self, files: Sequence[DataFile], bad: tuple[SkippedFile, ...] = ()) -> None:
+        self.description = f"{len(files)} file{'' if len(files) == 1 else 's'}, as given"
+        self._files = FileSet(files, bad=bad)
+
+    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+        return self._files
+
+
+class ListedFiles:
+    """Files under a prefix, or that a pattern names: listed for each read.
+
+    Args:
+        resources: of the session.
+        target: what is listed, for messages.
+        list_files: lists them. A listing that equals the one before is given as that very one.
+        known: a listing that was made before.
+        max_age_s: reads may do with a listing that is younger; 0: each read lists.
+        check: whether files of a listing have changed, where that takes no request (local files). A listing is then
+            used within its age only while none has. Blocks.
+    """
+
+    view: View = View.LISTED
+
+    def __init__(
+        self,
+        resources: Resources,
+        target: str,
+        list_files: Callable[[RequestContext], Awaitable[FileSet]],
+        known: FileSet,
+        max_age_s: float,
+        check: Callable[[Iterable[tuple[str, Validator | None]]], bool] | None = None,
+    ) -> None:
+        age = f"listed at most {max_age_s:g} s before a read" if max_age_s else "listed for each read"
+        self.description = f"files of {target}, {age}"
+        self.known: FileSet | None = known
+        self._resources = resources
+        self._list = list_files
+        self._max_age_s = max_age_s
+        self._check = check
+
+    async def _is_fresh(self, known: FileSet) -> bool:
+        if known.listed_at is None or time.monotonic() - known.listed_at >= self._max_age_s:
+            return False
+        if self._check is None:
+            return True
+        changed = partial(self._check, [(file.url, file.validator) for file in known.files])
+        return not (changed() if len(known.files) <= _FEW_FILES else await self._resources.in_thread(changed))
+
+    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+        known = self.known
+        if known is None:
+            return await self._look(operation, scan)
+        if await self._is_fresh(known):
+            return known
+        if not hurry:
+            return await self._look(operation, scan)
+        renewal = self._resources.spawn(self._look(operation, scan))
+        return known._replace(listed_now=True, renewal=renewal)
+
+    async def _look(self, operation: Operation, scan: bool) -> FileSet:
+        metrics, began = operation.metrics, time.monotonic()
+        before = metrics.requests_by_purpose.get("list", 0)
+        found = await self._list(RequestContext(metrics, scan=scan, purpose="list"))
+        found = found._replace(cost=listing_cost(metrics, before, began))
+        known = self.known
+        if known is not None and known.files == found.files:
+            found = found._replace(files=known.files)  # what was made for these files still serves
+        self.known = found
+        return found._replace(listed_now=True, rounds=operation.metrics.rounds)
+
+
+def listing_cost(metrics: ReadMetrics, before: int, began: float) -> ListingCost:
+    """What a listing took that has just ended.
+
+    Args:
+        before: how many requests for listings there were when it began, at ``began`` (``time.monotonic()``).
+    """
+    return ListingCost(metrics.requests_by_purpose.get("list", 0) - before, time.monotonic() - began)
+
+
+class TableFiles:
+    """The files of one snapshot of a table. With ``trust_statistics=False`` the table prunes none by its bounds."""
+
+    view: View = View.TABLE
+    known: FileSet | None = None
+
+    def __init__(self, resources: Resources, snapshot: Snapshot) -> None:
+        self.description = snapshot.description
+        self._resources = resources
+        self._snapshot = snapshot
+
+    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+        reader = SessionReader(self._resources, operation)
+        files = await self._snapshot.files(ask.where if reader.trust_statistics else None, reader)
+        return FileSet(files, rounds=operation.metrics.rounds)

@@ -1,0 +1,52 @@
+"""Where indexes are kept, and the place that a url names."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from asyncpq.errors import InvalidOptionError
+from asyncpq.indexing.backends.folder import FolderPlace
+from asyncpq.indexing.backends.json import JsonPlace, is_json
+from asyncpq.indexing.backends.memory import MemoryPlace
+from asyncpq.indexing.backends.objects import ObjectPlace
+from asyncpq.indexing.backends.sql import SqlPlace
+from asyncpq.indexing.backends.valkey import ValkeyPlace
+from asyncpq.indexing.model import Place
+from asyncpq.objects.runtime import Resources
+
+__all__ = ["FolderPlace", "JsonPlace", "MemoryPlace", "SqlPlace", "ValkeyPlace", "open_place"]
+
+_SQL = ("postgresql", "postgres", "sqlite", "mysql", "mariadb", "mssql", "oracle", "duckdb")  # SqlPlace has not all
+_VALKEY = ("redis", "rediss", "unix", "valkey", "valkeys")
+
+
+async def open_place(resources: Resources, at: str | Place, *, create: bool) -> Place:
+    """The place that ``at`` names; closed with the session if it was made here.
+
+    Args:
+        at: a place; or the url of a folder, of an index in JSON (``.json``), of SQLAlchemy (``sqlite:///...``,
+            ``postgresql+psycopg://...``), or of a Valkey server.
+        create: an index is to be made there.
+
+    Raises:
+        InvalidOptionError: it is neither.
+        UnsupportedStoreError: an index is to be made where nothing can be written.
+    """
+    if not isinstance(at, str):
+        if not hasattr(at, "read_segment"):
+            raise InvalidOptionError(f"the place of an index is a url or a place, not a {type(at).__name__}")
+        return at
+    if not at:
+        raise InvalidOptionError("the place of an index is a url or a place, not ''")
+    scheme = at.partition("://")[0].partition("+")[0] if "://" in at else ""
+    place: ObjectPlace | SqlPlace | ValkeyPlace
+    if scheme in _SQL:
+        place = SqlPlace(at)
+    elif scheme in _VALKEY:
+        place = ValkeyPlace(at)
+    else:
+        place = JsonPlace(resources, at) if is_json(at) else FolderPlace(resources, at)
+        if create:
+            await place.check_writable()
+    resources.register(place, place.close)
+    return cast("Place", place)

@@ -1,0 +1,347 @@
+"""Indexes as Parquet files in a folder of an object store or disk, read by this project's own reader.
+
+Reads the row groups of a segment's file that hold ranges of keys.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, overload
+
+import pyarrow as pa
+
+from asyncpq.errors import (
+    BucketNotFoundError,
+    CorruptIndexError,
+    FormatError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    ResourceLimitError,
+    StoreError,
+)
+from asyncpq.events import Operation
+from asyncpq.indexing.backends.objects import ObjectPlace
+from asyncpq.indexing.backends.segment_file import BOUNDED, Spool, digest_of
+from asyncpq.indexing.backends.sorted_rows import InOrder, KeyGroups, SortedRows
+from asyncpq.indexing.model import KeyRange, Part, Segment, whole_bytes
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.opening import held_source, load_version, open_source
+from asyncpq.objects.source import ObjectSource, PackedTail
+from asyncpq.objects.version import FileVersion
+from asyncpq.options import immutable
+from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.scan.collect import collected, one_table
+from asyncpq.scan.planner import Preparation, Question
+from asyncpq.storage.base import RequestContext
+from asyncpq.storage.urls import safe_url
+
+
+class SegmentFile:
+    """A segment's file, opened for one question.
+
+    Args:
+        source: the object.
+        operation: counts what it costs; whoever made it begins and ends it.
+
+    Attributes:
+        groups: its row groups.
+    """
+
+    def __init__(
+        self, source: ObjectSource, part: Part, version: FileVersion, groups: KeyGroups, operation: Operation
+    ) -> None:
+        self._source = source
+        self._part = part
+        self._version = version
+        self._operation = operation
+        self.groups = groups
+
+    @classmethod
+    async def load(cls, source: ObjectSource, segment: Segment, operation: Operation) -> SegmentFile:
+        """Bring its footer, if that is not in memory.
+
+        Raises:
+            CorruptIndexError: it is not what was written.
+        """
+        metrics = operation.metrics
+        version = await load_version(source, RequestContext(metrics, round=metrics.rounds + 1))
+        metadata = version.metadata
+        if version.size != segment.size or metadata.num_rows != segment.num_rows:
+            raise CorruptIndexError(
+                f"{version.size} bytes and {metadata.num_rows} rows, where the index has a segment of "
+                f"{segment.size} and {segment.num_rows}",
+            )
+
+        def make() -> KeyGroups:
+            if digest_of(metadata.data) != segment.extra["footer"]:
+                raise CorruptIndexError("its footer is not what was written")
+            return row_groups(metadata)
+
+        groups = version.derived(("row groups of a segment", segment.extra["footer"]), make, lambda made: made.weight)
+        if groups.num_rows != segment.num_rows:
+            raise CorruptIndexError(f"its row groups have {groups.num_rows} rows of {segment.num_rows}")
+        return cls(source, segment.part, version, groups, operation)
+
+    async def read(self, ordinals: Sequence[int], columns: Sequence[str], *, scan: bool = False) -> pa.Table:
+        """All rows of some row groups, in one round where they are not too many.
+
+        Args:
+            ordinals: ascending.
+            columns: in the order of the schema.
+            scan: nothing of it is kept in memory.
+        """
+        memory, names = self._source.resources.memory, tuple(columns)
+        keys = [("row group of a segment", self._version.digest, ordinal, names) for ordinal in ordinals]
+        tables: list[pa.Table | None] = memory.get_many(keys, scan=scan)
+        missing = [place for place, table in enumerate(tables) if table is None]
+        self._operation.metrics.cache_hits += len(tables) - len(missing)
+        if missing:
+            fetched = await self._fetch([ordinals[place] for place in missing], names)
+            keeps = not scan and fetched.nbytes * 16 <= memory.max_bytes
+            start = 0
+            for place in missing:
+                num_rows = self.groups.num_rows_of(ordinals[place])
+                table = tables[place] = fetched.slice(start, num_rows)
+                start += num_rows
+                if keeps:
+                    memory.put(keys[place], table, table.nbytes + 500)
+        return pa.concat_tables(tables) if tables else self._part.schema.empty_table().select(columns)
+
+    async def _fetch(self, ordinals: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        question = Question(columns=columns, access=AccessPlan.row_groups(ordinals))
+        preparation = Preparation(self._source, question, self._version, lambda version: None, self._operation)
+        # Pages are not kept: they come as whole chunks, which nobody will ask for page by page
+        preparation.other_bytes = self._source.resources.memory.max_bytes
+        async with preparation.deadline():
+            prepared, tables = await collected(preparation)
+        return one_table([batch for table in tables for batch in table.to_batches()], prepared.shape.schema)
+
+
+def row_groups(metadata: FileMetadata) -> KeyGroups:
+    """Its bounds are parsed when a question meets them: a lookup looks at a few of some thousand."""
+    groups = metadata.row_groups
+    bounds = {
+        leaf.dotted: (_Bound(metadata, leaf.index, least=True), _Bound(metadata, leaf.index, least=False))
+        for leaf in metadata.schema.leaves
+        if leaf.dotted in BOUNDED
+    }
+    return KeyGroups([group.num_rows for group in groups], bounds)
+
+
+class _Bound(Sequence[bytes]):
+    """Least or greatest values of a column, by row group."""
+
+    def __init__(self, metadata: FileMetadata, leaf: int, *, least: bool) -> None:
+        self._groups = metadata.row_groups
+        self._leaf = leaf
+        self._least = least
+        self._known: list[bytes | None] = [None] * len(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[bytes]: ...
+
+    def __getitem__(self, at: int | slice) -> bytes | Sequence[bytes]:
+        """
+        Raises:
+            CorruptIndexError: a row group has no bounds.
+        """
+        if isinstance(at, slice):
+            return [self[place] for place in range(*at.indices(len(self)))]
+        value = self._known[at]
+        if value is None:
+            found = self._groups[at].parse_chunk(self._leaf).statistics
+            value = None if found is None else found.min_value if self._least else found.max_value
+            if value is None:
+                raise CorruptIndexError("a row group without bounds of its keys")
+            self._known[at] = value
+        return value
+
+
+_SMALL_BYTES = 64 * 1024  # of a segment: all of it costs no more than a piece
+_RUN_ROWS = 1 << 18  # that are read at once where all are wanted
+_RUN_BYTES = 8 << 20  # and of the file, roughly: rows with payloads are large
+_HINT = "BuildOptions.folder names another folder for local files."
+
+
+class FolderPlace(ObjectPlace):
+    """An :class:`asyncpq.indexing.model.Place`; see :class:`asyncpq.indexing.backends.objects.ObjectPlace`.
+
+    Segments of at most ``RequestOptions.whole_segment_bytes`` are fetched whole when they are first asked for, in one
+    request, and kept decoded in the session's memory. Of larger ones the footer is; a question takes one round, and a
+    request for each run of row groups that it touches. An empty list of ranges brings what is kept, and nothing else:
+    of segments above 64 KiB the footer alone, by which they are read from then on.
+    """
+
+    _suffix = ".parquet"
+
+    def check(self, kinds: Sequence[str]) -> None:
+        """Every kind may be kept in a folder."""
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def write_segment(
+        self,
+        name: str,
+        part: Part,
+        rows: AsyncIterator[pa.RecordBatch],
+        *,
+        folder: str | None = None,
+        operation: Operation | None = None,
+    ) -> tuple[int, Mapping[str, Any]]:
+        """See :class:`asyncpq.indexing.model.Place`. Goes through local files."""
+        url, in_thread = self._segment_url(name), self._resources.in_thread
+        store, order = await self._writable(), InOrder(part, safe_url(url))
+        with _local_folder(folder) as local:
+            spool = Spool(Path(local, "rows.arrow"), part)
+            try:
+                async for batch in rows:
+                    await in_thread(partial(_add, spool, order, batch))
+                path = Path(local, name.replace("/", "_") + self._suffix)
+                written = await in_thread(partial(spool.write, path, self._whole_bytes(part)))
+            except (pa.ArrowException, OSError) as error:
+                if isinstance(error, StoreError):
+                    raise error.locate(url=safe_url(url)) from None
+                hint = _HINT if isinstance(error, OSError) else None
+                raise StoreError(f"a segment cannot be written: {error}", url=safe_url(url), hint=hint) from error
+            finally:
+                with suppress(pa.ArrowException, OSError):  # what went wrong first is what counts
+                    spool.close()
+            await store.put_file(url, path, context=self._context(operation, "write"))
+        return written.size, written.extra
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def read_segment(
+        self,
+        segment: Segment,
+        ranges: Sequence[KeyRange] | None,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: tuple[str, bytes] | None = None,
+        limit: int | None = None,
+        operation: Operation | None = None,
+    ) -> pa.Table | None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        if await self._comes_whole(segment, ranges):
+            rows = await self._whole(operation, segment)
+            return rows.select(ranges, columns, at_least=at_least, limit=limit)
+        async with self._opened(operation, segment) as segment_file:
+            ordinals = segment_file.groups.touched(ranges, at_least)
+            if limit is not None and at_least is None and segment_file.groups.least_rows(ranges, ordinals) > limit:
+                return None
+            schema = segment.part.schema
+            wanted = schema.names if columns is None else [name for name in schema.names if name in columns]
+            asked = dict.fromkeys(["key", *wanted, *([at_least[0]] if at_least is not None else [])])
+            table = await segment_file.read(ordinals, [name for name in schema.names if name in asked])
+        rows = SortedRows(table)
+        return rows.select(ranges, schema.names if columns is None else columns, at_least=at_least, limit=limit)
+
+    async def iterate_segment(
+        self, segment: Segment, *, operation: Operation | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        num_rows = 0
+        async with self._opened(operation, segment) as segment_file:
+            of_bytes = segment.num_rows * _RUN_BYTES // max(1, segment.size)
+            for ordinals in segment_file.groups.runs(max(1, min(_RUN_ROWS, of_bytes))):
+                table = await segment_file.read(ordinals, segment.part.schema.names, scan=True)
+                for batch in table.to_batches():
+                    num_rows += batch.num_rows
+                    yield batch
+        if num_rows != segment.num_rows:
+            raise self._corrupt(segment, f"it has {num_rows} rows, where {segment.num_rows} were written")
+
+    def _whole_bytes(self, part: Part) -> int:
+        return whole_bytes(part, self._resources.options.requests.whole_segment_bytes)
+
+    async def _comes_whole(self, segment: Segment, ranges: Sequence[KeyRange] | None) -> bool:
+        """Whether a question takes all of the segment, which is then kept, rather than some of its row groups."""
+        if "whole" not in segment.extra or segment.size > self._whole_bytes(segment.part):
+            return False
+        if segment.size <= _SMALL_BYTES or await self._held(segment, segment.extra["whole"]) is not None:
+            return True
+        if ranges is not None and not ranges:
+            return False
+        with self._typed(segment):
+            source = await self._source(segment)
+            await source.handle.close()
+        return source.held_version() is None
+
+    async def _whole(self, operation: Operation | None, segment: Segment) -> SortedRows:
+        """A small segment, decoded; in one request, once."""
+        return await self._kept(
+            operation, segment, segment.extra["whole"], partial(self._load_whole, operation, segment)
+        )
+
+    async def _load_whole(self, operation: Operation | None, segment: Segment) -> SortedRows:
+        url = self._segment_url(segment.name)
+        with self._reading(operation, url) as part, self._typed(segment):
+            data = await self._fetch(part, url, at_most=segment.size)
+            if data is None:
+                raise self._gone(segment)
+            if len(data) != segment.size or digest_of(data) != segment.extra["whole"]:
+                raise self._corrupt(segment, "it is not what was written")
+            # nothing of what follows is a request
+            source = held_source(self._resources, url, data)
+            inner = Operation("read", safe_url(url), ReadMetrics(), None)
+            segment_file = await SegmentFile.load(source, segment, inner)
+            table = await segment_file.read(range(len(segment_file.groups)), segment.part.schema.names, scan=True)
+        return SortedRows(table.combine_chunks())
+
+    @asynccontextmanager
+    async def _opened(self, operation: Operation | None, segment: Segment) -> AsyncIterator[SegmentFile]:
+        with self._reading(operation, self._segment_url(segment.name)) as part, self._typed(segment):
+            source = await self._source(segment)
+            try:
+                yield await SegmentFile.load(source, segment, part)
+            finally:
+                await source.handle.close()
+
+    async def _source(self, segment: Segment) -> ObjectSource:
+        """The segment's file; its caller closes the handle."""
+        url, resources, extra = self._segment_url(segment.name), self._resources, segment.extra
+        neighbours = safe_url(url)  # of its own: how long its tail is, is known
+        stop = segment.size - extra["tail"]
+        packed = PackedTail(stop - extra["packed"], stop, extra["tail"]) if "packed" in extra else None
+        source = await open_source(resources, url, neighbours=neighbours, policy=immutable(), packed=packed)
+        resources.tail_sizes.learn(neighbours, extra["tail"] * 4 // 5)  # a quarter is added
+        return source
+
+    # -- errors -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _typed(self, segment: Segment) -> Iterator[None]:
+        """What went wrong with a file says what is wrong with the index."""
+        try:
+            yield
+        except (BucketNotFoundError, ResourceLimitError):
+            raise
+        except (ObjectNotFoundError, ObjectChangedError) as error:  # no name is used twice
+            raise self._gone(segment) from error
+        except FormatError as error:
+            raise self._corrupt(segment, error.message) from error
+        except KeyError as error:
+            raise self._corrupt(segment, f"the manifest does not say its {error}") from None
+
+
+def _local_folder(parent: str | None) -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="asyncpq-segment-", dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        where = parent or tempfile.gettempdir()
+        raise StoreError(f"a segment needs a local file: {error}", url=where, hint=_HINT) from error
+
+
+def _add(spool: Spool, order: InOrder, batch: pa.RecordBatch) -> None:
+    spool.add(order.take(batch))

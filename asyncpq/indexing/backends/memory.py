@@ -1,0 +1,164 @@
+"""Indexes in this process's memory, for as long as it runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.errors import CorruptIndexError, StaleSnapshotError
+from asyncpq.events import Operation
+from asyncpq.indexing.backends.sorted_rows import InOrder, SortedRows
+from asyncpq.indexing.model import KeyRange, Part, Segment
+
+
+class _Kept(NamedTuple):
+    """Something, and when it was put (``time.monotonic()``)."""
+
+    value: Any
+    since: float
+
+
+class MemoryPlace:
+    """An :class:`asyncpq.indexing.model.Place` that all sessions of a process may share, each in its own thread."""
+
+    description = "memory"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._segments: dict[str, _Kept] = {}
+        self._manifests: dict[int, _Kept] = {}
+        self._builds: dict[str, float] = {}
+
+    def __repr__(self) -> str:
+        return f"MemoryPlace({len(self._manifests)} manifests, {len(self._segments)} segments)"
+
+    def check(self, kinds: Sequence[str]) -> None:
+        """Every kind may be kept in memory."""
+
+    # -- segments ---------------------------------------------------------------------------------
+
+    async def write_segment(
+        self,
+        name: str,
+        part: Part,
+        rows: AsyncIterator[pa.RecordBatch],
+        *,
+        folder: str | None = None,
+        operation: Operation | None = None,
+    ) -> tuple[int, Mapping[str, Any]]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        order = InOrder(part, self.description)
+        batches = [order.take(batch) async for batch in rows]
+        kept = SortedRows(pa.Table.from_batches(batches, schema=part.schema))
+        with self._lock:
+            self._segments[name] = _Kept(kept, time.monotonic())
+        return int(kept.table.nbytes), {}
+
+    async def read_segment(
+        self,
+        segment: Segment,
+        ranges: Sequence[KeyRange] | None,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: tuple[str, bytes] | None = None,
+        limit: int | None = None,
+        operation: Operation | None = None,
+    ) -> pa.Table | None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        return self._rows(segment).select(ranges, columns, at_least=at_least, limit=limit)
+
+    async def iterate_segment(
+        self, segment: Segment, *, operation: Operation | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        for batch in self._rows(segment).table.to_batches():
+            yield batch
+
+    def _rows(self, segment: Segment) -> SortedRows:
+        kept = self._segments.get(segment.name)
+        if kept is None:
+            raise StaleSnapshotError(f"the index has no segment {segment.name} any more", url=self.description)
+        rows: SortedRows = kept.value
+        if rows.table.num_rows != segment.num_rows:
+            raise CorruptIndexError(
+                f"segment {segment.name} has {rows.table.num_rows} rows, where the index has {segment.num_rows}",
+                url=self.description,
+            )
+        return rows
+
+    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        with self._lock:
+            for name in names:
+                self._segments.pop(name, None)
+
+    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        now = time.monotonic()
+        with self._lock:
+            return {name: now - kept.since for name, kept in self._segments.items()}
+
+    # -- manifests --------------------------------------------------------------------------------
+
+    async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        with self._lock:
+            if not self._manifests:
+                return None
+            number = max(self._manifests)
+            return number, self._manifests[number].value
+
+    async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        kept = self._manifests.get(number)
+        return None if kept is None else kept.value
+
+    async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        kept = _Kept(content, time.monotonic())
+        with self._lock:
+            return self._manifests.setdefault(number, kept) is kept
+
+    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        with self._lock:
+            for number in numbers:
+                self._manifests.pop(number, None)
+
+    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        now = time.monotonic()
+        with self._lock:
+            return {number: now - kept.since for number, kept in self._manifests.items()}
+
+    # -- builds -----------------------------------------------------------------------------------
+
+    async def touch(self, build: str, *, operation: Operation | None = None) -> None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        with self._lock:
+            self._builds[build] = time.monotonic()
+
+    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        now = time.monotonic()
+        with self._lock:
+            return {build: now - since for build, since in self._builds.items()}
+
+    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        with self._lock:
+            self._builds.pop(build, None)
+
+    async def drop(self, *, operation: Operation | None = None) -> None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        with self._lock:
+            self._segments.clear()
+            self._manifests.clear()
+            self._builds.clear()
+
+    async def close(self) -> None:
+        """What is kept stays: another session may open it."""

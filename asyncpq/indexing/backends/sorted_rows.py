@@ -1,0 +1,241 @@
+"""Rows sorted by their first column, ``key``: whether they are, and what lies in ranges of it.
+
+Which groups of sorted rows hold ranges of keys.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, islice
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.errors import StoreError
+from asyncpq.indexing.model import KeyRange, Part
+
+_BLOCK_ROWS: Final = 256  # whose greatest values are known, so that most are not looked at
+
+
+class SortedRows:
+    """A table in memory, sorted by ``key``.
+
+    Args:
+        table: its first column is ``key``.
+
+    Attributes:
+        table: as given.
+    """
+
+    __slots__ = ("_most", "_pieces", "table")
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self._pieces = [(_Keys(batch.column(0)), batch) for batch in table.to_batches() if batch.num_rows]
+        self._most: dict[str, list[list[bytes]]] = {}  # of each column asked for, by block of each piece
+
+    @property
+    def weight(self) -> int:
+        """Bytes, roughly."""
+        return int(self.table.nbytes) + 1000
+
+    def select(
+        self,
+        ranges: Sequence[KeyRange] | None,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: tuple[str, bytes] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table | None:
+        """As :meth:`asyncpq.indexing.model.Place.read_segment`."""
+        found = self.table
+        if ranges is not None or at_least is not None:
+            spans = self._all() if ranges is None else self._within(ranges)
+            if at_least is not None:
+                spans = self._reaching(spans, *at_least)
+            batches = [self._pieces[piece][1].slice(start, stop - start) for piece, start, stop in spans]
+            found = pa.Table.from_batches(batches, schema=found.schema)
+        if at_least is not None and found.num_rows:
+            name, least = at_least
+            found = found.filter(pc.greater_equal(found.column(name), pa.scalar(least, pa.binary())))
+        if limit is not None and found.num_rows > limit:
+            return None
+        return found if columns is None else found.select(list(columns))
+
+    def _all(self) -> Iterator[tuple[int, int, int]]:
+        for piece, (_, batch) in enumerate(self._pieces):
+            yield piece, 0, batch.num_rows
+
+    def _reaching(
+        self, spans: Iterator[tuple[int, int, int]], name: str, least: bytes
+    ) -> Iterator[tuple[int, int, int]]:
+        """Of ``spans``, without the blocks in which no row has ``least``."""
+        if name not in self._most:
+            self._most[name] = [_greatest(batch.column(name)) for _, batch in self._pieces]
+        for piece, start, stop in spans:
+            most = self._most[name][piece]
+            blocks = range(start // _BLOCK_ROWS, -(-stop // _BLOCK_ROWS))
+            for reaches, run in groupby(blocks, lambda block, most=most: most[block] >= least):  # type: ignore[misc]
+                some = list(run)
+                if reaches:
+                    yield piece, max(start, some[0] * _BLOCK_ROWS), min(stop, (some[-1] + 1) * _BLOCK_ROWS)
+
+    def _within(self, ranges: Sequence[KeyRange]) -> Iterator[tuple[int, int, int]]:
+        """Rows with keys in ``ranges``: number of the piece, first row, and that after the last."""
+        first = 0
+        for piece, (keys, _) in enumerate(self._pieces):
+            low, last = keys[0], keys[-1]
+            while first < len(ranges) and (high := ranges[first].high) is not None and high <= low:
+                first += 1
+            for wanted in islice(ranges, first, None):
+                if wanted.low > last:
+                    break
+                start = bisect_left(keys, wanted.low)
+                stop = len(keys) if wanted.high is None else bisect_left(keys, wanted.high, lo=start)
+                if stop > start:
+                    yield piece, start, stop
+
+
+def _greatest(column: pa.BinaryArray) -> list[bytes]:
+    """The greatest value of each block."""
+    blocks = [column.slice(start, _BLOCK_ROWS) for start in range(0, len(column), _BLOCK_ROWS)]
+    return [pc.max(block).as_py() or b"" for block in blocks]
+
+
+class InOrder:
+    """Looks at rows as they come: whether they are the part's, and ascend.
+
+    Args:
+        part: whose they are.
+        place: for messages.
+
+    Attributes:
+        num_rows: that came.
+    """
+
+    def __init__(self, part: Part, place: str) -> None:
+        self._part = part
+        self._place = place
+        self._last = b""
+        self.num_rows = 0
+
+    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """``batch`` with the part's own schema.
+
+        Raises:
+            StoreError: it has other columns, or keys that do not ascend.
+        """
+        try:
+            batch = batch.cast(self._part.schema)
+            batch.validate()
+        except (pa.ArrowException, ValueError) as error:
+            raise StoreError(f"rows that are none of {self._part}: {error}", url=self._place) from error
+        if batch.num_rows:
+            keys = batch.column(0)
+            ascend = keys[0].as_py() >= self._last
+            if ascend and batch.num_rows > 1:
+                ascend = pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py()
+            if not ascend:
+                raise StoreError(f"rows of {self._part} that are not sorted by key", url=self._place)
+            self._last = keys[-1].as_py()
+            self.num_rows += batch.num_rows
+        return batch
+
+
+class _Keys(Sequence[bytes]):
+    """The values of a binary array, each made only when it is looked at."""
+
+    __slots__ = ("_data", "_offsets", "_size")
+
+    def __init__(self, array: pa.BinaryArray) -> None:
+        _, offsets, data = array.buffers()
+        self._size = len(array)
+        self._offsets = memoryview(offsets).cast("i")[array.offset : array.offset + self._size + 1]
+        self._data = memoryview(b"" if data is None else data)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int) -> bytes:  # type: ignore[override]  # no slices
+        if index < 0:
+            index += self._size
+        return bytes(self._data[self._offsets[index] : self._offsets[index + 1]])
+
+
+Bounds = tuple[Sequence[bytes], Sequence[bytes]]
+
+
+class KeyGroups:
+    """Where the keys of a segment are: in row groups of a file, or chunks of another kind.
+
+    Args:
+        num_rows: of each.
+        bounds: least and greatest values of each, by the name of the column; of ``key`` at least.
+
+    Attributes:
+        weight: approximate bytes held in memory, once all bounds were looked at.
+    """
+
+    __slots__ = ("_bounds", "_num_rows", "weight")
+
+    def __init__(self, num_rows: Sequence[int], bounds: Mapping[str, Bounds]) -> None:
+        self._num_rows = num_rows
+        self._bounds = bounds
+        count = len(num_rows)
+        of_one = sum(len(values[0]) + len(values[-1]) + 80 for pair in bounds.values() for values in pair if count) // 2
+        self.weight = 500 + (40 + of_one) * count
+
+    def __len__(self) -> int:
+        return len(self._num_rows)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all of them."""
+        return sum(self._num_rows)
+
+    def num_rows_of(self, ordinal: int) -> int:
+        """Rows of one of them."""
+        return self._num_rows[ordinal]
+
+    def touched(self, ranges: Sequence[KeyRange] | None, at_least: tuple[str, bytes] | None) -> list[int]:
+        """Ordinals of those that may hold keys in ``ranges``, and as much as ``at_least`` in that column."""
+        if ranges is None:
+            found: Sequence[int] = range(len(self))
+        else:
+            lows, highs = self._bounds["key"]
+            ordinals: dict[int, None] = {}
+            for low, high in ranges:
+                start = bisect_left(highs, low)
+                stop = len(lows) if high is None else bisect_left(lows, high, lo=start)
+                ordinals.update(dict.fromkeys(range(start, stop)))
+            found = list(ordinals)
+        if at_least is not None and at_least[0] in self._bounds:
+            _, most = self._bounds[at_least[0]]
+            found = [ordinal for ordinal in found if most[ordinal] >= at_least[1]]
+        return list(found)
+
+    def least_rows(self, ranges: Sequence[KeyRange] | None, ordinals: Sequence[int]) -> int:
+        """How many rows are in ``ranges`` at least, of the groups that they touch."""
+        if ranges is None:
+            return self.num_rows
+        lows, highs = self._bounds["key"]
+        starts = [wanted.low for wanted in ranges]
+        count = 0
+        for ordinal in ordinals:
+            inside = bisect_left(starts, lows[ordinal] + b"\x00") - 1  # the last range that begins before its keys do
+            if inside >= 0 and highs[ordinal] in ranges[inside]:
+                count += self._num_rows[ordinal]
+        return count
+
+    def runs(self, num_rows: int) -> Iterator[range]:
+        """All of them, in runs of about so many rows."""
+        start = held = 0
+        for ordinal, rows in enumerate(self._num_rows):
+            held += rows
+            if held >= num_rows:
+                yield range(start, ordinal + 1)
+                start, held = ordinal + 1, 0
+        if start < len(self):
+            yield range(start, len(self))

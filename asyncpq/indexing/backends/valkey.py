@@ -1,0 +1,491 @@
+"""Indexes in a Valkey or Redis server, which keeps all of them in its memory.
+
+A segment is one hash: chunks of its rows, and a directory that says which keys each has. The directory's digest stands
+in the manifest, the chunks' digests in the directory, so a miss or another value is always noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+from cachetools import LRUCache
+
+from asyncpq.errors import (
+    CorruptIndexError,
+    DeadlineExceededError,
+    InvalidOptionError,
+    StaleSnapshotError,
+    StoreError,
+    TransportError,
+    UsageError,
+)
+from asyncpq.events import Operation
+from asyncpq.indexing.backends.counted import counted_request
+from asyncpq.indexing.backends.objects import decode_latest, encode_latest
+from asyncpq.indexing.backends.segment_file import Cutter, digest_of
+from asyncpq.indexing.backends.sorted_rows import InOrder, KeyGroups, SortedRows
+from asyncpq.indexing.model import KeyRange, Part, Segment
+from asyncpq.metrics import Purpose
+
+if TYPE_CHECKING:
+    from asyncpq.caching.valkey_connections import Reply, ValkeyConnections
+
+Command = tuple[bytes | int, ...]
+
+_CHUNK_BYTES = 32 * 1024  # of rows, before they are compressed: about a third of that in the server
+_WHOLE_BYTES = 1 << 20  # segments up to this size are fetched whole, and kept
+_WINDOW = 64  # chunks that are sent, or asked for, at once
+_MAX_REPLY_BYTES = 512 << 20  # the most that the server keeps as one value
+_MAX_ELEMENTS = 1 << 22  # of a listing
+_CONNECTIONS = 8
+_CONNECT_S = 10.0
+_ATTEMPTS = 3
+_MEMORY_BYTES = 64 << 20  # directories and small segments that are kept
+_DIRECTORY: Final = b"directory"
+_DIRECTORY_SCHEMA: Final = pa.schema(
+    [
+        pa.field("low", pa.binary(), nullable=False),
+        pa.field("high", pa.binary(), nullable=False),
+        pa.field("num_rows", pa.int64(), nullable=False),
+        pa.field("digest", pa.string(), nullable=False),
+        pa.field("raw_bytes", pa.int64(), nullable=False),
+    ]
+)
+
+
+class _Directory(NamedTuple):
+    """Which keys the chunks of a segment have, their digests, and how long they are once decompressed."""
+
+    groups: KeyGroups
+    digests: Sequence[str]
+    raw_bytes: Sequence[int]
+
+
+class ValkeyPlace:
+    """An :class:`asyncpq.indexing.model.Place`. Belongs to one event loop.
+
+    The server must evict nothing (``maxmemory-policy noeviction``), which is looked at first where it tells; keys have
+    no expiry.
+
+    Args:
+        url: valkey://, valkeys:// (TLS), redis://, rediss:// (TLS) or unix://, with user and password. Never shown.
+        prefix: begins every key in the server; another one than a cache's.
+        timeout_s: of one exchange with the server.
+
+    Raises:
+        InvalidOptionError: the url or the prefix cannot be used, or valkey-py is not installed.
+    """
+
+    def __init__(self, url: str, prefix: str = "asyncpq-index:", *, timeout_s: float = 30.0) -> None:
+        if not prefix or prefix == "asyncpq:":
+            raise InvalidOptionError(
+                f"prefix={prefix!r}: must not be empty, and not that of a shared cache", hint="Take another one."
+            )
+        if not timeout_s > 0:
+            raise InvalidOptionError(f"timeout_s={timeout_s!r}: must be a positive number")
+        try:
+            from asyncpq.caching.valkey_connections import ValkeyConnections
+        except ImportError as error:
+            raise InvalidOptionError(
+                "an index in Valkey needs valkey-py", hint="Install it: pip install 'asyncpq[valkey]'."
+            ) from error
+        self._connections: ValkeyConnections = ValkeyConnections(
+            url,
+            max_connections=_CONNECTIONS,
+            connect_timeout_s=_CONNECT_S,
+            max_reply_bytes=_MAX_REPLY_BYTES,
+            max_elements=_MAX_ELEMENTS,
+        )
+        self._prefix = prefix.encode()
+        self._timeout_s = timeout_s
+        self.description = f"valkey://{self._connections.place} {prefix}"
+        self._kept: LRUCache[str, Any] = LRUCache(_MEMORY_BYTES, getsizeof=lambda item: item[0])
+        self._owner: tuple[asyncio.AbstractEventLoop, int] | None = None
+        self._is_checked = False
+
+    def __repr__(self) -> str:
+        return f"ValkeyPlace({self.description!r})"
+
+    def check(self, kinds: Sequence[str]) -> None:
+        """Every kind may be kept in a server, as far as its memory goes."""
+
+    # -- segments ---------------------------------------------------------------------------------
+
+    async def write_segment(
+        self,
+        name: str,
+        part: Part,
+        rows: AsyncIterator[pa.RecordBatch],
+        *,
+        folder: str | None = None,
+        operation: Operation | None = None,
+    ) -> tuple[int, Mapping[str, Any]]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        order, cutter = InOrder(part, self.description), Cutter(_CHUNK_BYTES)
+        writer = _Chunks(partial(self._ask, operation), self._key(b"segment", name.encode()))
+        await self._register(operation, name)
+        try:
+            async for batch in rows:
+                for table in cutter.add(order.take(batch)):
+                    await writer.add(table)
+            for table in cutter.rest():
+                await writer.add(table)
+            digest = await writer.finish()
+        except BaseException:
+            await self.delete_segments([name], operation=operation)
+            raise
+        return writer.size, {"directory": digest}
+
+    async def _register(self, operation: Operation | None, name: str) -> None:
+        """Note when it was begun, before there is anything of it: so it is found if it is never ended."""
+        now = await self._clock(operation)
+        await self._ask(operation, [(b"HSET", self._key(b"segments"), name.encode(), now)], "HSET", "write")
+
+    async def read_segment(
+        self,
+        segment: Segment,
+        ranges: Sequence[KeyRange] | None,
+        columns: Sequence[str] | None = None,
+        *,
+        at_least: tuple[str, bytes] | None = None,
+        limit: int | None = None,
+        operation: Operation | None = None,
+    ) -> pa.Table | None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        if segment.size <= _WHOLE_BYTES:
+            rows = await self._whole(operation, segment)
+        else:
+            directory = await self._directory(operation, segment)
+            ordinals = directory.groups.touched(ranges, at_least)
+            if limit is not None and at_least is None and directory.groups.least_rows(ranges, ordinals) > limit:
+                return None
+            rows = SortedRows(await self._chunks(operation, segment, directory, ordinals))
+        return rows.select(ranges, columns, at_least=at_least, limit=limit)
+
+    async def iterate_segment(
+        self, segment: Segment, *, operation: Operation | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        directory = await self._directory(operation, segment)
+        for start in range(0, len(directory.groups), _WINDOW):
+            stop = min(start + _WINDOW, len(directory.groups))
+            for batch in (await self._chunks(operation, segment, directory, range(start, stop))).to_batches():
+                yield batch
+
+    async def _whole(self, operation: Operation | None, segment: Segment) -> SortedRows:
+        kept = self._kept.get(f"rows {segment.name}")
+        if kept is not None:
+            found: SortedRows = kept[1]
+            return found
+        directory = await self._directory(operation, segment)
+        rows = SortedRows(
+            (await self._chunks(operation, segment, directory, range(len(directory.groups)))).combine_chunks()
+        )
+        self._keep(f"rows {segment.name}", rows, rows.weight)
+        return rows
+
+    async def _directory(self, operation: Operation | None, segment: Segment) -> _Directory:
+        kept = self._kept.get(f"directory {segment.name}")
+        if kept is not None:
+            found: _Directory = kept[1]
+            return found
+        key = self._key(b"segment", segment.name.encode())
+        (data,) = await self._ask(operation, [(b"HGET", key, _DIRECTORY)], "HGET")
+        if data is None:
+            raise self._gone(segment)
+        if not isinstance(data, bytes) or digest_of(data) != segment.extra.get("directory"):
+            raise self._corrupt(segment, "its directory is not what was written")
+        table = pa.ipc.open_stream(data).read_all()  # what was written: it may be trusted
+        num_rows = table.column("num_rows").to_pylist()
+        if sum(num_rows) != segment.num_rows:
+            raise self._corrupt(segment, f"it has {sum(num_rows)} rows, where {segment.num_rows} were written")
+        bounds = table.column("low").to_pylist(), table.column("high").to_pylist()
+        directory = _Directory(
+            KeyGroups(num_rows, {"key": bounds}), *(table.column(name).to_pylist() for name in ("digest", "raw_bytes"))
+        )
+        self._keep(f"directory {segment.name}", directory, directory.groups.weight + 100 * len(num_rows))
+        return directory
+
+    async def _chunks(
+        self, operation: Operation | None, segment: Segment, directory: _Directory, ordinals: Sequence[int]
+    ) -> pa.Table:
+        key, schema = self._key(b"segment", segment.name.encode()), segment.part.schema
+        batches: list[pa.RecordBatch] = []
+        for start in range(0, len(ordinals), _WINDOW):
+            window = ordinals[start : start + _WINDOW]
+            replies = await self._ask(operation, [(b"HGET", key, b"%d" % ordinal) for ordinal in window], "HGET")
+            for ordinal, data in zip(window, replies, strict=True):
+                if data is None:
+                    (there,) = await self._ask(operation, [(b"HEXISTS", key, _DIRECTORY)], "HEXISTS")
+                    raise self._gone(segment) if there == 0 else self._corrupt(segment, f"chunk {ordinal} is missing")
+                if not isinstance(data, bytes) or digest_of(data) != directory.digests[ordinal]:
+                    raise self._corrupt(segment, f"chunk {ordinal} is not what was written")
+                raw = pa.decompress(data, directory.raw_bytes[ordinal], codec="zstd")
+                batches.append(pa.ipc.read_record_batch(raw, schema))
+        return pa.Table.from_batches(batches, schema=schema)
+
+    def _keep(self, name: str, value: object, weight: int) -> None:
+        if weight <= _MEMORY_BYTES:
+            self._kept[name] = (weight, value)
+
+    def _gone(self, segment: Segment) -> StaleSnapshotError:
+        return StaleSnapshotError(
+            f"segment {segment.name} of the index is not there any more",
+            url=self.description,
+            hint="Open the index again. Has the server evicted keys, or started without its data?",
+        )
+
+    def _corrupt(self, segment: Segment, why: str) -> CorruptIndexError:
+        return CorruptIndexError(
+            f"segment {segment.name} of the index cannot be used: {why}",
+            url=self.description,
+            hint="Drop the index and build it again. Does the server evict keys?",
+        )
+
+    async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        for start in range(0, len(names), _WINDOW):
+            window = [name.encode() for name in names[start : start + _WINDOW]]
+            keys = [self._key(b"segment", name) for name in window]
+            commands: list[Command] = [(b"UNLINK", *keys), (b"HDEL", self._key(b"segments"), *window)]
+            await self._ask(operation, commands, "UNLINK", "write")
+            for name in names[start : start + _WINDOW]:
+                self._kept.pop(f"rows {name}", None)
+                self._kept.pop(f"directory {name}", None)
+
+    async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        return await self._ages(operation, b"segments")
+
+    # -- manifests --------------------------------------------------------------------------------
+
+    async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        (data,) = await self._ask(operation, [(b"GET", self._key(b"latest"))], "GET")
+        return decode_latest(data, self.description) if isinstance(data, bytes) else None
+
+    async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        (data,) = await self._ask(operation, [(b"HGET", self._key(b"manifests"), b"%d" % number)], "HGET")
+        return data if isinstance(data, bytes) else None
+
+    async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        now, field = await self._clock(operation), b"%d" % number
+        commands: list[Command] = [
+            (b"HSETNX", self._key(b"manifests"), field, content),
+            (b"HSETNX", self._key(b"committed"), field, now),
+        ]
+        made, _ = await self._ask(operation, commands, "HSETNX", "write")
+        if made != 1:
+            return False
+        newest = await self.latest(operation=operation)
+        if newest is None or newest[0] < number:
+            await self._ask(operation, [(b"SET", self._key(b"latest"), encode_latest(number, content))], "SET", "write")
+        return True
+
+    async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        if numbers:
+            fields = [b"%d" % number for number in numbers]
+            commands: list[Command] = [(b"HDEL", self._key(name), *fields) for name in (b"manifests", b"committed")]
+            await self._ask(operation, commands, "HDEL", "write")
+
+    async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        return {int(name): age for name, age in (await self._ages(operation, b"committed")).items()}
+
+    # -- builds -----------------------------------------------------------------------------------
+
+    async def touch(self, build: str, *, operation: Operation | None = None) -> None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        now = await self._clock(operation)
+        await self._ask(operation, [(b"HSET", self._key(b"builds"), build.encode(), now)], "HSET", "write")
+
+    async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        return await self._ages(operation, b"builds")
+
+    async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        await self._ask(operation, [(b"HDEL", self._key(b"builds"), build.encode())], "HDEL", "write")
+
+    # -- all of it --------------------------------------------------------------------------------
+
+    async def drop(self, *, operation: Operation | None = None) -> None:
+        """See :class:`asyncpq.indexing.model.Place`."""
+        await self._ask(operation, [(b"DEL", self._key(b"latest"), self._key(b"manifests"))], "DEL", "write")
+        await self.delete_segments(list(await self.list_segments(operation=operation)), operation=operation)
+        rest = [self._key(name) for name in (b"committed", b"builds", b"segments")]
+        await self._ask(operation, [(b"DEL", *rest)], "DEL", "write")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._owner is None or self._owner == (asyncio.get_running_loop(), os.getpid()):
+            await self._connections.close()
+
+    # -- commands ---------------------------------------------------------------------------------
+
+    def _key(self, *names: bytes) -> bytes:
+        return self._prefix + b":".join(names)
+
+    async def _clock(self, operation: Operation | None) -> int:
+        """The server's time, in microseconds."""
+        (reply,) = await self._ask(operation, [(b"TIME",)], "TIME", "write")
+        return self._microseconds(reply)
+
+    def _microseconds(self, reply: Reply) -> int:
+        try:
+            seconds, microseconds = map(int, reply)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise self._unexpected() from None
+        return seconds * 1_000_000 + microseconds
+
+    async def _ages(self, operation: Operation | None, name: bytes) -> dict[str, float]:
+        """Fields of a hash of times, with the seconds since then."""
+        pairs, time = await self._ask(operation, [(b"HGETALL", self._key(name)), (b"TIME",)], "HGETALL", "list")
+        now = self._microseconds(time)
+        if not isinstance(pairs, list):
+            raise self._unexpected()
+        try:
+            return {
+                bytes(field).decode(): max(0.0, (now - int(since)) / 1e6)
+                for field, since in zip(pairs[::2], pairs[1::2], strict=True)
+            }
+        except (TypeError, ValueError):
+            raise self._unexpected() from None
+
+    def _unexpected(self) -> StoreError:
+        return StoreError("the server's answer is none to what was asked", url=self.description)
+
+    async def _ask(
+        self, operation: Operation | None, commands: Sequence[Command], method: str, purpose: Purpose = "table"
+    ) -> list[Reply]:
+        """The replies to commands that are sent at once, in one round trip.
+
+        Raises:
+            StoreError: the server cannot be reached, or refuses one of them.
+        """
+        if not self._is_checked:
+            await self._check_server(operation)
+        replies = await self._exchange(operation, commands, method, purpose)
+        for command, reply in zip(commands, replies, strict=True):
+            if isinstance(reply, Exception):
+                shown = command[0].decode() if isinstance(command[0], bytes) else ""
+                raise StoreError(
+                    f"the server refused {shown}: {reply}",
+                    url=self.description,
+                    hint="Has it memory left, and may its user do that with the keys of this prefix?",
+                )
+        return replies
+
+    async def _check_server(self, operation: Operation | None) -> None:
+        """
+        Raises:
+            InvalidOptionError: the server says that it evicts keys, or that the index's expire.
+        """
+        commands: list[Command] = [
+            (b"CONFIG", b"GET", b"maxmemory-policy"),
+            (b"INFO", b"memory"),
+            (b"PTTL", self._key(b"manifests")),
+        ]
+        policy, info, expires = await self._exchange(operation, commands, "CONFIG", "table")
+        said = b""
+        if isinstance(policy, list) and len(policy) == 2:
+            said = policy[1]
+        elif isinstance(info, bytes):
+            said = next((line[17:] for line in info.split(b"\r\n") if line.startswith(b"maxmemory_policy:")), b"")
+        # Where it says neither, whatever is missing will be noticed when it is asked for
+        if said not in (b"", b"noeviction"):
+            raise InvalidOptionError(
+                f"the server's maxmemory-policy is {said.decode('utf-8', 'replace')!r}: it may drop parts of an index",
+                hint="Set it to noeviction, or take another server than the cache's.",
+            )
+        if isinstance(expires, int) and expires >= 0:
+            raise InvalidOptionError("the index's keys expire in this server", hint="PERSIST them, or take another.")
+        self._is_checked = True
+
+    async def _exchange(
+        self, operation: Operation | None, commands: Sequence[Command], method: str, purpose: Purpose
+    ) -> list[Reply]:
+        owner = (asyncio.get_running_loop(), os.getpid())
+        if self._owner is None:
+            self._owner = owner
+        if self._owner != owner:
+            raise UsageError(
+                "a ValkeyPlace belongs to the event loop and process that used it first", hint="Make one for each."
+            )
+        attempt = 1
+        while True:
+            try:
+                with counted_request(operation, method, purpose) as sent:
+                    async with asyncio.timeout(self._timeout_s), self._connections.lend() as wire:
+                        await wire.send(commands)
+                        replies = [await wire.reply() for _ in commands]
+                    sent.bytes = sum([len(reply) for reply in replies if isinstance(reply, bytes)])
+                return replies
+            except TimeoutError as error:
+                raise DeadlineExceededError(
+                    f"the server did not answer within {self._timeout_s} s", url=self.description
+                ) from error
+            except OSError as error:
+                if attempt == _ATTEMPTS:
+                    raise TransportError(
+                        f"the server cannot be reached ({str(error) or type(error).__name__})",
+                        url=self.description,
+                        hint="Does it run there, and are user and password right?",
+                    ) from error
+                attempt += 1
+
+
+class _Chunks:
+    """Writes the chunks of a segment, some at once."""
+
+    def __init__(self, ask: Callable[[Sequence[Command], str, Purpose], Awaitable[list[Reply]]], key: bytes) -> None:
+        self._ask = ask
+        self._key = key
+        self._waiting: list[Command] = []
+        self._directory: list[dict[str, Any]] = []
+        self.size = 0
+
+    async def add(self, table: pa.Table) -> None:
+        (batch,) = table.combine_chunks().to_batches()
+        raw = batch.serialize()
+        data: bytes = pa.compress(raw, codec="zstd", asbytes=True)
+        keys = batch.column(0)
+        self._waiting.append((b"HSET", self._key, b"%d" % len(self._directory), data))
+        self._directory.append(
+            {
+                "low": keys[0].as_py(),
+                "high": keys[-1].as_py(),
+                "num_rows": batch.num_rows,
+                "digest": digest_of(data),
+                "raw_bytes": raw.size,
+            }
+        )
+        self.size += len(data)
+        if len(self._waiting) >= _WINDOW:
+            await self._flush()
+
+    async def finish(self) -> str:
+        """Write the directory, once all else is there; returns its digest."""
+        await self._flush()
+        table = pa.Table.from_pylist(self._directory, schema=_DIRECTORY_SCHEMA)
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(sink, _DIRECTORY_SCHEMA, options=options) as writer:
+            writer.write_table(table)
+        data = sink.getvalue().to_pybytes()
+        self.size += len(data)
+        await self._ask([(b"HSET", self._key, _DIRECTORY, data)], "HSET", "write")
+        return digest_of(data)
+
+    async def _flush(self) -> None:
+        if self._waiting:
+            await self._ask(self._waiting, "HSET", "write")
+            self._waiting = []

@@ -1,0 +1,268 @@
+"""Files that were written for an index: it lists them from one commit on, and what it never listed is removed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+
+from asyncpq.datasets.listing import INDEX_FOLDER, parse_target
+from asyncpq.datasets.model import DataFile, IndexEntry
+from asyncpq.datasets.partitioning import parse_partitioning
+from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
+from asyncpq.events import Operation
+from asyncpq.indexing.backends import open_place
+from asyncpq.indexing.build.builder import Refreshed, build
+from asyncpq.indexing.build.differences import Lake
+from asyncpq.indexing.build.lakes import described_files, is_committed
+from asyncpq.indexing.build.maintenance import compact_if_due
+from asyncpq.indexing.kinds import Bounds, Footers, Kind
+from asyncpq.indexing.manifest.commits import load, numbered
+from asyncpq.indexing.manifest.listed_files import files_of
+from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.model import Part, Place
+from asyncpq.objects.runtime import Resources
+from asyncpq.objects.version import KnownVersion
+from asyncpq.options import BuildOptions
+from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.storage.base import ListedObject, RequestContext, Validator, writable
+from asyncpq.storage.urls import safe_url
+
+#: Of a lake, files are below this folder.
+DATA_FOLDER: Final = "data/"
+#: Columns of which an index that nobody described knows bounds: each of them is a segment more in every commit.
+MOST_BOUNDS: Final = 32
+#: Files of a lake that are younger may belong to a write that has not ended.
+ORPHANS_S: Final = 86_400.0
+
+_TRAILER_BYTES: Final = 8  # a footer's length, and PAR1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    """A file that is there, and that nobody sees yet. Can be pickled.
+
+    Attributes:
+        path: relative to the lake's folder.
+        validator: of its version, as a GET has it.
+        num_rows: of the file.
+        footer_start: where its footer begins.
+        tail: its last bytes: page indexes and footer. Empty: they are fetched.
+    """
+
+    path: str
+    validator: Validator
+    num_rows: int
+    footer_start: int = 0
+    tail: bytes = b""
+
+
+async def lake_place(resources: Resources, folder: str, *, create: bool) -> Place:
+    """Where the index of a lake is kept: below its ``folder``, which ends in a slash."""
+    return await open_place(resources, folder + INDEX_FOLDER, create=create)
+
+
+async def add_files(
+    resources: Resources,
+    folder: str,
+    files: Sequence[NewFile],
+    schema: pa.Schema,
+    *,
+    kinds: Sequence[Kind] | None = None,
+    overwrite: bool = False,
+    options: BuildOptions,
+) -> Refreshed:
+    """List ``files`` in the index of a lake, all in one commit; the index is made if there is none.
+
+    Args:
+        folder: url of the lake, with its slash.
+        schema: of the files.
+        kinds: what the index is to know; None: what it knows, of a new one footers and bounds.
+        overwrite: no other file is listed after that commit, whoever has added some meanwhile.
+
+    Raises:
+        SchemaMismatchError: the columns are not those of the files that are listed.
+        InvalidOptionError: the index there knows other things, or is of something else than these files.
+        ObjectNotFoundError, ObjectChangedError: one of the files is not there any more.
+        StaleSnapshotError: the lake was overwritten with other columns meanwhile.
+        StoreError: the store failed.
+    """
+    operation = resources.operation("build", safe_url(folder))
+    with operation:
+        place = await lake_place(resources, folder, create=True)
+        base = await load(place, operation)
+        if base is not None:
+            check_lake(base, place)
+        kept = base is not None and kinds is None and (not overwrite or base.schema.equals(schema))
+        lake = Lake(
+            url=safe_url(folder),
+            root=folder,
+            dataset=described_lake(folder),
+            schema=schema,
+            fields=None,
+            partitions=(),
+            files=[_data_file(folder, file) for file in files],
+            complete=False,
+            required=True,
+            alone=overwrite,
+            as_of=datetime.now(UTC),
+        )
+        parts = None if kept else lake_parts(schema, kinds)
+        done = await build(resources, place, lake, parts, operation, options, base)
+        try:
+            done = done.after(await compact_if_due(resources, place, options, done.manifest, operation))
+        except AsyncpqError as error:  # the files are there
+            logger.warning("%s is not compacted: %s", place.description, error)
+    return done
+
+
+def described_lake(folder: str) -> dict[str, object]:
+    """``Manifest.dataset`` of a lake: what it does not list was never committed."""
+    described = described_files(parse_target(folder), parse_partitioning("hive"), inside=True)
+    return {**described, "committed": True}
+
+
+def check_lake(manifest: Manifest, place: Place) -> None:
+    """
+    Raises:
+        InvalidOptionError: the index was built over files that others write.
+    """
+    if not is_committed(manifest):
+        raise InvalidOptionError(
+            "there is an index of files that were not written by asyncpq, and it does not decide which of them count",
+            url=place.description,
+            hint="Write to another folder; or drop that index and optimize its files into a new one.",
+        )
+
+
+def lake_parts(schema: pa.Schema, kinds: Sequence[Kind] | None) -> list[Part]:
+    """The parts of a new index.
+
+    Raises:
+        ColumnNotFoundError, InvalidOptionError: of a kind.
+    """
+    if kinds is not None:
+        return [part for kind in kinds for part in kind.parts(schema)]
+    return [*Footers().parts(schema), *Bounds().parts(schema)[:MOST_BOUNDS]]
+
+
+def _data_file(folder: str, file: NewFile) -> DataFile:
+    entry = None
+    if file.tail:
+
+        async def known(operation: Operation) -> KnownVersion:
+            return _known_version(file)
+
+        entry = IndexEntry(validator=file.validator, known=known)
+    return DataFile(
+        url=folder + file.path,
+        validator=file.validator,
+        size=file.validator.size,
+        num_rows=file.num_rows,
+        pinned=True,
+        entry=entry,
+    )
+
+
+def _known_version(file: NewFile) -> KnownVersion:
+    start = file.validator.size - len(file.tail)
+    footer = file.tail[file.footer_start - start : -_TRAILER_BYTES]
+    return KnownVersion(
+        validator=file.validator,
+        metadata=decode_file_metadata(footer),
+        leaves=None,
+        footer_start=file.footer_start,
+        spans=[(start, file.tail[: file.footer_start - start])],
+    )
+
+
+# -- what is not listed ---------------------------------------------------------------------------
+
+
+async def discard_files(resources: Resources, folder: str, prefix: str) -> list[str]:
+    """Delete the files of a lake whose paths begin with ``prefix``, but for those that the index lists now.
+
+    Returns:
+        their paths.
+
+    Raises:
+        StoreError: the store failed; some may be left.
+    """
+    operation = resources.operation("vacuum", safe_url(folder))
+    with operation:
+        found = await _list(resources, folder, prefix, operation)
+        if not found:
+            return []
+        place = await lake_place(resources, folder, create=False)
+        manifest = await load(place, operation)
+        kept = set[str]()
+        if manifest is not None:
+            kept = {file.path for file in await files_of(resources, place, manifest, manifest.live, operation)}
+        return await _delete(resources, folder, [item for item in found if _path(folder, item) not in kept], operation)
+
+
+async def vacuum_files(resources: Resources, folder: str, *, older_than_s: float) -> list[str]:
+    """Delete the files of a lake that no snapshot lists which is still kept; what :meth:`Index.vacuum` keeps, is kept.
+
+    Args:
+        older_than_s: by the store's clock; see :data:`ORPHANS_S`.
+
+    Returns:
+        their paths.
+
+    Raises:
+        ObjectNotFoundError: there is no index.
+        InvalidOptionError: it is that of files which others write.
+        StoreError: the store failed; some may be left.
+    """
+    operation = resources.operation("vacuum", safe_url(folder))
+    with operation:
+        place = await lake_place(resources, folder, create=False)
+        found = await _list(resources, folder, DATA_FOLDER, operation)
+        store = writable((await resources.store(folder))[0], safe_url(folder))
+        now = await store.clock(folder, context=RequestContext(operation.metrics, purpose="list"))
+        kept = await _kept(resources, place, operation)  # after the listing: what is committed meanwhile is in it
+        old = [item for item in found if item.modified is not None and now - item.modified > older_than_s]
+        return await _delete(resources, folder, [item for item in old if _path(folder, item) not in kept], operation)
+
+
+async def _kept(resources: Resources, place: Place, operation: Operation) -> set[str]:
+    """Paths of the files that a snapshot lists, or that a build which has begun may bring."""
+    newest = await load(place, operation)
+    if newest is None:
+        raise ObjectNotFoundError("there is no index", url=place.description, hint="Nothing was ever committed there.")
+    check_lake(newest, place)
+    seen, paths = RowRanges(), set[str]()
+    for number in sorted({*await place.list_manifests(operation=operation), newest.snapshot}, reverse=True):
+        manifest = newest if number == newest.snapshot else await numbered(place, number, operation)
+        if manifest is None:
+            continue
+        ids = (manifest.live | manifest.reserved) - seen
+        if ids:
+            paths.update(file.path for file in await files_of(resources, place, manifest, ids, operation))
+            seen = seen | ids
+    return paths
+
+
+async def _list(resources: Resources, folder: str, prefix: str, operation: Operation) -> list[ListedObject]:
+    store = (await resources.store(folder))[0]
+    context = RequestContext(operation.metrics, purpose="list")
+    return await store.list_objects(folder + prefix, context=context)
+
+
+async def _delete(resources: Resources, folder: str, items: Sequence[ListedObject], operation: Operation) -> list[str]:
+    store = writable((await resources.store(folder))[0], safe_url(folder))
+    context = RequestContext(operation.metrics, purpose="write", round=operation.metrics.rounds + 1)
+    await store.delete_objects([item.url for item in items], context=context)
+    return [_path(folder, item) for item in items]
+
+
+def _path(folder: str, item: ListedObject) -> str:
+    return item.url[len(folder) :]

@@ -1,0 +1,184 @@
+"""How the files of a dataset differ from those that a snapshot of an index lists."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.datasets.file_statistics import type_of
+from asyncpq.datasets.model import DataFile, TableField
+from asyncpq.errors import InvalidOptionError
+from asyncpq.events import Operation
+from asyncpq.indexing.build.file_rows import FileWork
+from asyncpq.indexing.manifest.listed_files import IndexedFile, files_of, newest_by_path
+from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.model import Part, Place
+from asyncpq.indexing.query.segment_reads import worked
+from asyncpq.objects.runtime import Resources
+from asyncpq.pruning.row_ranges import RowRanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """The files that an index is to know.
+
+    Attributes:
+        url: of the dataset, safe to be shown.
+        root: url that begins those of its files; "" for none.
+        dataset: what it is, as JSON has it (see ``Manifest.dataset``).
+        schema, fields: its columns, and how a table's files have them.
+        partitions: names of those columns that are no files'.
+        files: by their urls, each once.
+        complete: these are all; else those that are not among them stay as they are,
+        asked: but for these paths.
+        required: they were written for the index: each must be there, with columns that are the index's.
+        alone: once they are committed nothing else is there, whatever others have committed meanwhile, and the index
+            has their columns.
+        as_of: when they were looked for; with a zone.
+    """
+
+    url: str
+    root: str
+    dataset: Mapping[str, Any]
+    schema: pa.Schema
+    fields: tuple[TableField, ...] | None
+    partitions: tuple[str, ...]
+    files: Sequence[DataFile]
+    complete: bool = True
+    asked: Set[str] = frozenset()
+    required: bool = False
+    alone: bool = False
+    as_of: datetime
+
+    def path(self, url: str) -> str:
+        """What an index calls the file; nothing where the root itself is the one file."""
+        if self.root == f"{url}/":
+            return ""
+        return url[len(self.root) :] if self.root and url.startswith(self.root) else url
+
+    def by_path(self) -> dict[str, DataFile]:
+        """
+        Raises:
+            InvalidOptionError: a file is named twice.
+        """
+        found = {self.path(file.url): file for file in self.files}
+        if len(found) < len(self.files):
+            raise InvalidOptionError("a file is named twice, and an index knows each once", url=self.url)
+        return found
+
+    def readable(self, parts: Iterable[Part]) -> tuple[Part, ...]:
+        """Those whose columns the dataset has. One that a table has dropped or renamed may come back, or be there in an
+        older version: of files that are read meanwhile these parts know nothing."""
+        return tuple(part for part in parts if all(type_of(self.schema, name) is not None for name in part.columns))
+
+    def field_ids(self, parts: Iterable[Part]) -> tuple[tuple[str, int], ...]:
+        """See :func:`field_ids`; of the columns that are indexed."""
+        return tuple(field_ids(self.fields or (), (name for part in parts for name in part.columns)).items())
+
+
+def field_ids(fields: Sequence[TableField], columns: Iterable[str]) -> dict[str, int]:
+    """What tells columns, and the structs that they are in, from others that have their names at another time: their
+    field ids, or numbers made of their names in the files, where the table's files are read by these.
+
+    Args:
+        columns: names or dotted paths.
+    """
+    found: dict[str, int] = {}
+
+    def visit(parts: Sequence[TableField], above: str, column: str) -> None:
+        for part in parts:
+            path = above + part.name
+            if column == path or column.startswith(f"{path}."):
+                number = _number_of(part)
+                if number is not None:
+                    found[path] = number
+                visit(part.children, f"{path}.", column)
+
+    for column in columns:
+        visit(fields, "", column)
+    return found
+
+
+def _number_of(field: TableField) -> int | None:
+    if field.field_id is not None or field.names in ((), (field.name,)):
+        return field.field_id
+    return int.from_bytes(hashlib.blake2b("\0".join(field.names).encode(), digest_size=6).digest(), "big")
+
+
+class Todo(NamedTuple):
+    """How a lake differs from a snapshot.
+
+    Attributes:
+        base: the snapshot; None for none.
+        works: files to read, the first of which gets id 0.
+        taken: files that builds which were broken off have read.
+        removed: files that are not there any more.
+        replaced: by path, files that have another version, or may have.
+    """
+
+    base: Manifest | None
+    works: tuple[FileWork, ...] = ()
+    taken: tuple[IndexedFile, ...] = ()
+    removed: tuple[IndexedFile, ...] = ()
+    replaced: Mapping[str, IndexedFile] = {}
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.works or self.taken or self.removed)
+
+
+async def differences(
+    resources: Resources,
+    place: Place,
+    base: Manifest | None,
+    lake: Lake,
+    before: RowRanges,
+    operation: Operation | None = None,
+) -> Todo:
+    """How ``lake`` differs from ``base``.
+
+    Args:
+        before: ids that were in use before the lake was looked at; of the others it may not tell the newest.
+
+    Raises:
+        InvalidOptionError: a file is named twice.
+    """
+    if base is None:
+        works = [FileWork(id=0, path=path, file=file) for path, file in lake.by_path().items()]
+        return Todo(None, tuple(works))
+    found = await files_of(resources, place, base, base.live | base.reserved, operation)
+    return await worked(resources, len(lake.files), partial(_compared, base, lake, found, before))
+
+
+def _compared(base: Manifest, lake: Lake, found: Sequence[IndexedFile], before: RowRanges) -> Todo:
+    files, live = lake.by_path(), base.live
+    if lake.alone:  # what is known of a file is not there any more if the index gets other columns
+        return Todo(base, tuple(FileWork(id=0, path=path, file=file) for path, file in files.items()))
+    listed = newest_by_path(one for one in found if one.id in live)
+    begun: dict[str, list[IndexedFile]] = {}
+    for one in found:
+        if one.id not in live:
+            begun.setdefault(one.path, []).append(one)
+    works: list[FileWork] = []
+    taken: list[IndexedFile] = []
+    replaced: dict[str, IndexedFile] = {}
+    for path, file in files.items():
+        known = listed.get(path)
+        if known is not None and (known.id not in before or known.is_version_of(file)):
+            continue
+        if known is not None:
+            replaced[path] = known
+        left = next((other for other in begun.get(path, ()) if other.is_version_of(file)), None)
+        if left is not None:
+            taken.append(left)
+            continue
+        works.append(FileWork(id=0, path=path, file=file))
+    looked = listed if lake.complete else lake.asked
+    removed = [one for path, one in listed.items() if path in looked and path not in files and one.id in before]
+    return Todo(base, tuple(works), tuple(taken), tuple(removed), replaced)

@@ -1,0 +1,178 @@
+"""Writes index bytes into Parquet files, which stay readable by everyone (:mod:`asyncpq.parquet.embedded_index`).
+
+The bytes stand behind the last data page, so the page indexes' and bloom filters' places are what they were.
+All of it blocks: from a coroutine, call it by ``asyncio.to_thread``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from asyncpq.errors import AsyncpqError, InvalidOptionError, UnsupportedFeatureError
+from asyncpq.options import LimitOptions
+from asyncpq.parquet.embedded_index import KEY_PREFIX, EmbeddedIndex
+from asyncpq.parquet.footer import MAGIC, FooterDecoder, NeedBytes, set_key_values
+from asyncpq.parquet.metadata import decode_file_metadata
+
+_COPY_BYTES: Final = 1 << 20
+
+
+class EmbeddedIndexWriter:
+    """Writes a Parquet file with indexes in it: pyarrow's ``ParquetWriter``, and :meth:`embed`.
+
+    To be used by ``with``. An error inside leaves what pyarrow leaves, without any index.
+
+    Args:
+        where: path, or a file object open for writing bytes, which is not closed.
+        schema: of what is written. Keys of indexes in its metadata, which come from another file's footer, are dropped.
+        options: of ``pyarrow.parquet.ParquetWriter``.
+    """
+
+    def __init__(
+        self, where: str | os.PathLike[str] | IO[bytes] | pa.NativeFile, schema: pa.Schema, **options: Any
+    ) -> None:
+        self._is_own = isinstance(where, (str, os.PathLike))
+        if isinstance(where, (str, os.PathLike)):
+            self._sink = pa.OSFile(os.fspath(where), "wb")
+        else:
+            # pyarrow counts the bytes that go through it: the indexes must go the same way
+            self._sink = where if isinstance(where, pa.NativeFile) else pa.PythonFile(where, "w")
+        self._indexes: dict[str, EmbeddedIndex] = {}
+        try:
+            self._writer = pq.ParquetWriter(self._sink, _without_index_keys(schema), **options)
+        except BaseException:
+            self._close_sink()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._indexes.clear()
+        self.close()
+
+    def write_table(self, table: pa.Table, row_group_size: int | None = None) -> None:
+        """See pyarrow's ``ParquetWriter.write_table``."""
+        self._writer.write_table(table, row_group_size)
+
+    def write_batch(self, batch: pa.RecordBatch, row_group_size: int | None = None) -> None:
+        """See pyarrow's ``ParquetWriter.write_batch``."""
+        self._writer.write_batch(batch, row_group_size)
+
+    def embed(self, index: EmbeddedIndex) -> None:
+        """Put ``index`` into the file when it is closed.
+
+        Raises:
+            InvalidOptionError: there is one of that name already.
+        """
+        if index.name in self._indexes:
+            raise InvalidOptionError(f"the file has an index {index.name!r} already")
+        self._indexes[index.name] = index
+
+    def close(self) -> None:
+        """Write indexes and footer. Idempotent."""
+        try:
+            if self._writer.is_open:
+                keys = {}
+                for index in self._indexes.values():
+                    entry = index.entry(self._sink.tell())
+                    self._sink.write(index.data)
+                    keys[entry.key] = entry.value
+                if keys:
+                    self._writer.add_key_value_metadata(keys)
+                self._writer.close()
+        finally:
+            self._close_sink()
+
+    def _close_sink(self) -> None:
+        if self._is_own:
+            self._sink.close()
+
+
+def embed_indexes(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], indexes: Iterable[EmbeddedIndex]
+) -> None:
+    """Copy a Parquet file and put indexes into the copy; one with a name that is there already counts in its place.
+
+    All bytes but the footer are copied as they are, and of the footer all but its keys. ``target`` may be ``source``:
+    it appears, or changes, when all is written.
+
+    Raises:
+        FormatError: the source is no Parquet file.
+        UnsupportedFeatureError: its footer is encrypted or signed.
+        InvalidOptionError: two indexes of one name.
+    """
+    named: dict[str, EmbeddedIndex] = {}
+    for index in indexes:
+        if named.setdefault(index.name, index) is not index:
+            raise InvalidOptionError(f"two indexes are named {index.name!r}")
+    target = Path(target)
+    with Path(source).open("rb") as file:
+        try:
+            start, metadata = _footer(file)
+        except AsyncpqError as error:
+            raise error.locate(url=os.fspath(source)) from error.__cause__
+        unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+        try:
+            with unfinished.open("xb") as out:
+                _copy(file, out, start)
+                keys = {}
+                for index in named.values():
+                    entry = index.entry(out.tell())
+                    out.write(index.data)
+                    keys[entry.key] = entry.value
+                footer = set_key_values(metadata, keys, max_elements=LimitOptions().max_footer_elements)
+                out.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
+                out.flush()
+                os.fsync(out.fileno())
+            shutil.copymode(source, unfinished)
+            unfinished.replace(target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def _without_index_keys(schema: pa.Schema) -> pa.Schema:
+    metadata = schema.metadata or {}
+    kept = {key: value for key, value in metadata.items() if not key.startswith(KEY_PREFIX.encode())}
+    return schema if len(kept) == len(metadata) else schema.with_metadata(kept)
+
+
+def _footer(file: IO[bytes]) -> tuple[int, bytes]:
+    """Where the metadata begin, and their bytes, found to be sound."""
+    limits = LimitOptions()
+    size = file.seek(0, os.SEEK_END)
+    decoder = FooterDecoder(max_footer_bytes=limits.max_footer_bytes)
+    found = decoder.next(b"", size, size)
+    while isinstance(found, NeedBytes):
+        file.seek(found.start)
+        found = decoder.next(file.read(found.stop - found.start), found.start, size)
+    metadata = decode_file_metadata(
+        found.metadata_bytes,
+        max_elements=limits.max_footer_elements,
+        max_schema_elements=limits.max_schema_elements,
+    )
+    if metadata.has_encryption:
+        raise UnsupportedFeatureError("the file's footer is signed: it cannot be changed", hint="Write the file anew.")
+    return found.start, found.metadata_bytes
+
+
+def _copy(file: IO[bytes], out: IO[bytes], size: int) -> None:
+    file.seek(0)
+    while size:
+        data = file.read(min(size, _COPY_BYTES))
+        if not data:
+            raise OSError(f"{file.name} became shorter while it was copied")
+        out.write(data)
+        size -= len(data)

@@ -1,0 +1,298 @@
+"""The part "bounds": intervals of keys that a file and its row groups hold, by the statistics in its footer."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.datasets.columns import FileView, view_of
+from asyncpq.datasets.file_statistics import kind_of
+from asyncpq.datasets.model import TableField
+from asyncpq.decoding.conform import Match, constant_array
+from asyncpq.decoding.typed_literals import storage_type
+from asyncpq.errors import AsyncpqError
+from asyncpq.indexing.build.page_indexes import least_and_greatest
+from asyncpq.indexing.key_encoding import (
+    HASH_BYTES,
+    PREFIX_BYTES,
+    bound_keys,
+    float_key,
+    integer_key,
+    is_variable,
+    width_of,
+)
+from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, PART_SCHEMAS, UNKNOWN_KEY, VALUE_TAG
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.column_order import order_of
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import Bounds, chunk_bounds
+from asyncpq.pruning.value_kinds import Domain, ValueKind, kind_of_leaf
+from asyncpq.pruning.zones import successor
+
+WHOLE_FILE: Final = -1
+_LEAST: Final = VALUE_TAG  # no key of a value is below
+_GREATEST: Final = VALUE_TAG + b"\xff" * (PREFIX_BYTES + HASH_BYTES)  # and none above
+_HIGHEST: Final = b"\xff" * HASH_BYTES
+_SINGLE: Final = struct.Struct("<f")
+_UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_MILLISECONDS_OF_A_DAY: Final = 86_400_000
+
+
+class ZoneBounds(NamedTuple):
+    """What is known of the values of one zone.
+
+    Attributes:
+        low, high: keys at or below all values, and at or above; both empty where there are no values.
+        values, nulls, nans: how many; ``values`` without the others. None where unknown.
+    """
+
+    low: bytes
+    high: bytes
+    values: int | None
+    nulls: int | None
+    nans: int | None
+
+    def __or__(self, other: ZoneBounds) -> ZoneBounds:
+        """Of both zones together."""
+        lows = [low for low in (self.low, other.low) if low]
+        return ZoneBounds(
+            min(lows, default=b""),
+            max(self.high, other.high),
+            _sum(self.values, other.values),
+            _sum(self.nulls, other.nulls),
+            _sum(self.nans, other.nans),
+        )
+
+
+NOTHING: Final = ZoneBounds(b"", b"", 0, 0, 0)
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
+
+
+def bounds_rows(
+    version: FileVersion,
+    file: int,
+    name: str,
+    schema: pa.Schema,
+    fields: tuple[TableField, ...] | None = None,
+    partition: Mapping[str, Any] | None = None,
+    view: FileView | None = None,
+) -> pa.Table:
+    """Rows of the part "bounds" over one column, for one file, by key; of a file without rows none.
+
+    Args:
+        name: of a column of the dataset, or the dotted path of a leaf in structs.
+        schema, fields: of the dataset (see :func:`asyncpq.datasets.columns.view_of`).
+        partition: values that are the same in all rows of the file, by column.
+        view: what :func:`view_of` gives of all that, where it was made already.
+    """
+    try:
+        view = view or view_of(version, schema, fields, partition or {})
+        zones = _zones(version, name, view, schema)
+    except (AsyncpqError, pa.ArrowException, OverflowError):  # whoever reads the column is told
+        zones = None
+    if zones is None:
+        groups = [group.ordinal for group in version.metadata.row_groups if group.num_rows]
+        return unknown_rows(file, groups)
+    return zone_rows(file, zones)
+
+
+def unknown_rows(file: int, groups: Iterable[int]) -> pa.Table:
+    """Of these row groups, and so of the file, nothing is known."""
+    found = list(groups)
+    zones = [WHOLE_FILE, *found] if found else []
+    return _table([(UNKNOWN_KEY, AFTER_ALL, file, zone, None) for zone in zones])
+
+
+def zone_rows(file: int, zones: Mapping[int, ZoneBounds]) -> pa.Table:
+    """Rows for row groups by their ordinals, and for the file as a whole."""
+    rows: list[tuple[bytes, bytes, int, int, int | None]] = []
+    whole = NOTHING
+    for zone in zones.values():
+        whole |= zone
+    for number, zone in {WHOLE_FILE: whole, **zones}.items():
+        if zone.low and zone.values != 0:
+            rows.append((zone.low, zone.high, file, number, zone.values))
+        if zone.nulls != 0:
+            rows.append((NULL_KEY, NULL_KEY, file, number, zone.nulls))
+        if zone.nans != 0:
+            rows.append((NAN_KEY, NAN_KEY, file, number, zone.nans))
+    return _table(sorted(rows, key=lambda row: (row[0], row[3])))
+
+
+def _table(rows: Sequence[tuple[bytes, bytes, int, int, int | None]]) -> pa.Table:
+    schema = PART_SCHEMAS["bounds"]
+    columns = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(schema)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+# -- by values ------------------------------------------------------------------------------------
+
+
+def bounds_of(array: pa.Array, type_: pa.DataType) -> ZoneBounds:
+    """What a zone holds whose values are these.
+
+    Args:
+        array: values of the dataset's type ``type_``, which has keys.
+    """
+    if isinstance(array.type, pa.DictionaryType):
+        array = array.dictionary_decode()
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    nulls = array.null_count
+    values = array.drop_null()
+    nans = 0
+    if pa.types.is_floating(values.type):
+        is_nan = pc.is_nan(values)
+        nans = is_nan.true_count
+        values = values.filter(pc.invert(is_nan)) if nans else values
+    if not len(values):
+        return ZoneBounds(b"", b"", 0, nulls, nans)
+    low, high = (pa.array([value], value.type) for value in least_and_greatest(values))
+    return ZoneBounds(_key(low, type_, upper=False), _key(high, type_, upper=True), len(values), nulls, nans)
+
+
+def _key(array: pa.Array, type_: pa.DataType, *, upper: bool) -> bytes:
+    key: bytes = bound_keys(array, type_, upper=upper)[0].as_py()
+    return key
+
+
+# -- by statistics --------------------------------------------------------------------------------
+
+
+def _zones(version: FileVersion, name: str, view: FileView, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
+    """By row group that has rows; None where the file's values do not compare as the dataset's."""
+    ((ordinal, (path,)),) = view.ordinals([name]).items()
+    top = schema.names[ordinal]
+    groups = {group.ordinal: group.num_rows for group in version.metadata.row_groups if group.num_rows}
+    if top in view.constants:
+        type_ = schema.field(ordinal).type
+        return _constant(view.constants[top], type_, groups) if not path else None
+    (match,) = view.match(version, [ordinal])
+    found = _descend(match, path)
+    if found is None:
+        return None
+    if found.source is None:
+        is_null = found.default is None or not found.default.is_valid
+        return {number: NOTHING._replace(nulls=rows) for number, rows in groups.items()} if is_null else None
+    if found.source.instant or found.source.leaf_stop != found.source.first_leaf + 1:
+        return None
+    leaf = version.metadata.schema.leaves[found.source.first_leaf]
+    return None if leaf.max_repetition_level else _by_statistics(version, leaf, found.field.type)
+
+
+def _descend(match: Match, path: str) -> Match | None:
+    """The part of a column at a dotted path inside it; None where that is unknown."""
+    while path:
+        names = [
+            child for child in match.children if path == child.field.name or path.startswith(child.field.name + ".")
+        ]
+        if len(names) != 1 or match.source is None:
+            return None
+        (match,) = names
+        path = path[len(match.field.name) + 1 :]
+    return None if match.children else match
+
+
+def _constant(value: pa.Scalar, type_: pa.DataType, groups: Mapping[int, int]) -> dict[int, ZoneBounds]:
+    one = bounds_of(constant_array(value, 1), type_)
+    zones: dict[int, ZoneBounds] = {}
+    for number, rows in groups.items():
+        counts = [rows if count else 0 for count in (one.values, one.nulls, one.nans)]
+        zones[number] = ZoneBounds(one.low, one.high, *counts)
+    return zones
+
+
+def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict[int, ZoneBounds] | None:
+    metadata = version.metadata
+    orders = metadata.column_orders
+    order = order_of(leaf, None if orders is None else orders[leaf.index])
+    own, wanted = kind_of_leaf(leaf, order), kind_of(type_)
+    factor = _factor(own, wanted)
+    if factor is None:
+        return None
+    some: dict[int, Bounds] = {}
+    for group in metadata.row_groups:
+        if group.num_rows:
+            chunk = group.parse_chunk(leaf.index)
+            found, _ = chunk_bounds(chunk, leaf, order, metadata.writer_faults, orders is not None, group.num_rows)
+            if found.null_count is None and leaf.max_definition_level == 0:
+                found = replace(found, null_count=0)
+            some[group.ordinal] = found
+    return _zones_of(some, own, type_, factor)
+
+
+def _factor(own: ValueKind, wanted: ValueKind) -> int | None:
+    """What the file's values, as statistics have them, are multiplied by; None where they compare otherwise."""
+    same = own.domain is wanted.domain
+    if same and own.domain is Domain.DECIMAL:
+        return 10 ** (wanted.scale - own.scale) if wanted.scale >= own.scale else None
+    if same and own.domain in (Domain.TIME, Domain.TIMESTAMP):
+        factor, rest = divmod(_UNITS[wanted.unit], _UNITS[own.unit])
+        return None if rest else factor
+    if same and own.domain not in (Domain.OTHER, Domain.FLOAT16):
+        return 1
+    if own.domain is Domain.INTEGER and wanted.domain is Domain.DECIMAL:
+        return int(10**wanted.scale)
+    floats = (Domain.FLOAT, Domain.FLOAT32)
+    return 1 if own.domain in (Domain.INTEGER, Domain.FLOAT32) and wanted.domain in floats else None
+
+
+def _zones_of(some: Mapping[int, Bounds], own: ValueKind, type_: pa.DataType, factor: int) -> dict[int, ZoneBounds]:
+    zones: dict[int, ZoneBounds] = {}
+    bounded: dict[int, tuple[Any, Any]] = {}
+    for number, found in some.items():
+        nulls, nans = found.null_count, found.nan_count if own.has_nan else 0
+        values = None if nulls is None or nans is None else found.num_values - nulls - nans
+        zones[number] = ZoneBounds(_LEAST, _GREATEST, values, nulls, nans)
+        if values == 0 or found.all_null:
+            zones[number] = ZoneBounds(b"", b"", 0, nulls, 0 if found.all_null else nans)
+        elif found.min is not None and found.max is not None:
+            most: Any = found.max
+            if own.is_bytes and not found.max_exact:
+                most = successor(most) if most else most  # an empty one was not cut short
+            bounded[number] = found.min, most
+    if not bounded:
+        return zones
+    least = [low for low, _ in bounded.values()]
+    lows = _keys(least, factor, type_, upper=False)
+    most = [least[0] if high is None else high for _, high in bounded.values()]
+    highs = _keys(most, factor, type_, upper=True)
+    for (number, (_, limit)), low, high in zip(bounded.items(), lows, highs, strict=True):
+        zones[number] = zones[number]._replace(low=low, high=_GREATEST if limit is None else high)
+    return zones
+
+
+def _keys(values: Sequence[Any], factor: int, type_: pa.DataType, *, upper: bool) -> list[bytes]:
+    """As :func:`bound_keys`, of bounds as statistics have them, which are few.
+
+    Raises:
+        OverflowError: the type does not hold one.
+    """
+    kind = storage_type(type_)
+    if is_variable(kind):  # cut short, a string need not be UTF-8
+        rest = _HIGHEST if upper else b""
+        return [VALUE_TAG + value[:PREFIX_BYTES] + (rest if len(value) > PREFIX_BYTES else b"") for value in values]
+    if pa.types.is_floating(kind):
+        floats = [float(value) for value in values]
+        if kind.bit_width == 32:
+            floats = [_SINGLE.unpack(_SINGLE.pack(value))[0] for value in floats]
+        return [float_key(value) for value in floats]
+    if pa.types.is_boolean(kind):
+        return [integer_key(value, 1, signed=False) for value in values]
+    unit = _MILLISECONDS_OF_A_DAY if pa.types.is_date64(kind) else 1  # what keys of dates leave out
+    signed = not pa.types.is_unsigned_integer(kind)
+    high = 10**kind.precision if pa.types.is_decimal(kind) else 1 << kind.bit_width - signed
+    low = 1 - high if pa.types.is_decimal(kind) else -high if signed else 0
+    width = width_of(kind) or 8
+    numbers = [value * factor for value in values]
+    if any(not low <= number * unit < high for number in numbers):
+        raise OverflowError(f"{type_} does not hold a bound")
+    return [integer_key(number, width, signed=signed or kind.bit_width < 64) for number in numbers]

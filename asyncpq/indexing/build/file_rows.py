@@ -1,0 +1,437 @@
+"""What one file gives to each part of an index: the step of a build that any process can do.
+
+The part "footers": what a read needs of a file, so that it is not opened.
+
+Columns of files that differ from a dataset's by the case of letters alone.
+
+To asyncpq they are other columns, to Spark by default the same ones. What an index says of such a file would be right
+for one of them only, so it says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from asyncpq.caching.keys import ContentKey
+from asyncpq.datasets.columns import view_of
+from asyncpq.datasets.model import DataFile, TableField
+from asyncpq.datasets.opened_file import Columns, OpenedFile
+from asyncpq.datasets.opener import is_bad_file
+from asyncpq.decoding.conform import children_of
+from asyncpq.decoding.types import field_types
+from asyncpq.errors import AmbiguousColumnError, AsyncpqError, FormatError, ObjectChangedError, ObjectNotFoundError
+from asyncpq.events import Operation
+from asyncpq.indexing.build.file_bounds import bounds_rows
+from asyncpq.indexing.build.file_values import FROM_VALUES, value_rows
+from asyncpq.indexing.build.page_indexes import pages_rows
+from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_shared, payload_table
+from asyncpq.indexing.manifest.manifest import FILES
+from asyncpq.indexing.model import PART_SCHEMAS, Part, file_key
+from asyncpq.objects.page_indexes import index_keys
+from asyncpq.objects.parts import fetch_parts
+from asyncpq.objects.runtime import Resources
+from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.version import FileVersion
+from asyncpq.options import BuildOptions
+from asyncpq.parquet.footer import leaf_pieces, shared_pieces
+from asyncpq.storage.base import RequestContext, Validator
+
+#: A footer of at most so many bytes stands whole in the entry that all its leaves share.
+WHOLE_FOOTER_BYTES: Final = 16 * 1024
+_FEW_CHUNKS: Final = 64
+
+
+async def footer_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
+    """Rows of the part "footers" for one file, by key. Its page indexes come in as few GETs as coalescing allows.
+
+    Returns:
+        no row for a file with an encrypted footer, of which nothing is kept in clear.
+
+    Raises:
+        StoreError, ObjectChangedError: the store failed, or has another version.
+    """
+    if version.decryption is not None:
+        return payload_table("footers", [])
+    small = is_small(version)
+    in_thread = source.resources.in_thread
+    keys = await in_thread(partial(_all_index_keys, version), small=small)
+    wanted = list(dict.fromkeys(key for some in keys.values() for key in some))
+    data = (await fetch_parts(source, version, wanted, context.step("index", context.round))).data if wanted else {}
+    return await in_thread(partial(_rows, version, file, keys, data), small=small)
+
+
+def is_small(version: FileVersion) -> bool:
+    """Whether what is made of a footer takes less time than a thread's turn: others have 100,000 column chunks."""
+    metadata = version.metadata
+    return len(metadata.row_groups) * len(metadata.schema.leaves) <= _FEW_CHUNKS
+
+
+def _rows(
+    version: FileVersion, file: int, keys: Mapping[int, Sequence[ContentKey]], data: Mapping[ContentKey, bytes]
+) -> pa.Table:
+    metadata = version.metadata
+    whole = len(metadata.data) <= WHOLE_FOOTER_BYTES
+    pieces = [metadata.data] if whole else shared_pieces(metadata)
+    shared = SharedEntry(version.footer_start, version.size, 0 if whole else len(keys), pieces)
+    rows = [(key := file_key(file, SHARED), encode_shared(key, shared))]
+    for leaf, some in keys.items():
+        spans = [(part.start, data[part]) for part in some]
+        if spans or not whole:
+            chunks = [] if whole else leaf_pieces(metadata, leaf)
+            rows.append((key := file_key(file, leaf), encode_leaf(key, LeafEntry(chunks, spans))))
+    return payload_table("footers", rows)
+
+
+def _all_index_keys(version: FileVersion) -> dict[int, list[ContentKey]]:
+    return {leaf.index: _index_keys(version, leaf.index) for leaf in version.metadata.schema.leaves}
+
+
+def _index_keys(version: FileVersion, leaf: int) -> list[ContentKey]:
+    """Those of the leaf's page indexes that reads use."""
+    keys: list[ContentKey] = []
+    for group in version.metadata.row_groups:
+        try:
+            places = group.index_places(leaf)
+        except FormatError:  # whoever reads the column is told
+            continue
+        offsets, bounds = index_keys(version, places, leaf)
+        if offsets is not None:
+            keys += [offsets] if bounds is None else [bounds, offsets]
+    return keys
+
+
+_MOST_KEPT: Final = 64
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class NameCases:
+    """What files of one dataset have to say; most have the columns of others.
+
+    Args:
+        schema: the dataset's.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._known: dict[tuple[object, ...], str | None] = {}
+
+    def check(self, opened: OpenedFile) -> AmbiguousColumnError | None:
+        """Why nothing is to be said of the file; None: there is no such column."""
+        partitions = opened.file.partition.keys()
+        key = (*opened.schema_bytes, *sorted(partitions))
+        if key not in self._known:
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            self._known[key] = self._find(opened, partitions)
+        name = self._known[key]
+        if name is None:
+            return None
+        return AmbiguousColumnError(
+            "the dataset has the column in another case: Spark takes both for the same, so the index leaves the file to"
+            " its footer",
+            url=opened.version.url,
+            column=name,
+            hint="Write the file anew with the dataset's names.",
+        )
+
+    def _find(self, opened: OpenedFile, partitions: Collection[str]) -> str | None:
+        opened.share_types(_NONE)
+        fields = opened.version.metadata.schema.fields
+        names = [field.name for field in fields]
+        found = _other_case(self._schema.names, names, partitions)
+        if found is not None:
+            return found
+        for field in fields:
+            at = self._schema.get_field_index(field.name)
+            if at < 0 or not pa.types.is_nested(self._schema.field(at).type):
+                continue
+            try:
+                (own,) = field_types(opened.version, [field.index], _NONE)
+            except AsyncpqError:  # whoever reads it is told
+                continue
+            inner = _inside(self._schema.field(at).type, own.arrow.type)
+            if inner is not None:
+                return f"{field.name}.{inner}"
+        return None
+
+
+def _inside(known: pa.DataType, own: pa.DataType) -> str | None:
+    if isinstance(known, pa.StructType) and isinstance(own, pa.StructType):
+        found = _other_case([one.name for one in known], [one.name for one in own], ())
+        if found is not None:
+            return found
+        pairs = [(one.name, one.type, own.field(one.name).type) for one in known if own.get_field_index(one.name) >= 0]
+    elif isinstance(known, pa.MapType) is isinstance(own, pa.MapType):
+        both = zip(children_of(known), children_of(own), strict=False)  # none where one is of another shape
+        pairs = [(one.name, one.type, other.type) for one, other in both]
+    else:
+        return None
+    for name, here, there in pairs:
+        inner = _inside(here, there)
+        if inner is not None:
+            return f"{name}.{inner}"
+    return None
+
+
+def _other_case(known: Iterable[str], own: Iterable[str], skip: Collection[str]) -> str | None:
+    exact = {*known}
+    lower = {name.lower() for name in exact if name not in skip}
+    return next((name for name in own if name not in exact and name.lower() in lower), None)
+
+
+_FILES_TYPE: Final = pa.struct(list(FILES.schema))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileWork:
+    """One file that is to be read. Can be pickled where the file can.
+
+    Attributes:
+        id: of the version that is found.
+        path: as the index names it.
+        file: where it is; deleted rows count as the others.
+    """
+
+    id: int
+    path: str
+    file: DataFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRows:
+    """What came of it.
+
+    Attributes:
+        work: of which file.
+        tables: rows of each part; of a file with a ``problem`` only those of "files". They are sorted, but postings
+            of rows with one key each may stand in the order of rows, and those of a large file come in runs, each of
+            which is sorted, and lie in a local file.
+        num_rows: of the file; None with a problem.
+        last_modified: of the version, as its store says.
+        validator: of the version; None if it was not seen.
+        problem: why nothing is known of the file.
+        gone: there is no such file.
+    """
+
+    work: FileWork
+    tables: Mapping[Part, pa.Table]
+    num_rows: int | None = None
+    validator: Validator | None = None
+    problem: AsyncpqError | None = None
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be known of each file.
+
+    Attributes:
+        schema, fields: the dataset's columns, as :class:`asyncpq.datasets.opened_file.Columns` has them.
+        parts: of the index.
+        neighbours: names the files whose footers are alike.
+        options: say how much of a file's rows is held in memory, and where the rest goes.
+    """
+
+    schema: pa.Schema
+    fields: tuple[TableField, ...] | None
+    parts: tuple[Part, ...]
+    neighbours: str
+    options: BuildOptions
+
+    @property
+    def reads_values(self) -> bool:
+        """Whether data pages are read, not footers alone."""
+        return any(part.kind in FROM_VALUES for part in self.parts)
+
+    def columns(self) -> Columns:
+        """For :class:`OpenedFile`; one for all files of a process, as views are kept by it."""
+        return Columns(self.schema, self.fields, object())
+
+    def names(self) -> NameCases:
+        """One for all files of a process, too."""
+        return NameCases(self.schema)
+
+
+#: Given bytes: held while that much of a file is in memory.
+Room = Callable[[int], AbstractAsyncContextManager[None]]
+
+
+async def collect_file(
+    resources: Resources,
+    work: FileWork,
+    wanted: Wanted,
+    columns: Columns,
+    names: NameCases,
+    operation: Operation,
+    room: Room,
+) -> FileRows:
+    """Read what the parts need of one file, of one version.
+
+    Args:
+        columns, names: ``wanted.columns()`` and ``wanted.names()``.
+        operation: the file's part of the build.
+        room: waits until there is memory for rows that may take so many bytes.
+
+    Raises:
+        StoreError: its store is at fault, not the file.
+    """
+    file, restarts = replace(work.file, deletes=None, bounds={}), 0
+    while True:
+        try:
+            return await _collect(resources, replace(work, file=file), wanted, columns, names, operation, room)
+        except ObjectNotFoundError:
+            return FileRows(work=work, tables={}, gone=True)
+        except ObjectChangedError as error:
+            restarts += 1
+            if restarts > resources.options.limits.max_restarts:
+                return _problem(work, error, None)
+            operation.restarts()
+        except AsyncpqError as error:
+            if not is_bad_file(error):
+                raise
+            # bad bytes stay bad, but who may read them changes
+            return _problem(work, error, work.file.validator if isinstance(error, FormatError) else None)
+
+
+async def version_of(resources: Resources, file: DataFile, neighbours: str, operation: Operation) -> Validator | None:
+    """The version that is there now, by the store's word; None where it cannot be told: there is no such file.
+
+    Raises:
+        StoreError: its store is at fault, not the file.
+    """
+    try:
+        opened = await _open(resources, file, neighbours, operation)
+        try:
+            async with resources.deadline(operation.url):
+                context = RequestContext(operation.metrics, round=operation.metrics.rounds + 1)
+                return (await opened.source.present(opened.version, context)).validator
+        finally:
+            await opened.close()
+    except AsyncpqError as error:
+        if not is_bad_file(error):
+            raise
+        return None
+
+
+async def _open(resources: Resources, file: DataFile, neighbours: str, operation: Operation) -> OpenedFile:
+    async with resources.deadline(operation.url):
+        return await OpenedFile.open(
+            resources,
+            0,
+            file,
+            operation,
+            neighbours=neighbours,
+            listed_at=None,
+            listed_now=False,
+            scan=True,
+            once=True,
+        )
+
+
+async def _collect(
+    resources: Resources,
+    work: FileWork,
+    wanted: Wanted,
+    columns: Columns,
+    names: NameCases,
+    operation: Operation,
+    room: Room,
+) -> FileRows:
+    opened = await _open(resources, work.file, wanted.neighbours, operation)
+    try:
+        validator = opened.version.validator
+        num_rows = opened.version.metadata.num_rows
+        other_case = None if wanted.fields is not None else names.check(opened)
+        if other_case is not None:
+            return _problem(work, other_case, validator)
+        try:
+            async with room(_weight(num_rows, wanted)):
+                tables = await _tables(resources, opened, work.id, wanted, columns)
+        except ObjectChangedError:
+            await opened.changed()
+            raise
+        except AsyncpqError as error:
+            if not is_bad_file(error):
+                raise
+            return _problem(work, error, validator)
+        row_groups = [group.num_rows for group in opened.version.metadata.row_groups]
+        tables[FILES] = _files_row(work, validator, num_rows, row_groups, None)
+        return FileRows(work=work, tables=tables, num_rows=num_rows, validator=validator)
+    finally:
+        await opened.close()
+
+
+def _problem(work: FileWork, error: AsyncpqError, validator: Validator | None) -> FileRows:
+    row = _files_row(work, validator or Validator(work.file.size or 0), None, None, f"{type(error).__name__}: {error}")
+    return FileRows(work=work, tables={FILES: row}, validator=validator, problem=error)
+
+
+def _files_row(
+    work: FileWork, validator: Validator, num_rows: int | None, row_groups: list[int] | None, problem: str | None
+) -> pa.Table:
+    schema = PART_SCHEMAS["files"]
+    row: dict[str, Any] = {
+        "key": file_key(work.id),
+        "path": work.path,
+        "size": validator.size,
+        "etag": validator.etag,
+        "last_modified": validator.last_modified,
+        "version": validator.version,
+        "num_rows": num_rows,
+        "row_groups": row_groups,
+        "problem": problem,
+    }
+    # Table.from_pylist takes ten times as long, and an array for each column three times
+    batch = pa.RecordBatch.from_struct_array(pa.array([row], _FILES_TYPE))
+    return pa.Table.from_arrays(batch.columns, schema=schema)
+
+
+def _weight(num_rows: int, wanted: Wanted) -> int:
+    """What a file's rows may take in memory, roughly."""
+    return num_rows * 64 * sum(part.kind in FROM_VALUES for part in wanted.parts)
+
+
+# -- the parts ------------------------------------------------------------------------------------
+
+
+async def _tables(
+    resources: Resources, opened: OpenedFile, file: int, wanted: Wanted, columns: Columns
+) -> dict[Part, pa.Table]:
+    version, operation = opened.version, opened.operation
+    context = RequestContext(operation.metrics, scan=True, guest=True, round=operation.metrics.rounds + 1)
+    tables: dict[Part, pa.Table] = {}
+    bounded: list[Part] = []
+    for part in wanted.parts:
+        if part.kind == "footers":
+            tables[part] = await footer_rows(opened.source, version, file, context)
+        elif part.kind == "pages":
+            tables[part] = await pages_rows(opened.source, version, file, context)
+        elif part.kind == "bounds":
+            bounded.append(part)
+    if bounded:
+        work = partial(_bounds, opened, file, wanted, bounded)
+        tables.update(await resources.in_thread(work, small=len(bounded) == 1 and is_small(version)))
+    by_value = [part for part in wanted.parts if part.kind in FROM_VALUES]
+    if by_value:
+        tables.update(await value_rows(resources, opened, file, by_value, columns, wanted.options))
+    return tables
+
+
+def _bounds(opened: OpenedFile, file: int, wanted: Wanted, parts: Sequence[Part]) -> dict[Part, pa.Table]:
+    version, schema, fields, partition = opened.version, wanted.schema, wanted.fields, opened.file.partition
+    try:
+        opened.share_types(frozenset())
+        view = view_of(version, schema, fields, partition)
+    except AsyncpqError:
+        view = None  # the rows of each part say so
+    tables: dict[Part, pa.Table] = {}
+    for part in parts:
+        (name,) = part.columns
+        tables[part] = bounds_rows(version, file, name, schema, fields, partition, view)
+    return tables

@@ -1,0 +1,480 @@
+"""Rows of the parts that are made of a file's values, by one scan of the columns that they take.
+
+From the values of one file to the rows of a part: what is made from data, not from footers.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import ExitStack, aclosing
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.datasets.file_statistics import type_of
+from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
+from asyncpq.decoding.typed_literals import storage_values
+from asyncpq.errors import CorruptFileError
+from asyncpq.indexing.blooms import key_hashes, make_bitset
+from asyncpq.indexing.build.sorting import LocalRows, key_order
+from asyncpq.indexing.key_encoding import element_type, elements, normalised, part_keys
+from asyncpq.indexing.model import UNKNOWN_KEY, VALUE_TAG, Part, file_key
+from asyncpq.indexing.query.file_selection import BY_ROW
+from asyncpq.indexing.text_keys import ngrams, token_lists
+from asyncpq.objects.runtime import Resources
+from asyncpq.options import BuildOptions
+from asyncpq.scan.prefetch import Job, Pipeline
+
+Arrays: TypeAlias = Sequence["pa.Array | pa.ChunkedArray"]
+
+_CHUNK_ROWS = 1 << 20  # made keys of at once
+_UNITED = 16  # batches of hashes, of which the distinct ones are kept
+_WHOLE_FILE = -1
+_FEW_ROWS = 1 << 13  # are counted once, for all files that have no more
+
+
+class ValueCollector:
+    """Takes the values of one file, and makes the rows of one part of kind set, ngram, keys, text or bloom.
+
+    Args:
+        part: whose options are all set.
+        types: of its columns in the dataset.
+    """
+
+    def __init__(self, part: Part, types: Sequence[pa.DataType]) -> None:
+        self._rows = _rows(part, types)
+
+    @property
+    def pending_bytes(self) -> int:
+        """What it holds, roughly."""
+        return self._rows.pending_bytes
+
+    def add(self, arrays: Arrays, first_row: int, group: int) -> None:
+        """Take values of the rows that follow those before.
+
+        Args:
+            arrays: one for each column of the part, of the dataset's types, perhaps as dictionaries.
+            first_row: ordinal in the file of their first row.
+            group: the row group that they are all of.
+        """
+        for start in range(0, len(arrays[0]), _CHUNK_ROWS):
+            slices = [array.slice(start, _CHUNK_ROWS) for array in arrays]
+            whole = [part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part for part in slices]
+            self._rows.add(whole, first_row + start, group)
+
+    def finish(self, file: int) -> pa.Table:
+        """The rows of file-version id ``file``, of the part's schema; sorted by key, but postings may stand in the
+        order of the rows.
+
+        Of the kinds "keys" and "text" it may be called before the end too, to keep memory bounded: each call gives
+        the rows since the one before.
+        """
+        return self._rows.finish(file)
+
+
+class _Rows(Protocol):
+    """A :class:`ValueCollector`, which gives it a limited number of rows at once."""
+
+    @property
+    def pending_bytes(self) -> int: ...
+
+    def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None: ...
+
+    def finish(self, file: int) -> pa.Table: ...
+
+
+def _rows(part: Part, types: Sequence[pa.DataType]) -> _Rows:
+    options = dict(part.options)
+    if part.kind == "set":
+        return _Distinct(part, lambda arrays: _keys(arrays, types)[0], options["max_values"])
+    if part.kind == "ngram":
+        n = options["n"]
+        return _Distinct(part, lambda arrays: _tagged(ngrams(arrays[0], n)), options["max_ngrams"])
+    if part.kind == "keys":
+        return _Postings(part, lambda arrays: _keys(arrays, types), options["max_postings"])
+    if part.kind == "text":
+        return _Postings(part, lambda arrays: _token_keys(arrays[0]), None)
+    return _Blooms(part, lambda arrays: _keys(arrays, types)[0], options["fpp"])
+
+
+# -- keys of rows ---------------------------------------------------------------------------------
+
+
+def _keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> tuple[pa.BinaryArray, pa.Int64Array | None]:
+    """The keys, and the position of each one's row; None: one for each row."""
+    item = element_type(types[0])
+    if item is None:
+        return part_keys(arrays, types), None
+    values, rows = elements(arrays[0])
+    return normalised(values, item), rows
+
+
+def _token_keys(array: pa.Array) -> tuple[pa.BinaryArray, pa.Int64Array]:
+    """Keys of the tokens of each string, perhaps several times, and the position of its row; a null string counts as
+    a null token."""
+    if isinstance(array.type, pa.DictionaryType):
+        lists = token_lists(array.dictionary).take(array.indices)
+    else:
+        lists = token_lists(array)
+    values, rows = elements(lists)
+    held = pc.not_equal(values, "").fill_null(True)
+    if held.false_count:
+        values, rows = values.filter(held), rows.filter(held)
+    return normalised(values, pa.string()), rows
+
+
+def _tagged(grams: pa.BinaryArray) -> pa.BinaryArray:
+    return pc.binary_join_element_wise(pa.scalar(VALUE_TAG, pa.binary()), grams, pa.scalar(b"", pa.binary()))
+
+
+# -- kinds ----------------------------------------------------------------------------------------
+
+
+class _Distinct:
+    """Distinct keys of a file; too many of them: it may hold anything."""
+
+    def __init__(self, part: Part, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], limit: int) -> None:
+        self._schema = part.schema
+        self._keys = keys
+        self._limit = limit
+        self._seen: pa.BinaryArray | None = pa.array([], pa.binary())
+
+    @property
+    def pending_bytes(self) -> int:
+        return 0 if self._seen is None else self._seen.nbytes
+
+    def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
+        if self._seen is None:
+            return
+        seen = pc.unique(pa.concat_arrays([self._seen, self._keys(_distinct(arrays))]))
+        self._seen = seen if len(seen) <= self._limit else None
+
+    def finish(self, file: int) -> pa.Table:
+        keys = pa.array([UNKNOWN_KEY], pa.binary()) if self._seen is None else self._seen
+        keys = keys.take(key_order(keys))
+        return pa.table([keys, _repeated(file, len(keys))], schema=self._schema)
+
+
+class _Postings:
+    """Keys of rows; consecutive rows of one key are one posting.
+
+    Args:
+        limit: of a key with more postings the smallest gaps between them are closed; None: of none.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        keys: Callable[[Sequence[pa.Array]], tuple[pa.BinaryArray, pa.Int64Array | None]],
+        limit: int | None,
+    ) -> None:
+        self._schema = part.schema
+        self._keys = keys
+        self._limit = limit
+        self._pending: list[pa.BinaryArray] = []
+        self._rows: list[pa.Int64Array] = []  # of the keys that are pending; none: each row in turn has one
+        self._first_row = 0
+        self.pending_bytes = 0
+
+    def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
+        keys, rows = self._keys(arrays)
+        if not self._pending:
+            self._first_row = first_row
+        if rows is not None:
+            order = key_order(keys, rows)
+            keys, rows = keys.take(order), pc.add(rows.take(order), first_row)
+            again = pc.and_(
+                *(pc.equal(array.slice(1), array.slice(0, max(0, len(array) - 1))) for array in (keys, rows))
+            )
+            if again.true_count:
+                firsts = pa.concat_arrays([pa.array([True]), pc.invert(again)])
+                keys, rows = keys.filter(firsts), rows.filter(firsts)
+            self._rows.append(rows)
+            self.pending_bytes += rows.nbytes
+        self._pending.append(keys)
+        self.pending_bytes += keys.nbytes
+
+    def finish(self, file: int) -> pa.Table:
+        keys = pa.concat_arrays([pa.array([], pa.binary()), *self._pending])
+        number = len(keys)
+        if not number:
+            return self._schema.empty_table()
+        one_each, runs = not self._rows, len(self._rows)
+        rows = _row_range(number, self._first_row) if one_each else pa.concat_arrays(self._rows)
+        self._pending, self._rows = [], []
+        self.pending_bytes = 0
+        many = self._limit is not None and number > self._limit
+        # Consecutive rows of one key stand side by side already, where each row has one; all files' are sorted later.
+        if runs > 1 or (many and one_each):
+            order = key_order(keys)  # stable: rows of one key ascend
+            keys, rows = keys.take(order), rows.take(order)
+        begins = pc.not_equal(keys.slice(1), keys.slice(0, number - 1))
+        if many or not one_each:
+            begins = pc.or_(begins, pc.greater(pc.pairwise_diff(rows).slice(1), 1))
+        if begins.true_count == number - 1 and not many:
+            return pa.table([keys, _repeated(file, number), rows, _repeated(1, number)], schema=self._schema)
+        keys, firsts, stops = _grouped(begins, keys, rows, pc.add(rows, 1))
+        if many and self._limit is not None:
+            keys, firsts, stops = _limited(keys, firsts, stops, self._limit)
+        columns = [keys, _repeated(file, len(keys)), firsts, pc.subtract(stops, firsts)]
+        return pa.table(columns, schema=self._schema)
+
+
+class _Blooms:
+    """A filter of each row group's keys, and one of all."""
+
+    def __init__(self, part: Part, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], fpp: float) -> None:
+        self._schema = part.schema
+        self._keys = keys
+        self._fpp = fpp
+        self._hashes: dict[int, list[pa.UInt64Array]] = {}
+
+    @property
+    def pending_bytes(self) -> int:
+        return sum(hashes.nbytes for known in self._hashes.values() for hashes in known)
+
+    def add(self, arrays: Sequence[pa.Array], first_row: int, group: int) -> None:
+        known = self._hashes.setdefault(group, [])
+        known.append(key_hashes(pc.unique(self._keys(_distinct(arrays)))))
+        if len(known) > _UNITED:
+            known[:] = [_united(known)]
+
+    def finish(self, file: int) -> pa.Table:
+        groups = {group: _united(known) for group, known in sorted(self._hashes.items())}
+        hashes = {_WHOLE_FILE: _united(groups.values()), **groups}
+        keys = [file_key(file, group) for group in hashes]
+        payloads = [make_bitset(found, self._fpp) for found in hashes.values()]
+        return pa.table([pa.array(keys, pa.binary()), pa.array(payloads, pa.binary())], schema=self._schema)
+
+
+def _united(hashes: Iterable[pa.UInt64Array]) -> pa.UInt64Array:
+    return pc.unique(pa.concat_arrays([pa.array([], pa.uint64()), *hashes]))
+
+
+def _distinct(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
+    """Arrays that have the same keys, with fewer rows if that is cheap to see."""
+    if len(arrays) > 1 or pa.types.is_nested(arrays[0].type):
+        return arrays
+    (array,) = arrays
+    return [pc.unique(storage_values(array))]
+
+
+# -- postings -------------------------------------------------------------------------------------
+
+
+def _grouped(
+    begins: pa.BooleanArray, keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array
+) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
+    """Postings joined with those after them; ``begins`` says for all but the first whether one begins anew."""
+    if begins.true_count == len(begins):
+        return keys, firsts, stops
+    at = pa.concat_arrays([pa.array([0], pa.uint64()), pc.add(pc.indices_nonzero(begins).cast(pa.uint64()), _ONE)])
+    ends = pa.concat_arrays([pc.subtract(at.slice(1), _ONE), pa.array([len(keys) - 1], pa.uint64())])
+    return keys.take(at), firsts.take(at), stops.take(ends)
+
+
+def _limited(
+    keys: pa.BinaryArray, firsts: pa.Int64Array, stops: pa.Int64Array, limit: int
+) -> tuple[pa.BinaryArray, pa.Int64Array, pa.Int64Array]:
+    """At most ``limit`` postings of each key: the widest gaps stay."""
+    runs = pc.run_end_encode(keys)
+    ends = runs.run_ends.cast(pa.int64())
+    counts = pc.subtract(ends, pa.concat_arrays([pa.array([0], pa.int64()), ends.slice(0, len(ends) - 1)]))
+    heavy = pc.indices_nonzero(pc.greater(counts, limit)).to_pylist()
+    if not heavy:
+        return keys, firsts, stops
+    begins: list[pa.BooleanArray] = []
+    done = 0
+    for run in heavy:
+        stop, number = ends[run].as_py(), counts[run].as_py()
+        start = stop - number
+        begins.append(_repeat_true(start + 1 - done))
+        gaps = pc.subtract(firsts.slice(start + 1, number - 1), stops.slice(start, number - 1))
+        widest = pc.sort_indices(gaps, sort_keys=[("", "descending")]).slice(0, limit - 1)
+        begins.append(pc.is_in(pa.array(range(number - 1), pa.uint64()), value_set=widest))
+        done = stop
+    begins.append(_repeat_true(len(keys) - done))
+    return _grouped(pa.concat_arrays(begins).slice(1), keys, firsts, stops)
+
+
+_ONE = pa.scalar(1, pa.uint64())
+
+
+def _repeat_true(number: int) -> pa.BooleanArray:
+    return pa.repeat(True, number) if number else pa.array([], pa.bool_())
+
+
+def _repeated(value: int, number: int) -> pa.Int64Array:
+    return pa.repeat(pa.scalar(value, pa.int64()), number) if number else pa.array([], pa.int64())
+
+
+def _row_range(number: int, first: int) -> pa.Int64Array:
+    if number <= _FEW_ROWS:
+        few = _few_rows().slice(0, number)
+        return pc.add(few, first) if first else few
+    ones: Any = _repeated(1, number)
+    return pc.cumulative_sum(ones, start=first - 1)
+
+
+@cache
+def _few_rows() -> pa.Int64Array:
+    return pa.array(range(_FEW_ROWS), pa.int64())
+
+
+#: Kinds that are made of values; the others are made of what a file says of itself.
+FROM_VALUES: Final = frozenset({"set", "ngram", "bloom", "keys", "text"})
+
+_QUICK_ROWS: Final = (
+    1 << 13
+)  # of a file, whose rows of these kinds are made at once: to hand them to a thread costs more
+_QUICK: Final = frozenset({"keys", "set"})
+_TOKENS: Final = 16  # times a text's bytes: what its tokens take at most while they are found
+_SHARE: Final = 4  # of the memory of a build, what one file's postings take: to sort them takes as much again, twice
+
+
+async def value_rows(
+    resources: Resources,
+    opened: OpenedFile,
+    file: int,
+    parts: Sequence[Part],
+    columns: Columns,
+    options: BuildOptions,
+) -> dict[Part, pa.Table]:
+    """Rows of ``parts``, by one scan of their columns; see :class:`asyncpq.indexing.build.file_rows.FileRows`.
+
+    Args:
+        file: id of the version that is open.
+    """
+    names = list(dict.fromkeys(name for part in parts for name in part.columns))
+    groups = [group.num_rows for group in opened.version.metadata.row_groups]
+    first_row = left_of_group = 0
+    group = -1
+    few = sum(groups) <= _QUICK_ROWS and all(part.kind in _QUICK for part in parts)
+    with _Values(file, parts, columns.schema, options) as values:
+        async with aclosing(_batches(resources, opened, names, columns)) as batches:
+            async for batch in batches:
+                while batch.num_rows:
+                    while not left_of_group:
+                        group += 1
+                        left_of_group = groups[group]
+                    piece = batch.slice(0, left_of_group)
+                    await resources.in_thread(partial(values.add, piece, first_row, group), small=few)
+                    batch = batch.slice(piece.num_rows)
+                    first_row += piece.num_rows
+                    left_of_group -= piece.num_rows
+        if first_row != sum(groups):
+            raise CorruptFileError(f"{first_row} rows were read of {sum(groups)}", url=opened.version.url)
+        return {part: await resources.in_thread(partial(values.finish, part), small=few) for part in parts}
+
+
+class _Values:
+    """Collects the values of one file for several parts. Postings go to local files where they are too many."""
+
+    def __init__(self, file: int, parts: Sequence[Part], schema: pa.Schema, options: BuildOptions) -> None:
+        self._file = file
+        self._schema = schema
+        self._most_bytes = options.memory_bytes // _SHARE
+        self._folder = Path(options.folder or tempfile.gettempdir())
+        self._collectors = {part: ValueCollector(part, _types(schema, part)) for part in parts}
+        self._local: dict[Part, LocalRows] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> _Values:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def add(self, batch: pa.RecordBatch, first_row: int, group: int) -> None:
+        """Take rows of one row group, which follow those before."""
+        names = dict.fromkeys(name for part in self._collectors for name in part.columns)
+        arrays = {name: leaf_array(batch, name) for name in names}
+        postings = {part: found for part, found in self._collectors.items() if part.kind in BY_ROW}
+        texts = [arrays[name] for part in self._collectors if part.kind == "text" for name in part.columns]
+        size = max(map(_text_bytes, texts), default=0)
+        step = max(1, min(batch.num_rows, batch.num_rows * (self._most_bytes // _TOKENS) // max(size, 1)))
+        for start in range(0, batch.num_rows, step):
+            for part, collector in self._collectors.items():
+                collector.add([arrays[name].slice(start, step) for name in part.columns], first_row + start, group)
+            if sum(found.pending_bytes for found in postings.values()) > self._most_bytes:
+                for part, found in postings.items():
+                    self._put_aside(part, found.finish(self._file))
+
+    def finish(self, part: Part) -> pa.Table:
+        """All rows of the part."""
+        table = self._collectors[part].finish(self._file)
+        if part not in self._local:
+            return table
+        self._put_aside(part, table)
+        return self._local[part].table()
+
+    def _put_aside(self, part: Part, rows: pa.Table) -> None:
+        if part not in self._local:
+            self._local[part] = LocalRows(part.schema, self._folder)
+            self._open.callback(self._local[part].close)
+        self._local[part].add(rows)
+
+
+def _text_bytes(array: pa.Array) -> int:
+    """Of all strings, those of a dictionary as often as they are there, roughly."""
+    if isinstance(array.type, pa.DictionaryType):
+        return len(array) * int(array.dictionary.nbytes) // max(1, len(array.dictionary))
+    return int(array.nbytes)
+
+
+def _types(schema: pa.Schema, part: Part) -> list[pa.DataType]:
+    return [found for name in part.columns if (found := type_of(schema, name)) is not None]
+
+
+def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column, or a leaf of a struct by its dotted path: null where the struct is."""
+    top, behind = name, ""
+    while (at := batch.schema.get_field_index(top)) < 0:
+        top, _, last = top.rpartition(".")
+        behind = f"{last}.{behind}" if behind else last
+    array = batch.column(at)
+    for child in behind.split(".") if behind else ():
+        array = pc.struct_field(array, child)
+    return array
+
+
+async def _batches(
+    resources: Resources, opened: OpenedFile, names: Sequence[str], columns: Columns
+) -> AsyncGenerator[pa.RecordBatch]:
+    """All rows of the file, in order, in the dataset's types."""
+    async with resources.deadline(opened.operation.url):
+        await opened.prepare(Ask(columns=names), columns, scan=True, other_bytes=0)
+    jobs = opened.jobs(resources.options.limits.unit_bytes, None)
+    if len(jobs) == 1:  # nothing is to be fetched ahead
+        ((read, unit, _),) = jobs
+        resources.budget.take(unit.num_bytes)
+        try:
+            async with resources.deadline(opened.operation.url):
+                tables = await read.run(unit)
+            for table in tables:
+                for batch in table.to_batches():
+                    yield batch
+            await opened.finish()
+        finally:
+            resources.budget.release(unit.num_bytes)
+        return
+
+    async def in_order() -> AsyncGenerator[Job]:
+        for job in jobs:
+            yield job
+
+    pipeline = Pipeline(in_order(), resources)
+    pipeline.start()
+    try:
+        while (landed := await pipeline.next(resources.deadline(opened.operation.url))) is not None:
+            for table in landed.tables:
+                for batch in table.to_batches():
+                    yield batch
+            pipeline.done_with_head()
+        await opened.finish()
+    finally:
+        await pipeline.close()

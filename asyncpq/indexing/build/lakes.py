@@ -1,0 +1,384 @@
+"""The files that an index is to know: looked for anew, by what its manifest says, or as an open dataset has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from asyncpq.datasets.file_statistics import type_of
+from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.listing import (
+    INDEX_FOLDER,
+    Commits,
+    Target,
+    folders_of,
+    is_file_of,
+    list_files,
+    may_be_uncommitted,
+    parse_target,
+)
+from asyncpq.datasets.model import DataFile
+from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.partitioning import Partitioning, read_partitions
+from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
+from asyncpq.events import Operation
+from asyncpq.indexing.backends import open_place
+from asyncpq.indexing.build.differences import Lake, field_ids
+from asyncpq.indexing.manifest.commits import load
+from asyncpq.indexing.manifest.listed_files import files_of
+from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.model import Place
+from asyncpq.objects.runtime import Resources
+from asyncpq.storage.base import RequestContext
+from asyncpq.storage.urls import safe_url
+
+
+def described_files(
+    target: Target, partitioning: Partitioning | None, *, inside: bool, plain: bool = False
+) -> dict[str, Any]:
+    """``Manifest.dataset`` of a prefix, a pattern or a list of urls.
+
+    Args:
+        inside: the index is in its place below the prefix, and stays there if the folder is moved.
+        plain: all files count, also such as asyncpq wrote and no index lists.
+    """
+    named = target.url if target.urls is None else list(target.urls)
+    found = {"kind": "files", "target": named, "partitioning": _described(partitioning), "inside": inside}
+    return {**found, "plain": True} if plain else found
+
+
+def _described(partitioning: Partitioning | None) -> str | list[str] | None:
+    if partitioning is None:
+        return None
+    return "hive" if partitioning.names is None else list(partitioning.names)
+
+
+def folder_around(at: object) -> str | None:
+    """Of an index in its place below a prefix that prefix, with a slash at its end."""
+    if not isinstance(at, (str, os.PathLike)):
+        return None
+    url: Any = os.fspath(at)
+    found: str = url if url.endswith("/") else f"{url}/"
+    return found[: -len(INDEX_FOLDER)] if found.endswith(f"/{INDEX_FOLDER}") else None
+
+
+def target_of(manifest: Manifest, given: Target | None, at: object) -> Target:
+    """Where the files of an index are to be looked for: by what it says, or below what it is in.
+
+    Args:
+        given: what the caller named; None for nothing.
+        at: the index's place, as the caller named it.
+
+    Raises:
+        InvalidOptionError: ``given`` is not what the index was built over.
+    """
+    known = parse_target(manifest.dataset["target"])
+    folder = folder_around(at)
+    if folder is not None and manifest.dataset.get("inside"):
+        known = parse_target(folder)
+    if given is not None and (given.folder, given.pattern, given.urls) != (known.folder, known.pattern, known.urls):
+        raise InvalidOptionError(
+            "the index there is of other files",
+            url=safe_url(known.url),
+            hint="Build this one in another place, or drop that one first.",
+        )
+    return known
+
+
+def root_of(target: Target) -> str:
+    """What the paths of its files are relative to."""
+    return "" if target.urls is not None else target.folder
+
+
+async def dataset_lake(state: DatasetState, root: str, dataset: Mapping[str, Any], operation: Operation) -> Lake:
+    """The files of an open dataset, as they are now.
+
+    Args:
+        root, dataset: see :class:`Lake`.
+    """
+    began = datetime.now(UTC)
+    files = (await state.source.files(Ask(), operation)).files
+    partitions = dict.fromkeys(name for file in files for name in file.partition)
+    schema, fields, _ = state.columns
+    return Lake(
+        url=state.url,
+        root=root,
+        dataset=dataset,
+        schema=schema,
+        fields=fields,
+        partitions=tuple(name for name in partitions if name in schema.names),
+        files=files,
+        as_of=began,
+    )
+
+
+async def listed_lake(
+    resources: Resources,
+    manifest: Manifest,
+    operation: Operation,
+    urls: Sequence[str] | None = None,
+    *,
+    given: Target | None = None,
+    at: object = None,
+) -> Lake:
+    """The files of the prefix, pattern or list that an index was built over, as they are now.
+
+    Args:
+        urls: only these are looked at: they are new, were replaced, or are not there any more.
+        given, at: see :func:`target_of`.
+
+    Raises:
+        InvalidOptionError: it was built over other files than those ``given``; a url is none of theirs.
+        UsageError: it was built over a table.
+        StoreError: any of the store's errors.
+    """
+    dataset, began = manifest.dataset, datetime.now(UTC)
+    if dataset.get("kind") != "files":
+        raise UsageError(
+            "the index is of a table, whose files its own metadata names",
+            hint="Open the index with the table: session.open_index(at, table=table).",
+        )
+    target = target_of(manifest, given, at)
+    partitioning = partitioning_of(manifest)
+    lake = Lake(
+        url=safe_url(target.url),
+        root=root_of(target),
+        dataset=dataset,
+        schema=manifest.schema,
+        fields=None,
+        partitions=manifest.partitions,
+        files=(),
+        as_of=began,
+    )
+    if urls is not None:
+        named = _named(list(dict.fromkeys(urls)), target, partitioning)
+        if counts_all(manifest) or not any(may_be_uncommitted(file.url) for file in named):
+            return only(replace(lake, files=named), urls)
+    files, is_lake = await _list(resources, manifest, target, partitioning, operation)
+    lake = await as_committed(resources, target, replace(lake, files=files), is_lake, operation)
+    return lake if urls is None else only(lake, urls)
+
+
+async def _list(
+    resources: Resources, manifest: Manifest, target: Target, partitioning: Partitioning | None, operation: Operation
+) -> tuple[Sequence[DataFile], bool]:
+    """The files that are there, and whether another index may say which of them count."""
+    store, _ = await resources.store(target.url)
+    context = RequestContext(operation.metrics, purpose="list")
+    plain = counts_all(manifest)
+    try:
+        async with resources.deadline(safe_url(target.url)):
+            found = await list_files(
+                store,
+                target,
+                context,
+                committing(resources, operation),
+                partitioning=partitioning,
+                allow_empty=not manifest.num_files or is_committed(manifest),
+                plain=plain,
+            )
+    except ObjectNotFoundError:
+        # the lake's own index may list no files any more
+        if plain or target.urls is not None or target.pattern is not None:
+            raise
+        own = await own_lake(resources, target.folder, True, operation)
+        if own is None or own[1].num_files:
+            raise
+        return (), False
+    for error in found.errors:
+        raise error
+    return found.files, found.has_index and found.is_written
+
+
+def counts_all(manifest: Manifest) -> bool:
+    """Whether files that asyncpq wrote count whatever other indexes say."""
+    return is_committed(manifest) or manifest.dataset.get("plain") is True
+
+
+def is_committed(manifest: Manifest) -> bool:
+    """Whether files are there once the index lists them, not once they are written."""
+    return manifest.dataset.get("committed") is True
+
+
+async def committed(
+    resources: Resources, place: Place, manifest: Manifest, lake: Lake, operation: Operation | None = None
+) -> Lake:
+    """Of the files that were found those that the index lists: the others were never committed, or not to be seen any
+    more."""
+    listed = {file.path for file in await files_of(resources, place, manifest, manifest.live, operation)}
+    return replace(lake, files=[file for file in lake.files if lake.path(file.url) in listed])
+
+
+async def own_lake(
+    resources: Resources, folder: str, may_be: bool, operation: Operation | None = None
+) -> tuple[Place, Manifest] | None:
+    """The index below a folder that says which of its files count; None: there is none.
+
+    Args:
+        may_be: whether files were found there that asyncpq wrote, and an index.
+    """
+    if not may_be:
+        return None
+    place = await open_place(resources, folder + INDEX_FOLDER, create=False)
+    manifest = await load(place, operation)
+    return None if manifest is None or not is_committed(manifest) else (place, manifest)
+
+
+def committing(resources: Resources, operation: Operation | None = None) -> Commits:
+    """For :func:`asyncpq.datasets.listing.list_files`: see :func:`own_lake`."""
+
+    async def commits(folder: str) -> bool:
+        return await own_lake(resources, folder, True, operation) is not None
+
+    return commits
+
+
+async def as_committed(
+    resources: Resources,
+    target: Target,
+    lake: Lake,
+    may_be: bool,
+    operation: Operation | None = None,
+    *,
+    own_columns: bool = False,
+) -> Lake:
+    """Of the files of a folder those that count, for an index that is kept elsewhere: see :func:`own_lake`.
+
+    Also those that are not among ``lake.files``: they were committed since these were listed, or are gone, which is
+    not passed over.
+
+    Args:
+        own_columns: its columns are those of the files that count; those in ``lake`` may be of files that do not.
+    """
+    found = await own_lake(resources, target.folder, may_be, operation)
+    if found is None:
+        return lake
+    own, manifest = found
+    there = {lake.path(file.url): file for file in lake.files}
+    files = await files_of(resources, own, manifest, manifest.live, operation)
+    missing = {f"{target.folder}{file.path}": file for file in files if file.path not in there}
+    for named in _named(list(missing), target, _with_types(lake.dataset, lake.schema, lake.partitions)):
+        version = missing[named.url].validator
+        size = None if version is None else version.size
+        there[lake.path(named.url)] = replace(named, validator=version, size=size)
+    listed = [there[file.path] for file in files if file.path in there]
+    schema = lake.schema
+    if own_columns:
+        fields = [schema.field(name) for name in lake.partitions if name not in manifest.schema.names]
+        schema = pa.schema([*manifest.schema, *fields])
+    return replace(lake, files=sorted(listed, key=lambda file: file.url), schema=schema)
+
+
+def another_place(manifest: Manifest) -> str:
+    """What to do where an index is that is to be another one."""
+    if is_committed(manifest):
+        return (
+            "It says which files of the lake there are: keep it, and build this one outside of the folder (at=...);"
+            " reads then name both (index=...)."
+        )
+    return "Refresh that one, drop it first, or build this one in another place."
+
+
+def check_columns(manifest: Manifest, state: DatasetState) -> None:
+    """Whether an index speaks of the columns that a dataset has.
+
+    Raises:
+        SchemaMismatchError: a column that is indexed is another one there, or of another type.
+    """
+    schema, fields, _ = state.columns
+    known = dict(manifest.field_ids)
+    in_paths = manifest.partitions if state.partitions is None else state.partitions
+    for name in dict.fromkeys(name for part in manifest.parts for name in part.columns):
+        found, indexed = type_of(schema, name), type_of(manifest.schema, name)
+        if found is None:
+            continue
+        ids = field_ids(fields or (), [name])
+        how = None
+        if found != indexed:
+            how = f"of type {found}, not {indexed}"
+        elif {path: number for path, number in known.items() if f"{name}.".startswith(f"{path}.")} != ids:
+            how = "of the same name"
+        elif (name in in_paths) != (name in manifest.partitions):
+            how = f"its values are in the {'paths' if name in in_paths else 'files'} and were not when it was indexed"
+        if how is not None:
+            raise SchemaMismatchError(
+                f"the column is another one than the one that was indexed: {how}",
+                url=state.url,
+                column=name,
+                hint="Drop the index and build it again, or open the dataset without it.",
+            )
+
+
+def check_partitioning(manifest: Manifest, partitioning: Partitioning | None) -> None:
+    """Whether paths hold the same columns for an index as for a dataset of files.
+
+    Raises:
+        InvalidOptionError: they do not.
+    """
+    known = manifest.dataset.get("partitioning")
+    if manifest.dataset.get("kind") == "files" and known != _described(partitioning):
+        raise InvalidOptionError(
+            f"partitioning: the index was built with {known!r}",
+            hint="Give the same, or open the dataset without the index.",
+        )
+
+
+def check_schema(manifest: Manifest, schema: pa.Schema | None) -> None:
+    """Whether an index has the columns that a caller says the files have; None: whichever it has.
+
+    Raises:
+        InvalidOptionError: it was built with others.
+    """
+    for field in schema or ():
+        if type_of(manifest.schema, field.name) != field.type:
+            raise InvalidOptionError(
+                f"schema: the index there was built with another column {field.name!r}",
+                hint=another_place(manifest),
+            )
+
+
+def partitioning_of(manifest: Manifest) -> Partitioning | None:
+    """How the paths of its files hold values; None where they do not."""
+    return _with_types(manifest.dataset, manifest.schema, manifest.partitions)
+
+
+def _with_types(dataset: Mapping[str, Any], schema: pa.Schema, partitions: Sequence[str]) -> Partitioning | None:
+    names = dataset.get("partitioning")
+    if names is None:
+        return None
+    types = {name: schema.field(name).type for name in partitions}
+    return Partitioning(None if names == "hive" else tuple(names), types)
+
+
+def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | None) -> list[DataFile]:
+    """Those of the urls that a listing of the target has if they are there.
+
+    Raises:
+        InvalidOptionError: a url is outside of the target.
+        PartitionError: a path has a value that is none of its column's type.
+    """
+    for url in urls:
+        if url not in target.urls if target.urls is not None else not f"{url}/".startswith(target.folder):
+            raise InvalidOptionError(
+                "files: this is none of the dataset's",
+                url=safe_url(url),
+                hint=f"Its files are named as {safe_url(target.url)} is.",
+            )
+    urls = [url for url in urls if is_file_of(target, url)]
+    root = "" if target.pattern is not None else target.folder
+    partitions = read_partitions([folders_of(url, root) for url in urls], urls, partitioning)
+    for error in partitions.errors.values():
+        raise error
+    return [DataFile(url=url, partition=values) for url, values in zip(urls, partitions.values, strict=True)]
+
+
+def only(lake: Lake, urls: Sequence[str]) -> Lake:
+    """Of ``lake`` these files alone; those that it does not have are gone."""
+    wanted = dict.fromkeys(urls)
+    asked = {lake.path(url) for url in wanted}
+    return replace(lake, files=[file for file in lake.files if file.url in wanted], complete=False, asked=asked)

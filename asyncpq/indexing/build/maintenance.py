@@ -1,0 +1,459 @@
+"""Segments of a part are merged into few, without the rows of files that are out of use. Nothing is deleted.
+
+What no snapshot that is kept needs is removed from an index's place.
+
+An index is held to the files that it speaks of, by samples of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import DataFile
+from asyncpq.errors import AsyncpqError, CorruptIndexError, ObjectNotFoundError
+from asyncpq.events import Operation
+from asyncpq.indexing.build.executor import write_segments
+from asyncpq.indexing.build.file_rows import FileWork, Wanted, collect_file
+from asyncpq.indexing.build.sorting import merged_async, without_files
+from asyncpq.indexing.manifest.commits import Heartbeat, commit, load, new_id, numbered
+from asyncpq.indexing.manifest.listed_files import IndexedFile
+from asyncpq.indexing.manifest.manifest import Manifest, union
+from asyncpq.indexing.model import BY_VALUE, KeyRange, Part, Place, Segment, file_key
+from asyncpq.indexing.query.file_selection import BY_ROW
+from asyncpq.objects.runtime import Resources
+from asyncpq.options import BuildOptions
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.storage.concurrency import all_of
+from asyncpq.storage.urls import safe_url
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction has done.
+
+    Attributes:
+        manifest: the newest.
+        merged, written: segments that it took the place of, and that took their place.
+        given_up: parts of which others had changed the segments meanwhile.
+    """
+
+    manifest: Manifest = field(repr=False)
+    merged: int = 0
+    written: int = 0
+    given_up: tuple[Part, ...] = ()
+
+
+async def compact(
+    resources: Resources, place: Place, options: BuildOptions, operation: Operation, *, max_segments: int = 1
+) -> Compacted:
+    """Merge segments of each part: where more than ``max_segments`` are not full, or may hold the same key of a part by
+    value, or the files of some are mostly not in use.
+
+    Raises:
+        ObjectNotFoundError: there is no index.
+        StaleSnapshotError: others took this compaction for dead.
+    """
+    manifest = await load(place, operation)
+    if manifest is None:
+        raise ObjectNotFoundError("there is no index", url=place.description, hint="Build it first.")
+    unused = manifest.retired - manifest.reserved  # these never come back
+    chosen = {part: _chosen(manifest.of_part(part), unused, max_segments, options) for part in manifest.parts}
+    if not any(chosen.values()):
+        return Compacted(manifest)
+    swaps = _Swaps(place, new_id(), manifest, operation)
+    async with Heartbeat(place, swaps.build, options.grace_s, operation) as heartbeat:
+        for part, old in chosen.items():
+            if old:
+                swaps.add(part, old, await _merge(resources, place, swaps.build, part, old, unused, options, operation))
+                if swaps.num_rows >= options.segment_rows:
+                    await swaps.commit(heartbeat)
+        await swaps.commit(heartbeat)
+    return Compacted(swaps.manifest, swaps.taken, swaps.written, tuple(swaps.given_up))
+
+
+async def compact_if_due(
+    resources: Resources, place: Place, options: BuildOptions, manifest: Manifest, operation: Operation
+) -> Manifest:
+    """The newest manifest, once a build that led to ``manifest`` has left no more segments than it may.
+
+    Raises:
+        StaleSnapshotError: as :func:`compact`.
+    """
+    if all(len(manifest.of_part(part)) <= options.max_segments for part in manifest.parts):
+        return manifest
+    return (await compact(resources, place, options, operation, max_segments=options.max_segments)).manifest
+
+
+class _Swap(NamedTuple):
+    part: Part
+    old: Sequence[Segment]
+    new: Sequence[Segment]
+
+
+class _Swaps:
+    """Segments that take the place of others with the next commit.
+
+    Attributes:
+        build: begins the names of segments.
+        manifest: the newest that is known.
+        num_rows: of segments that wait to be committed.
+    """
+
+    def __init__(self, place: Place, build: str, manifest: Manifest, operation: Operation) -> None:
+        self.build = build
+        self.manifest = manifest
+        self.num_rows = self.taken = self.written = 0
+        self.given_up: list[Part] = []
+        self._place = place
+        self._operation = operation
+        self._waiting: list[_Swap] = []
+
+    def add(self, part: Part, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        self._waiting.append(_Swap(part, old, new))
+        self.num_rows += sum(segment.num_rows for segment in new)
+
+    async def commit(self, heartbeat: Heartbeat) -> None:
+        """Put the new segments in the place of the old ones, where these are all still there."""
+
+        async def change(newest: Manifest | None) -> Manifest | None:
+            heartbeat.check()
+            if newest is None:
+                return None
+            segments = {segment.name: segment for segment in newest.segments}
+            for swap in self._waiting:
+                names = [segment.name for segment in swap.old]
+                if all(name in segments for name in names):
+                    for name in names:
+                        del segments[name]
+                    segments.update({segment.name: segment for segment in swap.new})
+            changed = tuple(segments.values())
+            return replace(newest, segments=changed) if changed != newest.segments else None
+
+        if not self._waiting:
+            return
+        committed = await commit(self._place, self.manifest, change, self.build, self._operation)
+        self.manifest = committed or self.manifest
+        unneeded: list[str] = []
+        for swap in self._waiting:
+            new = [segment.name for segment in swap.new]
+            if self.manifest.names.issuperset(new):
+                self.taken += len(swap.old)
+                self.written += len(new)
+            else:  # another compaction was faster
+                self.given_up.append(swap.part)
+                unneeded += new
+        self._waiting, self.num_rows = [], 0
+        if unneeded:
+            await self._place.delete_segments(unneeded, operation=self._operation)
+
+
+def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, options: BuildOptions) -> list[Segment]:
+    """What is to be merged: those that are not full, where they are too many, those that are mostly out of use, and
+    those that a question about one key would all be asked of."""
+    small = [segment for segment in segments if not _is_full(segment, options)]
+    chosen = {segment.name for segment in (small if len(small) > max_segments else ())}
+    chosen |= {segment.name for segment in segments if _is_mostly(segment, unused)}
+    if segments and segments[0].part.kind in BY_VALUE:
+        chosen |= {segment.name for run in _overlapping(segments, max_segments) for segment in run}
+    return [segment for segment in segments if segment.name in chosen]
+
+
+def _overlapping(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
+    """Those whose keys overlap, where more than ``most`` may hold one key; a run of segments only touches."""
+    group: list[Segment] = []
+    open_: list[bytes] = []  # ends of those that hold the keys right before the next one's
+    depth, end = 0, b""
+    for segment in sorted(segments, key=lambda segment: (segment.low, segment.high)):
+        if group and segment.low >= end:
+            if depth > most:
+                yield group
+            group, open_, depth = [], [], 0
+        group.append(segment)
+        open_ = [high for high in open_ if high > segment.low]
+        open_.append(segment.high)
+        depth, end = max(depth, len(open_)), max(open_)
+    if depth > most:
+        yield group
+
+
+def _is_full(segment: Segment, options: BuildOptions) -> bool:
+    """Or as good as: where ranges of keys are written by many, no segment comes out as large as it may be."""
+    return 2 * segment.num_rows >= options.segment_rows or 2 * segment.data_bytes >= options.segment_bytes
+
+
+def _is_mostly(segment: Segment, unused: RowRanges) -> bool:
+    files = RowRanges(segment.files)
+    return (files & unused).num_rows * 2 > files.num_rows
+
+
+async def _merge(
+    resources: Resources,
+    place: Place,
+    build: str,
+    part: Part,
+    segments: Sequence[Segment],
+    unused: RowRanges,
+    options: BuildOptions,
+    operation: Operation,
+) -> list[Segment]:
+    """Segments with the rows of ``segments`` whose files are in use."""
+    files = union(RowRanges(segment.files) for segment in segments) - unused
+    async with AsyncExitStack() as stack:
+        streams = [
+            await stack.enter_async_context(aclosing(_rows(resources, place, segment, unused, operation)))
+            for segment in segments
+        ]
+        rows = merged_async(resources, streams)
+        return await write_segments(place, build, part, rows, files, options, operation)
+
+
+async def _rows(
+    resources: Resources, place: Place, segment: Segment, unused: RowRanges, operation: Operation
+) -> AsyncGenerator[pa.RecordBatch]:
+    num_rows = 0
+    async for batch in place.iterate_segment(segment, operation=operation):
+        num_rows += batch.num_rows
+        yield await resources.in_thread(partial(without_files, batch, unused)) if unused else batch
+    if num_rows != segment.num_rows:
+        raise CorruptIndexError(
+            f"the segment {segment.name} has {num_rows} rows, and should have {segment.num_rows}", url=place.description
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """What was removed.
+
+    Attributes:
+        snapshots: their numbers.
+        segments: names of those that only these snapshots named, or that no snapshot ever did.
+        files: paths of data files that asyncpq wrote, and that no snapshot lists any more, or none ever did.
+    """
+
+    snapshots: tuple[int, ...]
+    segments: tuple[str, ...]
+    files: tuple[str, ...] = ()
+
+
+async def vacuum(
+    place: Place,
+    *,
+    keep: int,
+    older_than_s: float,
+    orphans_s: float,
+    grace_s: float,
+    operation: Operation | None = None,
+) -> Vacuumed:
+    """Remove snapshots that nobody should read any more, and what only they name.
+
+    A snapshot is kept while it is one of the last ``keep``, or was the newest at any time in the last ``older_than_s``
+    seconds. Segments that no snapshot names are kept while they are younger than ``orphans_s`` or their build is alive.
+    Ages are by the place's clock.
+
+    Args:
+        grace_s: a build that gave no sign of life for so long is dead.
+    """
+    # in this order: what a build that was alive then commits from now on is not taken for an orphan
+    signs = await place.builds(operation=operation)
+    builds = {build for build, age in signs.items() if age <= grace_s}
+    segments = await place.list_segments(operation=operation)
+    newest = await load(place, operation)
+    if newest is None:
+        return Vacuumed((), ())
+    ages = await place.list_manifests(operation=operation)
+    shown = await place.latest(operation=operation)
+    first = min(newest.snapshot, newest.snapshot if shown is None else shown[0])
+    numbers = sorted(number for number in ages if number < first)
+    kept = {number for number in ages if number >= first}
+    kept.update(numbers[max(0, len(numbers) - (keep - len(kept))) :] if keep > len(kept) else ())
+    for number, following in pairwise([*numbers, first]):
+        if ages.get(following, 0.0) <= older_than_s:
+            kept.add(number)
+    old = [number for number in numbers if number not in kept]
+    needed = {name for manifest in await _load_all(place, kept, operation) for name in manifest.names} | newest.names
+    outdated = {name for manifest in await _load_all(place, old, operation, damaged=True) for name in manifest.names}
+    unneeded = [
+        name
+        for name, age in segments.items()
+        if name not in needed and (name in outdated or (age > orphans_s and name.partition("-")[0] not in builds))
+    ]
+    for build, age in signs.items():
+        if age > orphans_s:
+            await place.end_build(build, operation=operation)
+    await place.delete_segments(unneeded, operation=operation)
+    await place.delete_manifests(
+        old, operation=operation
+    )  # last: they name what was to be removed, should this be broken off
+    return Vacuumed(tuple(old), tuple(sorted(unneeded)))
+
+
+async def _load_all(
+    place: Place, numbers: Iterable[int], operation: Operation | None, *, damaged: bool = False
+) -> list[Manifest]:
+    """Those that are there; without ``damaged`` ones where these do not matter."""
+    found: dict[int, Manifest] = {}
+
+    async def one(number: int) -> None:
+        try:
+            manifest = await numbered(place, number, operation)
+        except CorruptIndexError:
+            if not damaged:
+                raise
+            return
+        if manifest is not None:
+            found[number] = manifest
+
+    await all_of(sorted(numbers), one)
+    return list(found.values())
+
+
+@dataclass(slots=True)
+class Verified:
+    """What was found.
+
+    Attributes:
+        files: that were looked at. changed: those of them that have another version now, or are gone: nothing can be
+            said of them until the index is refreshed.
+        rows: rows of parts that were compared.
+        problems: what is wrong, in words. An index with any should be dropped and built again.
+    """
+
+    files: int = 0
+    changed: int = 0
+    rows: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+async def verify(
+    resources: Resources,
+    place: Place,
+    manifest: Manifest,
+    files: Sequence[tuple[IndexedFile, DataFile]],
+    wanted: Wanted,
+    operation: Operation,
+    *,
+    num_rows: int,
+    randomness: random.Random,
+) -> Verified:
+    """Make the rows of ``files`` anew, and look for them in the index.
+
+    Args:
+        files: a sample.
+        num_rows: of each part that is by value, so many rows of each file are looked for.
+
+    Raises:
+        StoreError: the lake failed. What is wrong with the index is told, not raised.
+    """
+    found = Verified()
+    await _segments(place, manifest, found, operation)
+    columns, names = wanted.columns(), wanted.names()
+    operation.metrics.files_total = len(files)
+    for known, file in files:
+        part_operation = operation.part(safe_url(file.url), 0)
+        work = FileWork(id=known.id, path=known.path, file=file)
+        rows = await collect_file(resources, work, wanted, columns, names, part_operation, _no_limit)
+        found.files += 1
+        same = (
+            rows.validator is not None and known.validator is not None and rows.validator.same_version(known.validator)
+        )
+        if rows.gone or not same:
+            found.changed += 1
+        elif (rows.problem is None) is (known.num_rows is None):
+            found.problems.append(
+                f"{known.path}: {rows.problem or 'it can be read, and the index says that it cannot'}"
+            )
+        else:
+            for part, table in rows.tables.items():
+                if known.id in manifest.covered(part):
+                    await _compare(place, manifest, part, known, table, num_rows, randomness, found, operation)
+                else:
+                    found.problems.append(f"{known.path}: {part} has nothing of it")
+        operation.part_ended(part_operation, rows.problem, found.files)
+    return found
+
+
+async def _segments(place: Place, manifest: Manifest, found: Verified, operation: Operation) -> None:
+    there = await place.list_segments(operation=operation)
+    found.problems += [f"the segment {name} is not there" for name in sorted(manifest.names - there.keys())]
+
+
+async def _compare(
+    place: Place,
+    manifest: Manifest,
+    part: Part,
+    file: IndexedFile,
+    table: pa.Table,
+    num_rows: int,
+    randomness: random.Random,
+    found: Verified,
+    operation: Operation,
+) -> None:
+    """Whether the index has the rows of ``table``, all that one file gives to a part."""
+    if part.kind in BY_VALUE:
+        chosen = sorted(randomness.sample(range(table.num_rows), min(num_rows, table.num_rows)))
+        table = table.take(pa.array(chosen, pa.int64()))
+        ranges = [KeyRange.point(key) for key in sorted(set(table.column("key").to_pylist()))]
+    else:
+        ranges = [KeyRange(file_key(file.id), file_key(file.id + 1))]
+    try:
+        held = await _held_rows(place, manifest, part, ranges, operation) if ranges else []
+    except CorruptIndexError as error:
+        found.problems.append(str(error))
+        return
+    except AsyncpqError as error:
+        found.problems.append(f"{part} could not be read: {error}")
+        return
+    expected = table.to_pylist()
+    found.rows += len(expected)
+    missing = _missing_postings(expected, held) if part.kind in BY_ROW else _missing(expected, held)
+    if missing:
+        found.problems.append(f"{file.path}: {missing} of {len(expected)} rows are not in {part}")
+    if part.kind not in BY_VALUE and len(held) > len(expected):
+        found.problems.append(f"{file.path}: {part} has {len(held)} rows of it, and should have {len(expected)}")
+
+
+def _missing(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]]) -> int:
+    have = {repr(row) for row in held}
+    return sum(repr(row) not in have for row in expected)
+
+
+def _missing_postings(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]]) -> int:
+    """Postings of which the first or the last row is not posted: how rows are joined depends on a build's memory."""
+    spans: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
+    for row in held:
+        spans.setdefault((row["key"], row["file"]), []).append((row["row"], row["row"] + row["rows"]))
+    posted = {key: RowRanges(some) for key, some in spans.items()}
+    missing = 0
+    for row in expected:
+        rows = posted.get((row["key"], row["file"]), RowRanges())
+        missing += row["row"] not in rows or row["row"] + row["rows"] - 1 not in rows
+    return missing
+
+
+async def _held_rows(
+    place: Place, manifest: Manifest, part: Part, ranges: list[KeyRange], operation: Operation
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for segment in manifest.of_part(part):
+        table = await place.read_segment(segment, ranges, operation=operation)
+        if table is not None:
+            rows += table.to_pylist()
+    return rows
+
+
+@asynccontextmanager
+async def _no_limit(weight: int) -> AsyncIterator[None]:
+    yield

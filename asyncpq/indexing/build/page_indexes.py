@@ -1,0 +1,339 @@
+"""The part "pages": page indexes made for files that were written without them.
+
+The chunks are read once. Where their pages are is learnt as in any read of a whole chunk: from page headers, of
+repeated leaves from decoded levels; where a page begins inside a row, nothing is made. Bounds are those of the decoded
+values: whoever has to fetch the pages for their headers has these for some CPU, and they are exact.
+
+Bounds of decoded values as statistics have them (parquet.thrift, ColumnIndex), for page indexes that are made.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.caching.keys import ContentKey
+from asyncpq.decoding.assemble import StreamedSource
+from asyncpq.decoding.field_source import FieldSource
+from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.nested import NestedLeaf
+from asyncpq.decoding.types import leaf_decoder, reads_alone
+from asyncpq.errors import FormatError
+from asyncpq.expressions.scalars import NANOSECONDS
+from asyncpq.indexing.entry_encoding import encode_made, payload_table
+from asyncpq.indexing.model import file_key
+from asyncpq.objects.page_indexes import index_keys
+from asyncpq.objects.parts import fetch_parts
+from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.version import FileVersion, MadeIndex
+from asyncpq.parquet.column_order import Comparable, Order, encode_value, order_of
+from asyncpq.parquet.metadata import ColumnChunk, ColumnOrder
+from asyncpq.parquet.page_index import (
+    BoundaryOrder,
+    ColumnIndex,
+    OffsetIndex,
+    boundary_order,
+    encode_column_index,
+    encode_offset_index,
+    validate_offset_index,
+)
+from asyncpq.parquet.page_walker import PageWalker
+from asyncpq.parquet.schema import Leaf, LogicalKind
+from asyncpq.parquet.writer_faults import Claim
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.pruning.zones import successor
+from asyncpq.storage.base import RequestContext
+
+_TRUNCATED_BYTES: Final = 64  # longer strings are cut to this, a max rounded up
+_DAY_MILLISECONDS: Final = 86_400_000
+_types = pa.types
+
+
+class PageValues(NamedTuple):
+    """
+    Attributes:
+        rows: of one page, of the leaf's field cut to the leaf.
+        num_values: of the leaf, nulls and empty lists included.
+    """
+
+    rows: pa.Array
+    num_values: int
+
+
+class _PageBounds(NamedTuple):
+    """``low`` and ``high`` are encoded, empty of a page without values."""
+
+    low: bytes
+    high: bytes
+    nulls: int
+    nans: int
+    is_null: bool
+
+
+class _NoOrderError(Exception):
+    """Values of this type cannot be told as statistics have them."""
+
+
+def column_index(pages: Sequence[PageValues], leaf: Leaf, order: Order) -> ColumnIndex | None:
+    """The ColumnIndex of a chunk.
+
+    Args:
+        pages: in the order of the OffsetIndex.
+        order: of the leaf's type; with UNDEFINED only nulls are told.
+
+    Returns:
+        None where values of the leaf's Arrow type cannot be told as statistics have them.
+    """
+    try:
+        found = [_bounds(page, leaf, order) for page in pages]
+    except _NoOrderError:
+        return None
+    index = ColumnIndex(
+        [page.is_null for page in found],
+        [page.low for page in found],
+        [page.high for page in found],
+        BoundaryOrder.UNORDERED,
+        [page.nulls for page in found],
+        [page.nans for page in found] if order in (Order.FLOAT, Order.FLOAT16) else None,
+    )
+    index.boundary_order = boundary_order(index, leaf, order)
+    return index
+
+
+def _bounds(page: PageValues, leaf: Leaf, order: Order) -> _PageBounds:
+    values = leaf_values(page.rows)
+    present = len(values) - values.null_count
+    nulls = page.num_values - present
+    nans = 0
+    if not present or order is Order.UNDEFINED:
+        return _PageBounds(b"", b"", nulls, nans, not present)
+    if _types.is_float16(values.type):
+        values = values.cast(pa.float32())
+    if _types.is_floating(values.type):
+        is_nan = pc.is_nan(values)
+        nans = is_nan.true_count
+        if nans == present:
+            nan = encode_value(float("nan"), leaf, order)
+            return _PageBounds(nan, nan, nulls, nans, False)
+        values = values.filter(pc.invert(is_nan)) if nans else values
+    try:
+        low, high = (_comparable(value, leaf, order) for value in least_and_greatest(values))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise _NoOrderError from error
+    if isinstance(low, bytes):
+        low = low[:_TRUNCATED_BYTES]
+    if isinstance(high, bytes) and len(high) > _TRUNCATED_BYTES:
+        high = successor(high[:_TRUNCATED_BYTES]) or high
+    try:
+        return _PageBounds(encode_value(low, leaf, order), encode_value(high, leaf, order), nulls, nans, False)
+    except (struct.error, OverflowError) as error:
+        raise _NoOrderError from error
+
+
+def least_and_greatest(values: pa.Array) -> tuple[pa.Scalar, pa.Scalar]:
+    """Of values without NaN; durations as integers, of which alone pyarrow finds them."""
+    found = pc.min_max(values.view(pa.int64()) if _types.is_duration(values.type) else values)
+    return found["min"], found["max"]
+
+
+def leaf_values(array: pa.Array) -> pa.Array:
+    """The values of the only leaf of a nested array; those of null or empty lists are not among them."""
+    while True:
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        elif isinstance(array, pa.DictionaryArray):
+            array = array.dictionary_decode()
+        elif _types.is_struct(array.type):
+            if array.type.num_fields != 1:
+                raise _NoOrderError
+            (array,) = array.flatten()
+        elif _types.is_nested(array.type):
+            array = array.flatten()
+        elif _types.is_string_view(array.type) or _types.is_binary_view(array.type):
+            array = array.cast(pa.large_binary())
+        else:
+            return array
+
+
+def _comparable(scalar: Any, leaf: Leaf, order: Order) -> Comparable:
+    """A value as :func:`asyncpq.parquet.column_order.decode_value` gives it."""
+    kind, logical = scalar.type, leaf.element.logical_type
+    value: Any = None
+    if _types.is_decimal(kind):
+        if logical is not None and logical.kind is LogicalKind.DECIMAL and (logical.scale or 0) == kind.scale:
+            value = _unscaled(scalar.as_py(), kind.scale)
+    elif _types.is_timestamp(kind) or _types.is_time(kind):
+        if logical is not None and logical.unit is not None:
+            value, rest = divmod(scalar.value * NANOSECONDS[kind.unit], NANOSECONDS[logical.unit])
+            value = None if rest else value
+    elif _types.is_date32(kind):
+        value = scalar.value
+    elif _types.is_date64(kind):
+        value = scalar.value // _DAY_MILLISECONDS
+    elif order is Order.BYTES:
+        value = scalar.as_buffer().to_pybytes()  # strings may be no UTF-8
+    elif _types.is_integer(kind) or _types.is_floating(kind) or _types.is_boolean(kind):
+        value = scalar.as_py()
+    if not isinstance(value, _HELD[order]):
+        raise _NoOrderError
+    return value  # type: ignore[return-value]  # of the type that its order has
+
+
+_HELD: Final[dict[Order, type]] = {
+    Order.BOOLEAN: bool,
+    Order.SIGNED: int,
+    Order.UNSIGNED: int,
+    Order.DECIMAL: int,
+    Order.FLOAT: float,
+    Order.FLOAT16: float,
+    Order.BYTES: bytes,
+}
+
+
+def _unscaled(value: Decimal, scale: int) -> int:
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or exponent + scale < 0:
+        raise _NoOrderError
+    number = int("".join(map(str, digits)) or "0") * int(10 ** (exponent + scale))
+    return -number if sign else number
+
+
+_BATCH_BYTES: Final = 32 << 20  # chunks that are fetched together; a larger one alone
+_NO_EXTENSIONS: Final[frozenset[str]] = frozenset()
+
+
+class _Chunk(NamedTuple):
+    row_group: int
+    leaf: int
+    chunk: ColumnChunk
+    key: ContentKey
+
+
+async def pages_rows(source: ObjectSource, version: FileVersion, file: int, context: RequestContext) -> pa.Table:
+    """Rows of the part "pages" for one file, by key: of leaves with chunks that lack a page index of use.
+
+    Nothing is made for chunks that cannot be read, or page by page; whoever reads them is told.
+
+    Raises:
+        StoreError, ObjectChangedError: the store failed, or has another version.
+    """
+    made: dict[int, dict[int, MadeIndex]] = {}
+    round_ = context.round
+    lacking = await source.resources.in_thread(partial(_lacking, version))
+    for batch in _batches(lacking):
+        parts = await fetch_parts(source, version, [item.key for item in batch], context.step("data", round_))
+        round_ += 1
+        found = await source.resources.in_thread(partial(_make_all, source, version, batch, parts.data))
+        for item, index in found:
+            made.setdefault(item.leaf, {})[item.row_group] = index
+    return payload_table(
+        "pages", [(key := file_key(file, leaf), encode_made(key, some)) for leaf, some in sorted(made.items())]
+    )
+
+
+def _lacking(version: FileVersion) -> list[_Chunk]:
+    """Chunks without an OffsetIndex that may be used, or without a ColumnIndex, as they lie in the file."""
+    metadata = version.metadata
+    found: list[_Chunk] = []
+    if version.decryption is not None:
+        return found
+    for group in metadata.row_groups:
+        for leaf in metadata.schema.leaves if group.num_rows else ():
+            try:
+                parsed = group.parse_chunk(leaf.index)
+                if parsed.num_values == 0 or not _is_lacking(version, parsed, leaf):
+                    continue
+                chunk = version.chunk(group.ordinal, leaf.index)
+            except FormatError:
+                continue
+            found.append(_Chunk(group.ordinal, leaf.index, chunk, version.key("part", chunk.start, chunk.stop)))
+    return found
+
+
+def _is_lacking(version: FileVersion, chunk: ColumnChunk, leaf: Leaf) -> bool:
+    if version.metadata.writer_faults.find(Claim.PAGE_INDEPENDENCE, leaf, chunk.encodings) is not None:
+        return False
+    offsets, bounds = index_keys(version, chunk, leaf.index)
+    return offsets is None or (bounds is None and not leaf.max_repetition_level)  # pages of those are not ruled out
+
+
+def _batches(chunks: Sequence[_Chunk]) -> Iterator[list[_Chunk]]:
+    batch: list[_Chunk] = []
+    size = 0
+    seen: set[ContentKey] = set()
+    for item in chunks:
+        length = item.key.stop - item.key.start
+        if batch and (size + length > _BATCH_BYTES or item.key in seen):
+            yield batch
+            batch, size = [], 0
+            seen.clear()
+        batch.append(item)
+        seen.add(item.key)
+        size += length
+    if batch:
+        yield batch
+
+
+# -- in a thread ----------------------------------------------------------------------------------
+
+
+def _make_all(
+    source: ObjectSource, version: FileVersion, batch: Sequence[_Chunk], data: dict[ContentKey, bytes]
+) -> list[tuple[_Chunk, MadeIndex]]:
+    options = source.resources.options
+    limits = DecodeLimits(options.read.verify_crc, options.limits.max_page_bytes, options.limits.max_decoded_bytes)
+    found: list[tuple[_Chunk, MadeIndex]] = []
+    for item in batch:
+        try:
+            made = _make(version, item, data[item.key], limits)
+        except FormatError:
+            continue
+        if made is not None:
+            found.append((item, made))
+    return found
+
+
+def _make(version: FileVersion, item: _Chunk, data: bytes, limits: DecodeLimits) -> MadeIndex | None:
+    leaf = version.metadata.schema.leaves[item.leaf]
+    num_rows = version.metadata.row_groups[item.row_group].num_rows
+    if reads_alone(version, item.leaf, _NO_EXTENSIONS):
+        decoder = leaf_decoder(version, item.leaf, _NO_EXTENSIONS)
+        streamed = StreamedSource(decoder, item.chunk, num_rows, limits, padded=version.padded_chunks)
+        streamed.feed(data)
+        offsets = streamed.locations
+        arrays = (streamed.select(rows, limits) for rows in _spans(offsets, num_rows))
+    else:
+        nested = NestedLeaf(leaf, item.chunk, num_rows, paged=False, padded=version.padded_chunks)
+        nested.feed(data)
+        field = version.metadata.schema.fields[leaf.field_index]
+        rows_of = FieldSource(version, field, {item.leaf: nested}, num_rows, _NO_EXTENSIONS)
+        whole = rows_of.select(RowRanges.all(num_rows), limits)
+        offsets = nested.locations
+        arrays = (whole.slice(rows.start, rows.num_rows) for rows in _spans(offsets, num_rows))
+    if offsets is None:
+        return None
+    chunk = item.chunk
+    validate_offset_index(offsets, chunk_start=chunk.start, chunk_stop=chunk.stop, num_rows=num_rows)
+    order = order_of(leaf, ColumnOrder.TYPE_ORDER)
+    counts = _num_values(version, leaf, chunk, data, limits)
+    pages = [PageValues(array, count) for array, count in zip(arrays, counts, strict=True)]
+    index = column_index(pages, leaf, order)
+    return MadeIndex(encode_offset_index(offsets), None if index is None else encode_column_index(index))
+
+
+def _spans(offsets: OffsetIndex | None, num_rows: int) -> Iterator[RowRanges]:
+    if offsets is not None:
+        for page in range(offsets.num_pages):
+            yield RowRanges.from_sorted([offsets.rows_of_page(page, num_rows)])
+
+
+def _num_values(version: FileVersion, leaf: Leaf, chunk: ColumnChunk, data: bytes, limits: DecodeLimits) -> list[int]:
+    """Of each page that has any, as its header says."""
+    walker = PageWalker(chunk, max_page_bytes=limits.max_page_bytes, padded=version.padded_chunks)
+    return [page.header.num_values for page in walker.feed(data) if page.header.is_data and page.header.num_values]

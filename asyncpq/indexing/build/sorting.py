@@ -1,0 +1,403 @@
+"""Rows of parts in order: sorted with the help of a folder, merged, and without those of retired files.
+
+The order is by key, then by file, group and row, where a part has them.
+
+The order of keys, and of what stands beside them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import shutil
+import tempfile
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.errors import StoreError
+from asyncpq.objects.runtime import Resources
+from asyncpq.pruning.row_ranges import RowRanges
+
+_NUMBER_BYTES: Final = 9  # a tag and 64 bits
+_AT_ONCE: Final = 1 << 15  # keys that are made numbers of while the processor's cache has them
+_DIGIT_BITS: Final = 12  # as far as pyarrow counts values, which is many times as fast as to compare them
+_DIGIT: Final = pa.scalar((1 << _DIGIT_BITS) - 1, pa.uint64())
+_FEW: Final = 1 << 12  # numbers that are compared sooner than counted
+_LONG_RUN: Final = 1 << 10  # numbers in order; to merge such runs takes less than to count
+
+
+def key_order(keys: pa.BinaryArray, *then: pa.Array) -> pa.UInt64Array:
+    """Positions of keys in their order; of equal ones in that of ``then``, and at last in which they stand.
+
+    Args:
+        keys: in any order.
+        then: of integers, as many as keys; none is null.
+    """
+    numbers = _as_numbers(keys)
+    found = _compared(keys, None) if numbers is None else _counted(numbers, None)
+    if not then or _ascends(then):
+        return found
+    # Mostly no key comes twice, or rows of one stand in their order.
+    ordered = (keys if numbers is None else numbers).take(found)
+    if _differ(ordered) or _ascends([ordered, *[column.take(found) for column in then]]):
+        return found
+    order: pa.UInt64Array | None = None
+    for column in reversed(then):
+        order = _counted(column.cast(pa.int64()), order)
+    return _compared(keys, order) if numbers is None else _counted(numbers, order)
+
+
+def _counted(numbers: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
+    """Positions of numbers of 64 bits in their order; of equal ones as in ``order``, or as they stand.
+
+    Counted digit by digit, the least first, of as many of the highest as tell random numbers apart; what else there is
+    to compare is nearly in order then.
+    """
+    count = len(numbers)
+    ordered = numbers if order is None else numbers.take(order)
+    if count < _FEW or _descents(ordered) * _LONG_RUN < count:
+        return _compared(numbers, order)
+    ends = pc.min_max(ordered)
+    least = ends["min"]
+    bits = (ends["max"].as_py() - least.as_py()).bit_length()
+    above = pc.subtract(ordered, least).view(pa.uint64())
+    num_digits = -(-2 * (count.bit_length() - 1) // _DIGIT_BITS)
+    for shift in range(max(0, bits - num_digits * _DIGIT_BITS), bits, _DIGIT_BITS):
+        digits = pc.bit_wise_and(pc.shift_right(above, pa.scalar(shift, pa.uint64())), _DIGIT).cast(pa.uint16())
+        step = pc.array_sort_indices(digits)  # which is stable
+        above, order = above.take(step), step if order is None else order.take(step)
+    return _compared(numbers, order)
+
+
+def _compared(values: pa.Array, order: pa.UInt64Array | None) -> pa.UInt64Array:
+    """As :func:`_counted`, of anything."""
+    if order is None:
+        return pc.array_sort_indices(values)
+    ordered = values.take(order)
+    return order.take(pc.array_sort_indices(ordered)) if _descents(ordered) else order
+
+
+def _ascends(columns: Sequence[pa.Array]) -> bool:
+    """Whether rows stand in the order of the columns, of which there is one at least; there are no nulls."""
+    *before, last = columns
+    behind = pc.greater_equal(last.slice(1), _but_last(last))
+    for column in reversed(before):
+        here, after = _but_last(column), column.slice(1)
+        behind = pc.or_(pc.greater(after, here), pc.and_(pc.equal(after, here), behind))
+    return bool(behind.true_count == len(behind))
+
+
+def _differ(ordered: pa.Array) -> bool:
+    return not pc.equal(ordered.slice(1), _but_last(ordered)).true_count
+
+
+def _descents(values: pa.Array) -> int:
+    """How many are less than the one before."""
+    return int(pc.less(values.slice(1), _but_last(values)).true_count)
+
+
+def _but_last(column: pa.Array) -> pa.Array:
+    return column.slice(0, max(0, len(column) - 1))
+
+
+def _as_numbers(keys: pa.BinaryArray) -> pa.UInt64Array | None:
+    """In the same order, where all have one tag and 64 bits: they are compared several times as fast."""
+    count = len(keys)
+    if not count or len(keys[0].as_buffer()) != _NUMBER_BYTES:
+        return None
+    try:
+        fixed = keys.cast(pa.binary(_NUMBER_BYTES))
+    except pa.ArrowInvalid:
+        return None
+    data = memoryview(fixed.buffers()[1])[fixed.offset * _NUMBER_BYTES :]
+    tag = data[0]
+    little_endian = bytearray(8 * count)
+    for start in range(0, count, _AT_ONCE):
+        stop = min(count, start + _AT_ONCE)
+        some = bytes(data[start * _NUMBER_BYTES : stop * _NUMBER_BYTES])
+        if some[::_NUMBER_BYTES].count(tag) != stop - start:
+            return None
+        for at in range(8):
+            little_endian[8 * start + at : 8 * stop : 8] = some[8 - at :: _NUMBER_BYTES]
+    return pa.Array.from_buffers(pa.uint64(), count, [None, pa.py_buffer(little_endian)])
+
+
+_ORDER: Final = ("key", "file", "group", "row")
+_FAN_IN: Final = 32  # runs that are merged at once
+_LEAST_BATCH_BYTES: Final = 64 << 10
+_FILE_KEY_BYTES: Final = 8
+_WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def sorted_rows(table: pa.Table) -> pa.Table:
+    """The rows of a part in order."""
+    names = [name for name in _ORDER if name in table.column_names]
+    batches = table.combine_chunks().to_batches()
+    if len(batches) != 1:  # none; or more than binary arrays hold
+        return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]))
+    (batch,) = batches
+    return pa.Table.from_batches([batch.take(key_order(*[batch.column(name) for name in names]))])
+
+
+class ExternalSort:
+    """Sorts more rows than memory holds: sorted runs go to a folder, and are merged as they are read back.
+
+    It blocks on the disk. :meth:`close` it, or use it in a ``with`` statement.
+
+    Args:
+        schema: of a part.
+        memory_bytes: what it takes at most, roughly.
+        folder: in which it makes one of its own.
+    """
+
+    def __init__(self, schema: pa.Schema, memory_bytes: int, folder: Path) -> None:
+        self._schema = schema
+        self._run_bytes = max(1, memory_bytes // 3)  # while a run is sorted there are two of it
+        self._batch_bytes = max(_LEAST_BATCH_BYTES, memory_bytes // (4 * _FAN_IN))
+        self._parent = folder
+        self._folder: Path | None = None
+        self._runs: list[Path] = []
+        self._num_runs = 0
+        self._pending: list[pa.Table] = []
+        self._pending_bytes = 0
+        self.num_rows = 0
+
+    def is_filled_by(self, rows: pa.Table) -> bool:
+        """Whether they would be more than it holds in memory: to add them takes as long as to sort what is there."""
+        return self._pending_bytes + int(rows.nbytes) >= self._run_bytes
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows in any order."""
+        if not rows.num_rows:
+            return
+        self.num_rows += rows.num_rows
+        most = max(_LEAST_BATCH_BYTES, self._run_bytes // 2)
+        step = max(1, most * rows.num_rows // rows.nbytes)  # what is larger than memory may lie in a local file
+        for start in range(0, rows.num_rows, step):
+            piece = rows.slice(start, step)
+            self._pending.append(piece)
+            self._pending_bytes += piece.nbytes
+            if self._pending_bytes >= self._run_bytes:
+                self._spill()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows that were added, in order; once, and nothing can be added after."""
+        while len(self._runs) >= _FAN_IN:
+            merged_runs, self._runs = self._runs[:_FAN_IN], self._runs[_FAN_IN:]
+            self._write_run(merged([_read(path) for path in merged_runs]))
+            for path in merged_runs:
+                path.unlink()
+        streams = [_read(path) for path in self._runs]
+        if self._pending:
+            streams.append(self._sliced(self._take_pending()))
+        return merged(streams)
+
+    def close(self) -> None:
+        """Remove what is in the folder."""
+        self._pending.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+            self._runs.clear()
+
+    def __enter__(self) -> ExternalSort:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take_pending(self) -> pa.Table:
+        # in the order of their files, so that only keys are left to be sorted
+        pending = sorted(self._pending, key=_first_place)
+        self._pending = []
+        table = sorted_rows(pa.concat_tables(pending))
+        self._pending_bytes = 0
+        return table
+
+    def _sliced(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        rows = max(1, self._batch_bytes * table.num_rows // max(1, table.nbytes))
+        return iter(table.to_batches(max_chunksize=rows))
+
+    def _spill(self) -> None:
+        self._write_run(self._sliced(self._take_pending()))
+
+    def _write_run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        with _put_into(self._parent):
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="sort-", dir=self._parent))
+            path = self._folder / f"{self._num_runs}.arrow"
+            self._num_runs += 1
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, self._schema, options=_WRITE) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+        self._runs.append(path)
+
+
+def _first_place(table: pa.Table) -> tuple[int, ...]:
+    """Of a table that has rows: all of its first row's order but the key."""
+    return tuple(table.column(name)[0].as_py() for name in _ORDER[1:] if name in table.column_names)
+
+
+def _read(path: Path) -> Iterator[pa.RecordBatch]:
+    with pa.OSFile(str(path), "rb") as source, pa.ipc.open_stream(source) as reader:
+        yield from reader
+
+
+class LocalRows:
+    """Rows in a local file without a name, which ends with the last table that was read back of it.
+
+    It blocks on the disk.
+
+    Args:
+        schema: of a part.
+        folder: in which the file is.
+    """
+
+    def __init__(self, schema: pa.Schema, folder: Path) -> None:
+        self._folder = folder
+        with _put_into(folder):
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # see close
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), schema)
+
+    def add(self, rows: pa.Table) -> None:
+        with _put_into(self._folder):
+            self._writer.write_table(rows)
+
+    def table(self) -> pa.Table:
+        """All rows that were added, mapped to memory; nothing can be added after."""
+        with self._file, _put_into(self._folder):
+            self._writer.close()
+            self._file.flush()
+            data = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+
+    def close(self) -> None:
+        with suppress(OSError):  # of what is still to be written, which nobody reads
+            self._file.close()
+
+
+@contextmanager
+def _put_into(folder: Path) -> Iterator[None]:
+    """
+    Raises:
+        StoreError: there is no room for local files.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(
+            f"rows cannot be put into a local file: {error}",
+            url=str(folder),
+            hint="BuildOptions.folder names another folder for them.",
+        ) from error
+
+
+# -- merging --------------------------------------------------------------------------------------
+
+
+class Merge:
+    """Merges sorted streams, a batch of each at a time, without reading any itself.
+
+    Feed the streams that are :meth:`wanted`, then :meth:`take`; until nothing is left.
+    """
+
+    def __init__(self, num_streams: int) -> None:
+        self._buffers: list[pa.RecordBatch | None] = [None] * num_streams
+        self._ended = [False] * num_streams
+
+    def wanted(self) -> list[int]:
+        """Streams of which the next batch is needed."""
+        return [
+            at for at, buffer in enumerate(self._buffers) if not self._ended[at] and (buffer is None or not len(buffer))
+        ]
+
+    def feed(self, stream: int, batch: pa.RecordBatch | None) -> None:
+        """The next batch of a stream; None: it has ended."""
+        self._buffers[stream] = batch
+        self._ended[stream] = batch is None
+
+    def take(self) -> pa.RecordBatch | None:
+        """The next rows, which no stream has anything below; None: there are no more."""
+        held = [(at, buffer) for at, buffer in enumerate(self._buffers) if buffer is not None and len(buffer)]
+        if not held:
+            return None
+        columns = [_order_columns(buffer) for _, buffer in held]
+        # More rows may come from each stream, but none below the last that is here.
+        last = min(tuple(column[-1].as_py() for column in order) for order in columns)
+        pieces: list[pa.RecordBatch] = []
+        for (at, buffer), order in zip(held, columns, strict=True):
+            cut = _count_up_to(order, last)
+            if cut:
+                pieces.append(buffer.slice(0, cut))
+                self._buffers[at] = buffer.slice(cut)
+        if len(pieces) == 1:
+            return pieces[0]
+        (batch,) = sorted_rows(pa.Table.from_batches(pieces)).combine_chunks().to_batches()
+        return batch
+
+
+def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Rows of sorted streams in order, with a batch of each in memory."""
+    merge = Merge(len(streams))
+    while True:
+        while wanted := merge.wanted():
+            for at in wanted:
+                merge.feed(at, next(streams[at], None))
+        batch = merge.take()
+        if batch is None:
+            return
+        yield batch
+
+
+async def merged_async(
+    resources: Resources, streams: Sequence[AsyncIterator[pa.RecordBatch]]
+) -> AsyncIterator[pa.RecordBatch]:
+    """As :func:`merged`, in the session's threads."""
+    merge = Merge(len(streams))
+    while True:
+        while wanted := merge.wanted():
+            for at in wanted:
+                merge.feed(at, await anext(streams[at], None))
+        batch = await resources.in_thread(merge.take)
+        if batch is None:
+            return
+        yield batch
+
+
+def _order_columns(batch: pa.RecordBatch) -> list[pa.Array]:
+    return [batch.column(name) for name in _ORDER if name in batch.schema.names]
+
+
+def _count_up_to(order: Sequence[pa.Array], last: tuple[Any, ...]) -> int:
+    """How many rows are not above ``last``."""
+    return bisect_right(range(len(order[0])), last, key=lambda row: tuple(column[row].as_py() for column in order))
+
+
+# -- retired files --------------------------------------------------------------------------------
+
+
+def without_files(batch: pa.RecordBatch, retired: RowRanges) -> pa.RecordBatch:
+    """The rows of files that are not retired.
+
+    Args:
+        batch: rows of a part of any kind.
+        retired: ids of files.
+    """
+    if not retired or not len(batch):
+        return batch
+    if "file" in batch.schema.names:
+        files = batch.column("file")
+        gone = [file for file in pc.unique(files).to_pylist() if file in retired]
+    else:
+        files = pc.binary_slice(batch.column("key"), 0, _FILE_KEY_BYTES)
+        gone = [file for file in pc.unique(files).to_pylist() if int.from_bytes(file, "big") in retired]
+    if not gone:
+        return batch
+    return batch.filter(pc.invert(pc.is_in(files, value_set=pa.array(gone, files.type))))

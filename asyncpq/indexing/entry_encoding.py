@@ -1,0 +1,244 @@
+"""Payloads of what is known by file: bytes of the parts "footers" and "pages".
+
+A payload is one byte, its kind; the body; and four bytes, the CRC-32 (little-endian) of the row's key followed by all
+of the payload before them. So a payload that stands under another key is as bad as one of which a bit was lost.
+Numbers are unsigned LEB128 varints; byte strings are their length and their bytes.
+
+    footers, leaf -1    "W": footer start, size of the object, FileMetaData as the file has it
+                        "S": footer start, size, number of leaves, length of what follows before it was compressed,
+                        zlib's form of: number of pieces, the pieces, which are FileMetaData without its column chunks
+                        (parquet/footer.py); most of it is the schema, whose names are alike
+    footers, leaf i     "L": number of pieces (0 beside "W"), for each row group the ColumnChunk; number of spans, for
+                        each where it begins and its bytes: the leaf's ColumnIndexes and OffsetIndexes
+    pages, leaf i       "P": number of row groups; for each its ordinal, its OffsetIndex, its ColumnIndex (empty: none)
+
+Another layout gets other letters.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, NoReturn
+
+import pyarrow as pa
+
+from asyncpq.errors import CorruptIndexError
+from asyncpq.indexing.model import PART_SCHEMAS, file_key
+from asyncpq.objects.version import MadeIndex
+from asyncpq.parquet.thrift_types import varint
+
+_CRC_BYTES: Final = 4
+_LEVEL: Final = 3
+_MAX_VARINT_BYTES: Final = 9
+
+#: Stands in keys for what all leaves share.
+SHARED: Final = -1
+
+
+class SharedEntry(NamedTuple):
+    """What all leaves of a footer share.
+
+    Attributes:
+        footer_start: offset of the footer in the object.
+        size: of the object.
+        num_leaves: in the schema; 0 where ``pieces`` is the whole footer.
+        pieces: the footer without its column chunks; or, in one piece, all of it.
+    """
+
+    footer_start: int
+    size: int
+    num_leaves: int
+    pieces: Sequence[bytes]
+
+
+class LeafEntry(NamedTuple):
+    """What a read of one leaf needs.
+
+    Attributes:
+        chunks: its ColumnChunk of each row group; none where the shared entry has the whole footer.
+        spans: its page indexes, by where they begin in the object.
+    """
+
+    chunks: Sequence[bytes]
+    spans: Sequence[tuple[int, bytes]]
+
+
+# -- written --------------------------------------------------------------------------------------
+
+
+def encode_shared(key: bytes, entry: SharedEntry) -> bytes:
+    """Payload of the part "footers" for leaf -1."""
+    place = varint(entry.footer_start) + varint(entry.size)
+    if not entry.num_leaves:
+        return _sealed(key, b"W", place, _string(entry.pieces[0]))
+    pieces = _strings(entry.pieces)
+    return _sealed(
+        key, b"S", place, varint(entry.num_leaves), varint(len(pieces)), _string(zlib.compress(pieces, _LEVEL))
+    )
+
+
+def encode_leaf(key: bytes, entry: LeafEntry) -> bytes:
+    """Payload of the part "footers" for a leaf."""
+    spans = [varint(start) + _string(data) for start, data in entry.spans]
+    return _sealed(key, b"L", _strings(entry.chunks), varint(len(spans)), *spans)
+
+
+def encode_made(key: bytes, made: Mapping[int, MadeIndex]) -> bytes:
+    """Payload of the part "pages" for a leaf, by row group."""
+    rows = [varint(group) + _string(index.offsets) + _string(index.bounds or b"") for group, index in made.items()]
+    return _sealed(key, b"P", varint(len(rows)), *rows)
+
+
+def payload_table(kind: str, payloads: Iterable[tuple[bytes, bytes]]) -> pa.Table:
+    """Rows of the part ``kind``, whose keys ascend."""
+    rows = list(payloads)
+    columns = [pa.array([row[at] for row in rows], pa.binary()) for at in (0, 1)]
+    return pa.Table.from_arrays(columns, schema=PART_SCHEMAS[kind])
+
+
+def _sealed(key: bytes, *parts: bytes) -> bytes:
+    data = b"".join(parts)
+    return data + zlib.crc32(data, zlib.crc32(key)).to_bytes(_CRC_BYTES, "little")
+
+
+def _string(data: bytes) -> bytes:
+    return varint(len(data)) + data
+
+
+def _strings(items: Sequence[bytes]) -> bytes:
+    return varint(len(items)) + b"".join([_string(item) for item in items])
+
+
+# -- read -----------------------------------------------------------------------------------------
+
+
+def by_file(rows: pa.Table) -> dict[int, dict[int, bytes]]:
+    """Payloads of "footers" or "pages" by file and leaf.
+
+    Raises:
+        CorruptIndexError: a key is none of theirs.
+    """
+    found: dict[int, dict[int, bytes]] = {}
+    for key, payload in zip(rows.column("key").to_pylist(), rows.column("payload").to_pylist(), strict=True):
+        if len(key) != 12:
+            raise CorruptIndexError(f"a key of {len(key)} bytes names no file and leaf")
+        leaf = int.from_bytes(key[8:], "big") - 1
+        found.setdefault(int.from_bytes(key[:8], "big"), {})[leaf] = payload
+    return found
+
+
+def decode_shared(file: int, payload: bytes, max_bytes: int) -> SharedEntry:
+    """
+    Args:
+        max_bytes: that a footer may have.
+
+    Raises:
+        CorruptIndexError: it is not such a payload of this file.
+    """
+    reader = _Reader(file_key(file, SHARED), payload, b"WS")
+    start, size = reader.number(), reader.number()
+    if payload[:1] == b"W":
+        entry = SharedEntry(start, size, 0, [reader.string()])
+        reader.finish()
+        return entry
+    num_leaves, length = reader.number(), reader.number()
+    inside = _Reader.of(_decompressed(reader.string(), length, max_bytes))
+    reader.finish()
+    entry = SharedEntry(start, size, num_leaves, inside.strings())
+    inside.finish()
+    if not num_leaves:
+        reader.fail()
+    return entry
+
+
+def _decompressed(data: bytes, length: int, max_bytes: int) -> bytes:
+    if length > max_bytes:
+        raise CorruptIndexError(f"an index has a footer of {length} bytes, allowed are {max_bytes}")
+    engine = zlib.decompressobj()
+    try:
+        found = engine.decompress(data, length + 1)
+    except zlib.error as error:
+        raise CorruptIndexError("what an index says of a file is damaged") from error
+    if len(found) != length or not engine.eof:
+        raise CorruptIndexError("what an index says of a file is damaged")
+    return found
+
+
+def decode_leaf(file: int, leaf: int, payload: bytes) -> LeafEntry:
+    """
+    Raises:
+        CorruptIndexError: it is not such a payload of this leaf.
+    """
+    reader = _Reader(file_key(file, leaf), payload, b"L")
+    chunks = reader.strings()
+    spans = [(reader.number(), reader.string()) for _ in range(reader.count())]
+    reader.finish()
+    return LeafEntry(chunks, spans)
+
+
+def decode_made(file: int, leaf: int, payload: bytes) -> dict[int, MadeIndex]:
+    """
+    Raises:
+        CorruptIndexError: it is not such a payload of this leaf.
+    """
+    reader = _Reader(file_key(file, leaf), payload, b"P")
+    made: dict[int, MadeIndex] = {}
+    for _ in range(reader.count()):
+        group = reader.number()
+        made[group] = MadeIndex(reader.string(), reader.string() or None)
+    reader.finish()
+    return made
+
+
+class _Reader:
+    """Reads the body of a payload, once its checksum was found to be right."""
+
+    def __init__(self, key: bytes, payload: bytes, kinds: bytes) -> None:
+        body = payload[:-_CRC_BYTES]
+        crc = zlib.crc32(body, zlib.crc32(key)).to_bytes(_CRC_BYTES, "little")
+        self._data = body
+        self._pos = 1
+        if not body or payload[len(body) :] != crc:
+            self.fail()
+        if body[0] not in kinds:
+            raise CorruptIndexError("what an index says of a file is of a newer version, or of another kind")
+
+    @classmethod
+    def of(cls, data: bytes) -> _Reader:
+        """Of bytes without a checksum of their own."""
+        reader = cls.__new__(cls)
+        reader._data, reader._pos = data, 0
+        return reader
+
+    def fail(self) -> NoReturn:
+        raise CorruptIndexError("what an index says of a file is damaged")
+
+    def number(self) -> int:
+        value = 0
+        for at, byte in enumerate(self._data[self._pos : self._pos + _MAX_VARINT_BYTES]):
+            value |= (byte & 0x7F) << 7 * at
+            if byte < 0x80:
+                self._pos += at + 1
+                return value
+        self.fail()
+
+    def count(self) -> int:
+        """How many items follow; each has at least one byte."""
+        count = self.number()
+        if count > len(self._data) - self._pos:
+            self.fail()
+        return count
+
+    def string(self) -> bytes:
+        length = self.count()
+        start = self._pos
+        self._pos += length
+        return self._data[start : self._pos]
+
+    def strings(self) -> list[bytes]:
+        return [self.string() for _ in range(self.count())]
+
+    def finish(self) -> None:
+        if self._pos != len(self._data):
+            self.fail()

@@ -1,0 +1,426 @@
+"""One snapshot of an index.
+
+How a manifest is written down.
+
+JSON in UTF-8: ``{"asyncpq_index": 1, ..., "crc32": 1234}``, the checksum being over all that stands before it. Unknown
+members are ignored. What is long (:data:`LONG`: the schema, the segments, the ids that are out of use, what the files
+are of, if that is a list) goes to segments of kind "manifest" where the root would be larger than 64 KiB: so it is the
+root of a tree. Byte strings are base64; of ids, the lengths of gaps and ranges are written by turns, as varints, and
+deflated. Segments of one build have the same files: the first one says which, the others name it by its place in the
+list of segments.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
+from asyncpq.indexing.model import PART_SCHEMAS, Part, Segment
+from asyncpq.pruning.row_ranges import RowRanges
+
+FILES: Final = Part("files")
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A build that has begun, and has not brought its files yet.
+
+    Attributes:
+        id: names it in the place, and begins the names of its segments.
+        files: ids that it may give. They are among ``Manifest.retired``: nobody sees them until it ends.
+    """
+
+    id: str
+    files: RowRanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What an index holds in one snapshot.
+
+    Attributes:
+        index: names the index; another one at the same place has another.
+        snapshot: number, from 1.
+        commit: names the commit that made it.
+        created: when that was, by its maker's clock; with a zone.
+        as_of: when the files were looked for that it lists; None before the first build has ended.
+        root: url that the paths of files are relative to; "" where they are whole urls.
+        dataset: what the files are of, as JSON has it; whoever opens the dataset says what stands there.
+        schema: the dataset's columns; keys are of their types.
+        partitions: names of the columns whose values are the files' paths' or the table's.
+        field_ids: of a table, the field ids of indexed columns, by name: a name may come to mean another column.
+        parts: what is known, "files" first.
+        segments: where it is.
+        next_file: the id of the next file; none is given twice.
+        retired: ids below that which are not, or not yet, in use.
+        num_files, num_rows: of the files in use; rows of those that could be read.
+        builds: under way or broken off.
+        long: where members of the root were written that the root has no room for.
+    """
+
+    index: str
+    snapshot: int
+    commit: str
+    created: datetime
+    as_of: datetime | None = None
+    root: str
+    dataset: Mapping[str, Any] = field(default_factory=dict)
+    schema: pa.Schema
+    partitions: tuple[str, ...] = ()
+    field_ids: tuple[tuple[str, int], ...] = ()
+    parts: tuple[Part, ...]
+    segments: tuple[Segment, ...] = ()
+    next_file: int = 0
+    retired: RowRanges = field(default_factory=RowRanges)
+    num_files: int = 0
+    num_rows: int = 0
+    builds: tuple[Build, ...] = ()
+    long: tuple[tuple[str, Segment], ...] = ()
+    #: By the monotonic clock of the process that has it.
+    known_since: float = field(default_factory=time.monotonic, init=False, compare=False, repr=False)
+    # what follows from these, once it was asked for: lookups ask each time, and files may be many
+    _ids: dict[tuple[str, Part], RowRanges] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _by_part: dict[Part, tuple[Segment, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def live(self) -> RowRanges:
+        """Ids of the files in use."""
+        return self._known("live", FILES, lambda: self.retired.complement(self.next_file))
+
+    @property
+    def reserved(self) -> RowRanges:
+        """Ids of builds that have not ended."""
+        return union(build.files for build in self.builds)
+
+    @property
+    def is_built(self) -> bool:
+        """Whether a build has ended."""
+        return self.as_of is not None
+
+    def of_part(self, part: Part) -> tuple[Segment, ...]:
+        """The segments of one part."""
+        found = self._by_part.get(part)
+        if found is None:
+            found = self._by_part[part] = tuple(segment for segment in self.segments if segment.part == part)
+        return found
+
+    def covered(self, part: Part) -> RowRanges:
+        """Ids of files of which the part holds all there is."""
+        return self._known("covered", part, lambda: _files_of(self.of_part(part)))
+
+    def unknown(self, part: Part) -> RowRanges:
+        """Ids of files in use of which the part holds nothing."""
+        return self._known("unknown", part, lambda: self.live - self.covered(part))
+
+    def _known(self, name: str, part: Part, make: Callable[[], RowRanges]) -> RowRanges:
+        found = self._ids.get((name, part))
+        if found is None:
+            found = self._ids[name, part] = make()
+        return found
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all segments that it takes to read this snapshot."""
+        return frozenset(segment.name for segment in (*self.segments, *(held for _, held in self.long)))
+
+
+def _files_of(segments: Iterable[Segment]) -> RowRanges:
+    lists = {id(segment.files): segment.files for segment in segments}  # those of one build share it
+    return union(RowRanges(files) for files in lists.values())
+
+
+def union(some: Iterable[RowRanges]) -> RowRanges:
+    """All rows of ``some``."""
+    return RowRanges(one for ranges in some for one in ranges)
+
+
+FORMAT: Final = 1
+ROOT_BYTES: Final = 64 * 1024
+#: Members of the root that may stand in segments of their own, by what they are worth.
+LONG: Final = ("segments", "schema", "retired", "dataset")
+
+BOUNDS_VERSION: Final = 1
+"""Of segments of the part "bounds", which are made of files' statistics. It is raised when statistics that were
+believed are found to be wrong (``format.writer_faults``): segments of an older version, or of none, are left out."""
+
+_MAX_BYTES = 1 << 28  # of a packed member: none comes near it
+_TAIL = b',"crc32":'
+_HINT = "Drop the index and build it again."
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The root. Members that ``manifest.long`` names are left out: they are where it says."""
+    elsewhere = dict(manifest.long)
+    record: dict[str, Any] = {
+        "asyncpq_index": FORMAT,
+        "index": manifest.index,
+        "snapshot": manifest.snapshot,
+        "commit": manifest.commit,
+        "created": manifest.created.isoformat(),
+        "as_of": None if manifest.as_of is None else manifest.as_of.isoformat(),
+        "root": manifest.root,
+        "partitions": manifest.partitions,
+        "field_ids": manifest.field_ids,
+        "parts": [_part_record(part) for part in manifest.parts],
+        "next_file": manifest.next_file,
+        "num_files": manifest.num_files,
+        "num_rows": manifest.num_rows,
+        "builds": [{"id": build.id, "files": _packed_ranges(build.files)} for build in manifest.builds],
+        "long": {name: _segment_record(segment, manifest.parts) for name, segment in manifest.long},
+    }
+    for name in LONG:
+        if name not in elsewhere:
+            record[name] = _member(manifest, name)
+    body = _json(record)[:-1]
+    return b"%s%s%d}" % (body, _TAIL, zlib.crc32(body))
+
+
+def encode_long(manifest: Manifest, name: str) -> bytes:
+    """A member of ``LONG``, to be kept in a segment."""
+    return _json(_member(manifest, name))
+
+
+def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str | None = None) -> Manifest:
+    """
+    Args:
+        content: the root.
+        long: the members that :func:`long_members` names.
+        url: of the place, for messages.
+
+    Raises:
+        UnsupportedFeatureError: it is of a later version.
+        CorruptIndexError: it is damaged.
+    """
+    record = _checked(content, url)
+    try:
+        parts = tuple(_part(item) for item in record["parts"])
+        held = {str(name): _segment(item, parts) for name, item in record["long"].items()}
+        members = {name: json.loads((long or {})[name]) if name in held else record[name] for name in LONG}
+        as_of = record["as_of"]
+        manifest = Manifest(
+            index=_text(record["index"]),
+            snapshot=_count(record["snapshot"]),
+            commit=_text(record["commit"]),
+            created=_time(record["created"]),
+            as_of=None if as_of is None else _time(as_of),
+            root=_text(record["root"]),
+            dataset=dict(members["dataset"]),
+            schema=pa.ipc.read_schema(pa.py_buffer(_unpacked(members["schema"]))),
+            partitions=tuple(_text(name) for name in record["partitions"]),
+            field_ids=tuple((_text(name), int(number)) for name, number in record["field_ids"]),
+            parts=parts,
+            segments=_segments(members["segments"], parts),
+            next_file=_count(record["next_file"]),
+            retired=_ranges(members["retired"]),
+            num_files=_count(record["num_files"]),
+            num_rows=_count(record["num_rows"]),
+            builds=tuple(Build(_text(item["id"]), _ranges(item["files"])) for item in record["builds"]),
+            long=tuple(held.items()),
+        )
+        if manifest.retired.stop > manifest.next_file or FILES not in parts:
+            raise ValueError("ids that were never given, or no files")
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, zlib.error, pa.ArrowException) as error:
+        raise _damaged(url, str(error)) from error
+    return manifest
+
+
+def long_members(content: bytes, *, url: str | None = None) -> dict[str, Segment]:
+    """Members of the manifest that stand in segments of their own, by name.
+
+    Raises:
+        UnsupportedFeatureError, CorruptIndexError: as :func:`decode`.
+    """
+    record = _checked(content, url)
+    try:
+        parts = tuple(_part(item) for item in record["parts"])
+        return {_text(name): _segment(item, parts) for name, item in record["long"].items() if name in LONG}
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+        raise _damaged(url, str(error)) from error
+
+
+def _checked(content: bytes, url: str | None) -> dict[str, Any]:
+    body, tail, checksum = content.rpartition(_TAIL)
+    try:
+        record = json.loads(content)
+        if not isinstance(record, dict):
+            raise ValueError("no JSON object")
+    except (ValueError, RecursionError) as error:
+        raise _damaged(url, str(error)) from error
+    version = record.get("asyncpq_index")
+    if isinstance(version, int) and version > FORMAT:
+        raise UnsupportedFeatureError(
+            f"the index is of format {version}, and this version of asyncpq reads {FORMAT}",
+            url=url,
+            hint="Update asyncpq, or build the index again with this version.",
+        )
+    if version != FORMAT:
+        raise _damaged(url, "it is no manifest of an index")
+    if not tail or checksum != b"%d}" % zlib.crc32(body):
+        raise _damaged(url, "its checksum is wrong")
+    return record
+
+
+def _damaged(url: str | None, why: str) -> CorruptIndexError:
+    return CorruptIndexError(f"the manifest of the index is damaged: {why}", url=url, hint=_HINT)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+# -- its members ----------------------------------------------------------------------------------
+
+
+def _member(manifest: Manifest, name: str) -> Any:
+    if name == "schema":
+        return _packed(manifest.schema.serialize().to_pybytes())
+    if name == "dataset":
+        return dict(manifest.dataset)
+    if name == "retired":
+        return _packed_ranges(manifest.retired)
+    records: list[dict[str, Any]] = []
+    first: dict[int, int] = {}
+    for at, segment in enumerate(manifest.segments):
+        same = first.setdefault(id(segment.files), at)
+        records.append(_segment_record(segment, manifest.parts, None if same == at else same))
+    return records
+
+
+def _part_record(part: Part) -> dict[str, Any]:
+    return {"kind": part.kind, "columns": part.columns, "options": part.options}
+
+
+def _part(record: Any) -> Part:
+    kind = _text(record["kind"])
+    if kind not in PART_SCHEMAS:
+        raise ValueError(f"no such kind: {kind!r}")
+    options = tuple((_text(name), _frozen(value)) for name, value in record["options"])
+    return Part(kind, tuple(_text(name) for name in record["columns"]), options)
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples: parts are hashed."""
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+
+
+def _segment_record(segment: Segment, parts: tuple[Part, ...], same_files: int | None = None) -> dict[str, Any]:
+    part: Any = parts.index(segment.part) if segment.part in parts else _part_record(segment.part)
+    record = {
+        "name": segment.name,
+        "part": part,
+        "rows": segment.num_rows,
+        "size": segment.size,
+        "low": base64.b64encode(segment.low).decode(),
+        "high": base64.b64encode(segment.high).decode(),
+        "files": _packed_ranges(RowRanges(segment.files)) if same_files is None else same_files,
+        "extra": dict(segment.extra),
+    }
+    if segment.part.kind == "bounds":
+        record["bounds_version"] = BOUNDS_VERSION
+    if segment.has_unknown:
+        record["unknown"] = True
+    if segment.data_bytes:
+        record["data_bytes"] = segment.data_bytes
+    return record
+
+
+def _segments(records: Any, parts: tuple[Part, ...]) -> tuple[Segment, ...]:
+    found: list[Segment] = []
+    for record in records:
+        found.append(_segment(record, parts, found))
+    return tuple([segment for segment, record in zip(found, records, strict=True) if _is_believed(segment, record)])
+
+
+def _is_believed(segment: Segment, record: Any) -> bool:
+    """Whether the statistics that a segment was made of are believed today."""
+    return segment.part.kind != "bounds" or record.get("bounds_version", 0) >= BOUNDS_VERSION
+
+
+def _segment(record: Any, parts: tuple[Part, ...], before: Sequence[Segment] = ()) -> Segment:
+    part, files = record["part"], record["files"]
+    return Segment(
+        name=_text(record["name"]),
+        part=parts[_count(part)] if isinstance(part, int) else _part(part),
+        num_rows=_count(record["rows"]),
+        size=_count(record["size"]),
+        low=base64.b64decode(record["low"], validate=True),
+        high=base64.b64decode(record["high"], validate=True),
+        files=before[_count(files)].files if isinstance(files, int) else tuple(_ranges(files)),
+        has_unknown=bool(record.get("unknown", False)),
+        data_bytes=_count(record.get("data_bytes", 0)),
+        extra=dict(record["extra"]),
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value
+
+
+def _time(value: Any) -> datetime:
+    time = datetime.fromisoformat(value)
+    if time.tzinfo is None:
+        raise ValueError(f"{value!r} has no zone")
+    return time
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def _unpacked(text: Any) -> bytes:
+    inflate = zlib.decompressobj()
+    data = inflate.decompress(base64.b64decode(text, validate=True), _MAX_BYTES)
+    if not inflate.eof:
+        raise ValueError("a member is cut off, or too long")
+    return data
+
+
+def _packed_ranges(ranges: RowRanges) -> str:
+    data, last = bytearray(), 0
+    for start, stop in ranges:
+        for number in (start - last, stop - start):
+            while number > 0x7F:
+                data.append(number & 0x7F | 0x80)
+                number >>= 7
+            data.append(number)
+        last = stop
+    return _packed(bytes(data)) if data else ""
+
+
+def _ranges(text: Any) -> RowRanges:
+    if text == "":
+        return RowRanges()
+    starts: list[int] = []
+    stops: list[int] = []
+    at = number = shift = 0
+    begins = True
+    for byte in _unpacked(text):
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte & 0x80:
+            continue
+        if not number and (starts or not begins):
+            raise ValueError("ids that do not ascend")
+        at += number
+        (starts if begins else stops).append(at)
+        begins, number, shift = not begins, 0, 0
+    if not begins or shift or not starts:
+        raise ValueError("ids are cut off")
+    return RowRanges.from_parallel(starts, stops)

@@ -1,0 +1,411 @@
+"""From a predicate to the files, row groups and rows that may match, by all parts of an index that can say something.
+
+A predicate is followed by its three results, as pruning does (:func:`asyncpq.pruning.bounds.rows_where`): what is asked
+of a column are the keys of the rows for which an atom may have the result wanted. All parts are asked at once; bloom
+filters, which are kept by file, once few files are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from asyncpq.datasets.file_statistics import type_of
+from asyncpq.events import Operation
+from asyncpq.expressions import (
+    And,
+    Atom,
+    ColumnComparison,
+    Constant,
+    Expression,
+    Has,
+    HasPhrase,
+    HasTokens,
+    Not,
+    Or,
+)
+from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
+from asyncpq.indexing.blooms import may_hold
+from asyncpq.indexing.key_encoding import text_key
+from asyncpq.indexing.model import NAN_KEY, VALUE_TAG, KeyRange, Part, Place
+from asyncpq.indexing.query.file_selection import Found, Slices, found_rows
+from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
+from asyncpq.indexing.query.segment_reads import Listed, Reads, part_rows, segment_reads, together, tolerant, worked
+from asyncpq.indexing.text_keys import needed_ngrams
+from asyncpq.objects.runtime import Resources
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.pruning.bounds import Truth
+from asyncpq.pruning.row_ranges import RowRanges
+
+_OPPOSITE = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE, Truth.NULL: Truth.NULL}
+
+
+class Asked(Listed, Protocol):
+    """What of a manifest it takes to answer (:class:`asyncpq.indexing.manifest.manifest.Manifest`)."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+
+# -- what is asked --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """Which rows of a part have keys in ``ranges``; with ``every``, the files and rows that are found in each of them.
+
+    Attributes:
+        found: the answer; None before, and where the part cannot say.
+        asked: whether it was.
+    """
+
+    part: Part
+    ranges: Ranges
+    every: bool = False
+    found: Found | None = None
+    asked: bool = False
+
+    def slices(self) -> Slices | None:
+        return None if self.found is None else self.found.slices
+
+
+@dataclass(slots=True, eq=False)
+class _Bloom:
+    """Whether any of ``keys`` may be in a row group."""
+
+    part: Part
+    keys: tuple[bytes, ...]
+    found: Slices | None = None
+
+    def slices(self) -> Slices | None:
+        return self.found
+
+
+@dataclass(slots=True, eq=False)
+class _Joined:
+    """The rows that all of ``args`` give, or with ``either`` any."""
+
+    either: bool
+    args: tuple[_Node, ...]
+
+    def slices(self) -> Slices | None:
+        found: Slices | None = None
+        for arg in self.args:
+            some = arg.slices()
+            if some is None:
+                if self.either:
+                    return None
+            elif found is None:
+                found = some
+            else:
+                found = found | some if self.either else found & some
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class _FirstOf:
+    """What the first of ``questions`` finds that can answer: those behind it would say no more."""
+
+    questions: tuple[_Question, ...]
+
+    def slices(self) -> Slices | None:
+        return next((found for one in self.questions if (found := one.slices()) is not None), None)
+
+    @property
+    def next(self) -> tuple[_Question, ...]:
+        """Those that were asked, and the one to be asked if none of them could answer."""
+        asked = [one.asked for one in self.questions]
+        if False not in asked or self.slices() is not None:
+            return tuple(one for one in self.questions if one.asked)
+        return self.questions[: asked.index(False) + 1]
+
+
+@dataclass(slots=True, eq=False)
+class _Nowhere:
+    """No row."""
+
+    def slices(self) -> Slices | None:
+        return Slices.none()
+
+
+_Node = _Question | _Bloom | _Joined | _FirstOf | _Nowhere
+
+
+class Inquiry:
+    """One predicate, asked of the parts of one snapshot.
+
+    Args:
+        where: over the dataset's columns, simplified, relative times resolved.
+        max_postings: a question that would read more entries of one segment is not answered.
+    """
+
+    def __init__(self, manifest: Asked, where: Expression, *, max_postings: int) -> None:
+        self._manifest = manifest
+        self._max_postings = max_postings
+        self._made: dict[tuple[Part, Ranges, bool], _Question] = {}
+        self._by_column: dict[str, list[Part]] = {}
+        self._composites: list[Part] = []
+        for part in manifest.parts:
+            if len(part.columns) == 1:
+                self._by_column.setdefault(part.columns[0], []).append(part)
+            elif part.columns:
+                self._composites.append(part)
+        self._root = self._node(where, Truth.TRUE)
+
+    @property
+    def parts(self) -> list[Part]:
+        """Those that are asked first."""
+        return list(dict.fromkeys(question.part for question in self._questions))
+
+    @property
+    def bloom_parts(self) -> list[Part]:
+        """Those that may rule out more, once few files are left."""
+        return list(dict.fromkeys(bloom.part for bloom in self._blooms))
+
+    async def ask(
+        self, resources: Resources, place: Place, operation: Operation, beside: Reads | None = None
+    ) -> Slices:
+        """One step, in which all parts are asked at once; another where one has too much to say, and others less.
+
+        Args:
+            beside: reads that run along, for what they leave in memory.
+
+        Raises:
+            StaleSnapshotError: a segment is not there any more.
+        """
+        while questions := [one for one in self._questions if not one.asked]:
+            await self._ask(resources, questions, place, operation, beside)
+            beside = None
+        if beside:
+            await together(operation, beside)
+        return self.slices()
+
+    @property
+    def _questions(self) -> list[_Question]:
+        return list(dict.fromkeys(one for one in _leaves(self._root) if isinstance(one, _Question)))
+
+    @property
+    def _blooms(self) -> list[_Bloom]:
+        return [one for one in _leaves(self._root) if isinstance(one, _Bloom)]
+
+    async def _ask(
+        self,
+        resources: Resources,
+        asked: Sequence[_Question],
+        place: Place,
+        operation: Operation,
+        beside: Reads | None,
+    ) -> None:
+        groups: dict[tuple[Any, ...], list[_Question]] = {}
+        for question in asked:
+            question.asked = True
+            # what reads much is not asked together with what reads little: the limit is for each
+            alone = () if point_keys(question.ranges) is not None else question.ranges
+            groups.setdefault((question.part, alone), []).append(question)
+        reads = [self._reads(place, part, questions) for (part, _), questions in groups.items()]
+        tables = iter(await together(operation, [*(read for some in reads for read in some), *(beside or ())]))
+        for some, ((part, _), questions) in zip(reads, groups.items(), strict=True):
+            given = [next(tables) for _ in some]
+            num_rows = sum(table.num_rows for table in given if table is not None)
+            await worked(resources, num_rows, partial(self._take, part, given, questions))
+
+    def _take(self, part: Part, tables: Sequence[pa.Table | None], questions: Sequence[_Question]) -> None:
+        rows = part_rows(self._manifest, part, tables)
+        for question in questions:
+            if rows is not None:
+                question.found = found_rows(part, rows, question.ranges, every=question.every)
+
+    def slices(self) -> Slices:
+        """What is known so far."""
+        live = Slices(self._manifest.live)
+        found = None if self._root is None else self._root.slices()
+        return live if found is None else found.only(live.files)
+
+    def take_blooms(self, part: Part, table: pa.Table) -> None:
+        """Rows of a "bloom" part, of the files that are left."""
+        filters: dict[int, dict[int, bytes]] = {}
+        payloads = table.column("payload")
+        for at, key in enumerate(table.column("key").to_pylist()):
+            file, group = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:12], "big") - 1
+            filters.setdefault(file, {})[group] = payloads[at].as_py()
+        for bloom in self._blooms:
+            if bloom.part == part:
+                bloom.found = self._ruled_out(bloom.keys, filters)
+
+    def _ruled_out(self, keys: Sequence[bytes], filters: Mapping[int, Mapping[int, bytes]]) -> Slices:
+        dropped: list[int] = []
+        plans: dict[int, AccessPlan] = {}
+        for file, by_group in filters.items():
+            absent = [group for group, bits in by_group.items() if not any(may_hold(bits, key) for key in keys)]
+            if -1 in absent:
+                dropped.append(file)
+            elif absent:
+                plans[file] = ~AccessPlan.row_groups(absent)
+        return Slices(self._manifest.live - RowRanges.from_rows(sorted(dropped)), plans)
+
+    def report(self) -> tuple[str, ...]:
+        """What each part left."""
+        lines: dict[str, None] = {}
+        total = self._manifest.live.num_rows
+        both: list[_Question | _Bloom] = [*self._questions, *self._blooms]
+        for asked in both:
+            found = asked.slices()
+            if found is None:
+                if isinstance(asked, _Bloom):
+                    why = "no files are left for it, or more than LimitOptions.files_ahead"
+                elif asked.asked:
+                    why = "it would take more than LimitOptions.max_postings, or is damaged"
+                else:
+                    why = "others say as much"
+                lines[f"{asked.part}: not used, {why}"] = None
+                continue
+            rows = asked.found.rows if isinstance(asked, _Question) and asked.found is not None else None
+            text = f"{asked.part}: {found.files.num_rows} of {total} files"
+            lines[text if rows is None else f"{text}, {rows} rows"] = None
+        return tuple(lines)
+
+    def _reads(self, place: Place, part: Part, questions: Sequence[_Question]) -> Reads:
+        ranges = merged_ranges(one for question in questions for one in question.ranges)
+        if part.kind != "bounds":
+            limit = self._max_postings
+            return tolerant(part, segment_reads(self._manifest, place, part, ranges, limit=limit))
+        # zones that begin below the end of what is asked, and end above its beginning
+        whole = [KeyRange(b"", ranges[-1].high)]
+        return tolerant(part, segment_reads(self._manifest, place, part, whole, at_least=("max", ranges[0].low)))
+
+    # -- from the predicate to questions ----------------------------------------------------------
+
+    def _node(self, expr: Expression, truth: Truth) -> _Node | None:
+        """What it takes to know where ``expr`` may have that result; None where it may everywhere."""
+        if isinstance(expr, Not):
+            return self._node(expr.arg, _OPPOSITE[truth])
+        if isinstance(expr, Constant):
+            result = Truth.NULL if expr.value is None else Truth.TRUE if expr.value else Truth.FALSE
+            return None if result is truth else _Nowhere()
+        if isinstance(expr, (And, Or)):
+            # as in rows_where: an AND is true only where all are; it is false or null only where one is
+            if truth is (Truth.TRUE if isinstance(expr, And) else Truth.FALSE):
+                return self._conjunction(expr.args, truth)
+            nodes = [self._node(arg, truth) for arg in expr.args]
+            some = [node for node in nodes if node is not None and not isinstance(node, _Nowhere)]
+            if None in nodes:
+                return None
+            return _Joined(True, tuple(some)) if some else _Nowhere()
+        return self._conjunction((expr,), truth)
+
+    def _conjunction(self, args: Sequence[Expression], truth: Truth) -> _Node | None:
+        """Where all of ``args`` may have that result: what they say of one column is asked together."""
+        nodes: list[_Node] = []
+        by_column: dict[str, Ranges] = {}
+        for arg in args:
+            wanted = truth
+            while isinstance(arg, Not):
+                arg, wanted = arg.arg, _OPPOSITE[wanted]
+            if isinstance(arg, (And, Or, Constant)):
+                if (node := self._node(arg, wanted)) is not None:
+                    nodes.append(node)
+            elif not isinstance(arg, ColumnComparison):
+                nodes.extend(self._atom(arg, wanted, by_column))  # type: ignore[arg-type]  # all others are atoms
+        for column, ranges in by_column.items():
+            nodes.extend(self._of_ranges(self._by_column.get(column, ()), ranges))
+        for part in self._composites:
+            types = [type_of(self._manifest.schema, column) for column in part.columns]
+            if part.kind == "keys" and None not in types:
+                found = composite_ranges([by_column.get(column) for column in part.columns], types)
+                if found is not None:
+                    nodes.append(self._question(part, found) if found else _Nowhere())
+        for node in nodes:
+            if isinstance(node, _Nowhere) or len(nodes) == 1:
+                return node
+        return _Joined(False, tuple(nodes)) if nodes else None
+
+    def _atom(self, atom: Atom, truth: Truth, by_column: dict[str, Ranges]) -> Iterable[_Node]:
+        """What is asked about one atom alone; ranges of its column's values are added to ``by_column``."""
+        column: str = atom.column  # type: ignore[union-attr]  # comparisons of columns are not asked
+        type_ = type_of(self._manifest.schema, column)
+        if type_ is None:
+            return
+        ranges = atom_ranges(atom, truth, type_)
+        # two elements of one list may be in two ranges
+        if ranges is not None and isinstance(atom, Has):
+            yield from self._of_ranges(self._by_column.get(column, ()), ranges)
+        elif ranges is not None:
+            known = by_column.get(column)
+            by_column[column] = ranges if known is None else intersected(known, ranges)
+        for part in self._by_column.get(column, ()):
+            if part.kind == "ngram":
+                grams = needed_ngrams(atom, truth, int(dict(part.options)["n"]))
+                if grams:
+                    yield self._question(part, _points(VALUE_TAG + gram for gram in grams), every=True)
+            elif part.kind == "text" and truth is Truth.TRUE and isinstance(atom, (HasTokens, HasPhrase)):
+                options = dict(part.options)
+                if (options.get("tokenizer"), options.get("version")) == (TOKENIZER, TOKENIZER_VERSION):
+                    yield self._question(part, _points(text_key(one.encode()) for one in atom.tokens), every=True)
+
+    def _of_ranges(self, parts: Sequence[Part], ranges: Ranges) -> Iterable[_Node]:
+        """What the parts of one column say of keys.
+
+        Of single keys, postings say all that sets and bounds do: those are read only where there are too many.
+        """
+        if not ranges and parts:
+            yield _Nowhere()
+            return
+        keys, wide = point_keys(ranges), _is_wide(ranges)
+        asked = {part: self._question(part, ranges) for part in parts if part.kind == "keys" and not wide}
+        asked |= {part: self._question(part, ranges) for part in parts if part.kind == "set" and not wide}
+        asked |= {part: self._question(part, ranges) for part in parts if part.kind == "bounds"}
+        if keys is not None and any(part.kind == "keys" for part in asked):
+            yield _FirstOf(tuple(asked.values()))
+            return
+        yield from asked.values()
+        for part in parts:
+            if part.kind == "bloom" and keys and all(key.startswith(VALUE_TAG) for key in keys):
+                yield _Bloom(part, keys)
+
+    def _question(self, part: Part, ranges: Ranges, *, every: bool = False) -> _Question:
+        return self._made.setdefault((part, ranges, every), _Question(part, ranges, every))
+
+
+def _leaves(node: _Node | None) -> Iterator[_Node]:
+    """What is asked, in the order of the predicate."""
+    if isinstance(node, _Joined):
+        for arg in node.args:
+            yield from _leaves(arg)
+    elif isinstance(node, _FirstOf):
+        yield from node.next
+    elif node is not None:
+        yield node
+
+
+def _is_wide(ranges: Ranges) -> bool:
+    """Whether they leave values out, rather than name some: nearly all entries would be read."""
+    begins = any(low <= VALUE_TAG and (high is None or high > VALUE_TAG) for low, high in ranges)
+    return begins and any(low < NAN_KEY and (high is None or high >= NAN_KEY) for low, high in ranges)
+
+
+def _points(keys: Iterable[bytes]) -> Ranges:
+    return tuple(KeyRange.point(key) for key in sorted(set(keys)))
+
+
+def intersected(left: Ranges, right: Ranges) -> Ranges:
+    """Keys that are in both: ascending, apart, as both are."""
+    found: list[KeyRange] = []
+    mine, its = 0, 0
+    while mine < len(left) and its < len(right):
+        one, other = left[mine], right[its]
+        low = max(one.low, other.low)
+        high = one.high if other.high is None else other.high if one.high is None else min(one.high, other.high)
+        if high is None or low < high:
+            found.append(KeyRange(low, high))
+        if other.high is None or (one.high is not None and one.high < other.high):
+            mine += 1
+        else:
+            its += 1
+    return tuple(found)

@@ -1,0 +1,381 @@
+"""What a predicate's atom asks of keys: ranges that hold those of all rows for which it may have a result.
+
+Every answer is a superset. Literals are compared as :mod:`asyncpq.pruning.literals` has them, which is how the filter
+compares them; what it does not compare exactly says nothing here. ``UNKNOWN_KEY`` is in no range and belongs to all.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from asyncpq.datasets.file_statistics import kind_of
+from asyncpq.expressions import (
+    Atom,
+    ColumnComparison,
+    Comparison,
+    Contains,
+    Has,
+    HasPhrase,
+    HasTokens,
+    In,
+    IsNull,
+    KeyIn,
+    Like,
+    StartsWith,
+)
+from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey
+from asyncpq.expressions.scalars import NANOSECONDS, Duration, Scalar, nanoseconds
+from asyncpq.indexing.key_encoding import (
+    END,
+    ESCAPED,
+    PREFIX_BYTES,
+    element_type,
+    float_key,
+    integer_key,
+    is_variable,
+    text_key,
+    width_of,
+)
+from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, VALUE_TAG, KeyRange
+from asyncpq.pruning.bounds import Truth
+from asyncpq.pruning.literals import Key, to_key
+from asyncpq.pruning.value_kinds import Domain
+
+Ranges: TypeAlias = tuple[KeyRange, ...]
+
+NULLS: Final = KeyRange(NULL_KEY, VALUE_TAG)
+VALUES: Final = KeyRange(VALUE_TAG, NAN_KEY)
+NANS: Final = KeyRange(NAN_KEY, AFTER_ALL)
+_EVERYTHING: Final = (KeyRange(NULL_KEY, AFTER_ALL),)
+_COMPLEMENTS: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_MAX_COMPOSITE: Final = 1000
+
+
+def atom_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Ranges | None:
+    """Keys of the rows for which ``atom`` may have the result ``truth``.
+
+    Args:
+        atom: a comparison on one column.
+        truth: the result asked for.
+        type_: of the column in the dataset. Of lists, keys are those of their elements, and null's of a null list.
+
+    Returns:
+        Ranges, ascending and apart; none: there is no such row. None: any row may be one.
+    """
+    if isinstance(atom, ColumnComparison):
+        return None
+    item = element_type(type_)
+    found = _scalar_ranges(atom, truth, type_) if item is None else _list_ranges(atom, truth, item)
+    if found is None:
+        return None
+    ranges = merged_ranges(found)
+    return None if ranges == _EVERYTHING else ranges
+
+
+def merged_ranges(ranges: Iterable[KeyRange]) -> Ranges:
+    """The same keys in ranges that ascend and do not meet; empty ones left out."""
+    found: list[KeyRange] = []
+    for low, high in sorted(ranges, key=lambda range_: range_.low):
+        if high is not None and low >= high:
+            continue
+        last = found[-1] if found else None
+        if last is None or (last.high is not None and low > last.high):
+            found.append(KeyRange(low, high))
+        elif last.high is not None and (high is None or high > last.high):
+            found[-1] = KeyRange(last.low, high)
+    return tuple(found)
+
+
+def point_key(range_: KeyRange) -> bytes | None:
+    """The one key that is in the range; None where there may be several."""
+    low, high = range_
+    return low if high == low + b"\x00" or range_ in (NULLS, NANS) else None
+
+
+def point_keys(ranges: Ranges) -> tuple[bytes, ...] | None:
+    """The keys in the ranges, if those are single keys; else None."""
+    keys = tuple(key for key in map(point_key, ranges) if key is not None)
+    return keys if len(keys) == len(ranges) else None
+
+
+# -- literals among the keys ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a literal stands among the keys.
+
+    Attributes:
+        low: keys of greater and equal values are at or above it.
+        high: keys of less and equal values are below it. Where it is ``low``, no value is equal.
+        exact: keys of other values are outside of the two.
+        point: keys of equal values.
+    """
+
+    low: bytes
+    high: bytes
+    exact: bool = True
+    point: KeyRange | None = None
+
+    @property
+    def equal(self) -> KeyRange:
+        return self.point or KeyRange(self.low, self.high)
+
+
+_Locate: TypeAlias = Callable[[Any], _Place]
+_BEFORE: Final = _Place(VALUE_TAG, VALUE_TAG)
+_AFTER: Final = _Place(NAN_KEY, NAN_KEY)
+
+
+def _at(key: bytes) -> _Place:
+    return _Place(key, key + b"\x00")
+
+
+def _between(key: bytes) -> _Place:
+    """Right after a key that is below the literal, where the next one is above it."""
+    return _Place(key + b"\x00", key + b"\x00")
+
+
+def _integers(width: int, *, signed: bool) -> _Locate:
+    least, greatest = (-(1 << 8 * width - 1), (1 << 8 * width - 1) - 1) if signed else (0, (1 << 8 * width) - 1)
+
+    def locate(key: int | float | Fraction) -> _Place:
+        if key < least:
+            return _BEFORE
+        if key > greatest:
+            return _AFTER
+        floor = math.floor(key)
+        body = integer_key(floor, width, signed=signed)
+        return _at(body) if floor == key else _between(body)
+
+    return locate
+
+
+def _floats(key: Key) -> _Place:
+    try:
+        near = float(key)
+    except OverflowError:
+        near = math.inf if key > 0 else -math.inf  # type: ignore[operator]  # a number
+    body = float_key(near)
+    if near == key:
+        return _at(body)
+    return _between(body) if near < key else _Place(body, body)  # type: ignore[operator]  # a number
+
+
+def _texts(key: bytes) -> _Place:
+    if len(key) <= PREFIX_BYTES:
+        return _at(VALUE_TAG + key)
+    head = KeyRange.prefix(VALUE_TAG + key[:PREFIX_BYTES])
+    assert head.high is not None, "the tag can be counted up"
+    return _Place(head.low + b"\x00", head.high, exact=False, point=KeyRange.point(text_key(key)))
+
+
+def _column(type_: pa.DataType) -> tuple[ToKey, _Locate]:
+    """What brings literals into the column's domain, and what finds them among its keys."""
+    kind = kind_of(type_)
+    convert = to_key(kind)
+    if pa.types.is_duration(type_):
+        convert = _durations(NANOSECONDS[type_.unit])
+    if kind.domain in (Domain.FLOAT, Domain.FLOAT32):
+        return convert, _floats
+    if kind.is_bytes:
+        return convert, _texts
+    if kind.domain is Domain.BOOLEAN:
+        return convert, lambda key: _at(VALUE_TAG + bytes([key]))
+    unsigned = pa.types.is_uint64(type_.value_type if isinstance(type_, pa.DictionaryType) else type_)
+    return convert, _integers(width_of(type_) or 8, signed=not unsigned)
+
+
+def _durations(unit: int) -> ToKey:
+    def convert(value: Scalar) -> Comparable | Incomparable:
+        if not isinstance(value, (dt.timedelta, Duration)):
+            return Incomparable("no duration")
+        key = Fraction(nanoseconds(value), unit)
+        return Comparable(key, same_type=key.denominator == 1)
+
+    return convert
+
+
+# -- atoms ----------------------------------------------------------------------------------------
+
+
+def _scalar_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Iterable[KeyRange] | None:
+    if isinstance(atom, IsNull):
+        if truth is Truth.NULL:
+            return ()
+        if truth is Truth.TRUE:
+            return (NULLS, NANS) if atom.nan_is_null else (NULLS,)
+        return (VALUES,) if atom.nan_is_null else (VALUES, NANS)
+    if isinstance(atom, In):
+        return () if truth is Truth.NULL else _in(atom, truth, type_)
+    if isinstance(atom, Comparison) and atom.value is None:
+        return None if truth is Truth.NULL else ()
+    if isinstance(atom, Has):
+        return None
+    if truth is Truth.NULL:
+        return (NULLS,)
+    if isinstance(atom, Comparison):
+        return _comparison(atom, truth, type_)
+    if isinstance(atom, KeyIn):
+        return _key_in(atom, truth, type_)
+    if isinstance(atom, (StartsWith, Like)):
+        return _prefixed(atom, truth, type_)
+    return (VALUES,) if isinstance(atom, (Contains, HasTokens, HasPhrase)) else None
+
+
+def _list_ranges(atom: Atom, truth: Truth, item: pa.DataType) -> Iterable[KeyRange] | None:
+    """An element's key says that a list holds it; no key says what else it holds."""
+    if isinstance(atom, IsNull):
+        return {Truth.TRUE: (NULLS,), Truth.FALSE: None, Truth.NULL: ()}[truth]
+    if not isinstance(atom, Has) or truth is Truth.FALSE:
+        return None
+    if truth is Truth.NULL:
+        return (NULLS,)
+    return _comparison(Comparison(atom.column, "==", atom.value), truth, item)
+
+
+def _comparison(atom: Comparison, truth: Truth, type_: pa.DataType) -> Iterable[KeyRange] | None:
+    convert, locate = _column(type_)
+    literal = convert(atom.value)
+    if isinstance(literal, Incomparable):
+        return None
+    wanted = truth is Truth.TRUE
+    if literal.key != literal.key:  # only != is true of NaN, and it is of every value
+        return (VALUES, NANS) if wanted is (atom.op == "!=") else ()
+    op = atom.op if wanted else _COMPLEMENTS[atom.op]
+    found = _compared(op, locate(literal.key))
+    # NaN is false for all but !=
+    return found if wanted is (atom.op != "!=") else (*found, NANS)
+
+
+def _compared(op: str, place: _Place) -> Ranges:
+    if op == "==":
+        return (place.equal,)
+    if op == "!=":
+        return _outside([place])
+    if op[0] == "<":
+        return (KeyRange(VALUE_TAG, place.low if op == "<" and place.exact else place.high),)
+    return (KeyRange(place.high if op == ">" and place.exact else place.low, NAN_KEY),)
+
+
+def _outside(places: Iterable[_Place]) -> Ranges:
+    """Keys of the values that are equal to none of the literals."""
+    found: list[KeyRange] = []
+    low = VALUE_TAG
+    for place in sorted((place for place in places if place.exact), key=lambda place: place.low):
+        found.append(KeyRange(low, place.low))
+        low = place.high
+    return (*found, KeyRange(low, NAN_KEY))
+
+
+def _key_in(atom: KeyIn, truth: Truth, type_: pa.DataType) -> Iterable[KeyRange] | None:
+    convert, locate = _column(type_)
+    literals = [convert(value) for value in atom.values if value is not None and value == value]
+    keys = [literal.key for literal in literals if not isinstance(literal, Incomparable)]
+    if len(keys) != len(literals):
+        return None
+    if truth is Truth.TRUE:
+        return [locate(key).equal for key in keys]
+    if not keys:
+        return None  # false for nulls too
+    return (*_outside(map(locate, keys)), NANS)
+
+
+def _in(atom: In, truth: Truth, type_: pa.DataType) -> Iterable[KeyRange] | None:
+    convert, locate = _column(type_)
+    literals = [convert(value) for value in atom.values if value is not None]
+    keys = [literal.key for literal in literals if isinstance(literal, Comparable) and literal.same_type]
+    if len(keys) != len(literals):
+        return None  # pyarrow casts them
+    with_null = None in atom.values
+    valid = [key for key in keys if key == key]
+    if truth is Truth.TRUE:
+        nans = (NANS,) * (len(valid) < len(keys))
+        return (*(NULLS,) * with_null, *[locate(key).equal for key in valid], *nans)
+    # 0.0 and -0.0 are two members but one key, so zero proves nothing.
+    others = _outside([locate(key) for key in valid if key != 0])
+    return (*(NULLS,) * (not with_null), *others, NANS)
+
+
+def _prefixed(atom: StartsWith | Like, truth: Truth, type_: pa.DataType) -> Iterable[KeyRange] | None:
+    literal = _column(type_)[0](atom.prefix)
+    if isinstance(literal, Incomparable) or not isinstance(literal.key, bytes):
+        return (VALUES,) if is_variable(type_) else None
+    prefix = literal.key
+    inside = KeyRange.prefix(VALUE_TAG + prefix[:PREFIX_BYTES])
+    if truth is Truth.TRUE:
+        return (inside,)
+    if isinstance(atom, Like) or len(prefix) > PREFIX_BYTES:
+        return (VALUES,)
+    assert inside.high is not None, "the tag can be counted up"
+    return (KeyRange(VALUE_TAG, inside.low), KeyRange(inside.high, NAN_KEY))
+
+
+# -- several columns ------------------------------------------------------------------------------
+
+
+def composite_ranges(
+    per_column: Sequence[Ranges | None], types: Sequence[pa.DataType], limit: int = _MAX_COMPOSITE
+) -> Ranges | None:
+    """Composite keys of the rows whose keys of each column are in that column's ranges.
+
+    Single keys of the first columns are combined, as long as there are at most ``limit`` combinations; then come the
+    ranges of one more column. What is behind that narrows nothing.
+
+    Args:
+        per_column: for the columns in their order what :func:`atom_ranges` has, for a conjunction; None: any key.
+        types: of the columns.
+        limit: at most so many ranges; with more of a column, one that holds them all.
+
+    Returns:
+        Ranges, ascending and apart; None: any row.
+    """
+    if () in per_column:
+        return ()
+    prefixes = [b""]
+    for ranges, type_ in zip(per_column, types, strict=True):
+        if ranges is None:
+            break
+        keys = point_keys(ranges)
+        if keys is not None and len(keys) * len(prefixes) <= limit:
+            components = [_component(key, type_) for key in keys]
+            prefixes = [prefix + component for prefix in prefixes for component in components]
+            continue
+        if len(ranges) * len(prefixes) > limit:
+            ranges = (KeyRange(ranges[0].low, ranges[-1].high),)
+        cuts = [(_cut(low, type_), None if high is None else _cut(high, type_)) for low, high in ranges]
+        return merged_ranges(
+            KeyRange(prefix + low, prefix + (AFTER_ALL if high is None else high))
+            for prefix in prefixes
+            for low, high in cuts
+        )
+    if prefixes == [b""]:
+        return None
+    # What follows a component is another one, which begins with a tag, or nothing.
+    return merged_ranges(KeyRange(prefix, prefix + AFTER_ALL) for prefix in prefixes)
+
+
+def _component(key: bytes, type_: pa.DataType) -> bytes:
+    """One column's key inside a composite one (see :func:`asyncpq.indexing.key_encoding.composite`)."""
+    if key[:1] != VALUE_TAG or not is_variable(type_):
+        return key
+    return _cut(key, type_) + END
+
+
+def _cut(cut: bytes, type_: pa.DataType) -> bytes:
+    """Where composite keys part, one column's keys of which part at ``cut``."""
+    if cut[:1] != VALUE_TAG:
+        return cut
+    if is_variable(type_):
+        return VALUE_TAG + cut[1:].replace(b"\x00", ESCAPED)
+    width = width_of(type_)
+    if width is None or len(cut) <= width + 1:
+        return cut
+    return cut[: width + 1] + AFTER_ALL  # right after a value: after all that goes on with another column

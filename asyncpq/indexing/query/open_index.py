@@ -1,0 +1,216 @@
+"""An index that is open for the reads of a dataset, and what it answers with others of the caller's own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import DataFile, IndexEntry
+from asyncpq.datasets.opened_file import Ask
+from asyncpq.events import Operation
+from asyncpq.expressions import Expression, simplify
+from asyncpq.indexing.manifest.commits import Head
+from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.model import Place, whole_bytes
+from asyncpq.indexing.query.file_entries import Entry, FileKnowledge, bloom_reads, first_reads
+from asyncpq.indexing.query.file_selection import FileIndex, FileSlices, Slices
+from asyncpq.indexing.query.index_query import Inquiry
+from asyncpq.indexing.query.segment_reads import Reads, together, worked
+from asyncpq.objects.runtime import Resources
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.storage.concurrency import results_of
+
+
+@dataclass(slots=True)
+class OpenIndex:
+    """An index, opened for the reads of a dataset.
+
+    Attributes:
+        place: where it is kept.
+        head: its newest snapshot, as far as is known.
+        max_age_s: reads may do with a snapshot that was the newest so long ago; 0: each read asks.
+        checked: whether it was ever asked for a newer one.
+        begun: the snapshot whose parts by file were asked for what of them is kept in memory.
+        catalog: the entries of all files by url, of one snapshot; made when first needed.
+    """
+
+    place: Place
+    head: Head
+    max_age_s: float = 0.0
+    checked: bool = False
+    begun: int = 0
+    catalog: tuple[Manifest, Mapping[str, Entry]] | None = field(default=None, repr=False)
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the newest snapshot that is known."""
+        return self.head.manifest
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether reads may do with that one."""
+        return self.checked and time.monotonic() - self.head.checked_at < self.max_age_s
+
+    async def advance(self, operation: Operation) -> None:
+        """Look for a newer one, beside what else a read asks for."""
+        part = operation.part(self.place.description, 0)
+        try:
+            await self.head.advance(part)
+        finally:
+            operation.metrics.add_part(part.metrics)
+        self.checked = True
+
+    async def renew(self, used: Manifest, operation: Operation) -> None:
+        """A segment of ``used`` was gone: vacuumed, for there is a newer snapshot.
+
+        Raises:
+            StaleSnapshotError: there is none.
+        """
+        if self.manifest is used:
+            await together(operation, [self.head.reload])
+
+    @property
+    def description(self) -> str:
+        """Which snapshot of which index."""
+        manifest = self.manifest
+        as_of = manifest.as_of or manifest.created
+        return f"index at {self.place.description}, snapshot {manifest.snapshot} of {as_of:%Y-%m-%d %H:%M:%S %Z}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What index and own indexes say of one predicate.
+
+    Attributes:
+        slices: by id; None without an index.
+        own: what the caller's own say.
+    """
+
+    slices: Slices | None
+    inquiry: Inquiry | None
+    own: Sequence[FileSlices]
+
+    @property
+    def report(self) -> tuple[str, ...]:
+        lines = () if self.inquiry is None else self.inquiry.report()
+        own = [
+            f"of your own: {len(one.files)} files named{', exactly' if one.exact else ''}, others {one.others}"
+            for one in self.own
+        ]
+        return (*lines, *own)
+
+
+def _predicate(ask: Ask) -> Expression | None:
+    """What may prune; nothing where rows are named."""
+    where = ask.where if ask.prune is None else ask.prune
+    return None if where is None or ask.access is not None else simplify(where)
+
+
+async def answer(
+    resources: Resources,
+    index: OpenIndex | None,
+    manifest: Manifest | None,
+    own: Sequence[FileIndex],
+    ask: Ask,
+    operation: Operation,
+) -> Answer:
+    """What an index by one of its snapshots, and others, say."""
+    where = _predicate(ask)
+    if where is None:
+        return Answer(None if manifest is None else Slices(manifest.live), None, ())
+    work: list[Awaitable[Any]] = [_inquire(resources, index, manifest, where, operation)]
+    (slices, inquiry), *theirs = await results_of([*work, *(one.prune(where) for one in own)])
+    return Answer(slices, inquiry, theirs)
+
+
+async def _inquire(
+    resources: Resources, index: OpenIndex | None, manifest: Manifest | None, where: Expression, operation: Operation
+) -> tuple[Slices | None, Inquiry | None]:
+    if index is None or manifest is None:
+        return None, None
+    inquiry = Inquiry(manifest, where, max_postings=resources.options.limits.max_postings)
+    beside = None
+    if index.begun != manifest.snapshot:
+        most = resources.options.requests.whole_segment_bytes
+        asked = [segment for part in inquiry.parts for segment in manifest.of_part(part)]
+        whole = all(segment.size <= whole_bytes(segment.part, most) for segment in asked)
+        beside = first_reads(manifest, index.place, whole=whole)
+    index.begun = manifest.snapshot
+    return await inquiry.ask(resources, index.place, operation, beside), inquiry
+
+
+async def read_details(
+    resources: Resources,
+    index: OpenIndex,
+    manifest: Manifest,
+    ids: RowRanges,
+    knowledge: FileKnowledge,
+    inquiry: Inquiry | None,
+    operation: Operation,
+    others: Reads | None = None,
+) -> list[pa.Table | None]:
+    """Read what an index keeps by file of a few files, in one round: footers and bloom filters.
+
+    Args:
+        ids: of the files.
+        knowledge, inquiry: take the footers and the bloom filters.
+        others: further reads of the same round.
+
+    Returns:
+        What ``others`` gave.
+    """
+    footers = knowledge.footer_reads(ids.rows())
+    parts = [] if inquiry is None else inquiry.bloom_parts
+    blooms = [bloom_reads(manifest, index.place, part, ids) for part in parts]
+    reads = [
+        *(others or ()),
+        *(read for _, some in footers for read in some),
+        *(read for some in blooms for read in some),
+    ]
+    if not reads:
+        return []
+    tables = iter(await together(operation, reads))
+    given = [next(tables) for _ in others or ()]
+    for kind, some in footers:
+        knowledge.take_footers(kind, [next(tables) for _ in some])
+    for part, some in zip(parts, blooms, strict=True):
+        for _ in some:
+            if inquiry is not None and (table := next(tables)) is not None:
+                await worked(resources, table.num_rows, partial(inquiry.take_blooms, part, table))
+    return given
+
+
+def with_own(file: DataFile, own: Sequence[FileSlices], folder: str) -> DataFile | None:
+    """The file with what the caller's own indexes say; None where they rule it out."""
+    if not own:
+        return file
+    access = _own_access(own, file, folder)
+    if access.is_all:
+        return file
+    if access.is_none:
+        return None
+    entry = file.entry or IndexEntry(validator=file.validator)
+    return replace(file, entry=replace(entry, access=entry.access & access))
+
+
+def _own_access(own: Iterable[FileSlices], file: DataFile, folder: str) -> AccessPlan:
+    """Rows of ``file`` that may match by the caller's own indexes."""
+    access = AccessPlan.all()
+    path = file.url[len(folder) :] if folder and file.url.startswith(folder) else file.url
+    validator = file.validator
+    for slices in own:
+        found = slices.files.get(file.url) or slices.files.get(path)
+        if found is None:
+            access &= AccessPlan.none() if slices.others == "none" else AccessPlan.all()
+            continue
+        size = file.size if validator is None else validator.size
+        etag = None if validator is None else validator.etag
+        if found.size in (None, size) and found.etag in (None, etag):
+            access &= found.access
+    return access

@@ -1,0 +1,423 @@
+"""Bloom filters of the row groups that statistics and page indexes leave over, through the caches.
+
+A probe needs a filter's header, once, and one block of 32 bytes for each value. What is kept in memory is one
+:class:`ChunkFilter` for each chunk: its header and the blocks that were asked for. Other values need other
+blocks, so a file that is asked again and again is better served by whole filters: they are fetched where they
+are so small that parts of them cost no less, and where the round trips of the probes so far, and of as many
+again, would have paid for them.
+
+What is known of the bloom filter of one chunk, and which bytes of it to fetch next. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from asyncpq.caching.keys import ContentKey
+from asyncpq.errors import CorruptFileError, FormatError
+from asyncpq.expressions import Expression
+from asyncpq.objects.coalesce import ByteRange, coalesce
+from asyncpq.objects.parts import fetch_parts, share_parts
+from asyncpq.objects.read_plan import BloomReport
+from asyncpq.objects.source import ObjectSource, Tail
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.bloom_filter import (
+    BLOCK_BYTES,
+    MAX_HEADER_BYTES,
+    BloomFilterHeader,
+    block_of,
+    decode_bloom_filter_header,
+    may_contain,
+    usual_header,
+)
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.thrift import EndOfDataError
+from asyncpq.parquet.writer_faults import Claim
+from asyncpq.pruning.bloom_filters import Probes, compile_probes, hashes_by_column, may_match, num_values
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.storage.base import RequestContext
+
+
+class ChunkFilter:
+    """What is known of the filter of one chunk: its header, and the blocks that were asked for, or all of them.
+
+    Several reads, of several threads too, may use one: each plans by what it sees and then brings its bytes,
+    in the meantime others may have brought theirs. No lock is needed: what is set here is the same whoever sets
+    it, is never taken back, and is not iterated over; the bitset is there before the blocks go.
+
+    Args:
+        start: its first byte in the object.
+        stop: the byte behind the last, where the footer gives the length; else None.
+        limit: no filter reaches beyond this byte.
+
+    Attributes:
+        start: its first byte in the object.
+        reason: why it cannot be used, once that is known.
+        probes: how often blocks of it were fetched.
+    """
+
+    __slots__ = ("_bitset", "_blocks", "_guess", "_header", "_limit", "_stop", "probes", "reason", "start")
+
+    def __init__(self, start: int, stop: int | None, limit: int) -> None:
+        self.start = start
+        self.reason: str | None = None
+        self.probes = 0
+        self._stop = stop
+        self._limit = limit  # no filter reaches beyond it
+        self._header: BloomFilterHeader | None = None
+        self._guess = None if stop is None else usual_header(stop - start)
+        self._blocks: dict[int, bytes] = {}
+        self._bitset: bytes | None = None
+
+    @property
+    def weight(self) -> int:
+        """Approximate bytes held in memory."""
+        return 400 + 150 * len(self._blocks) + (len(self._bitset) if self._bitset is not None else 0)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has been looked at and can be used."""
+        return self._header is not None and self.reason is None
+
+    @property
+    def stop(self) -> int | None:
+        """The byte behind the last, once it is known."""
+        header = self._header
+        return self._stop if header is None else self.start + header.header_size + header.num_bytes
+
+    def answer(self, hash_: int) -> bool | None:
+        """Whether the chunk may hold a value with this hash; None while that is not known."""
+        if self.reason is not None:
+            return True
+        if self._header is None:
+            return None
+        number = block_of(hash_, self._header.num_blocks)
+        blocks, bitset = self._blocks, self._bitset  # in this order: blocks go when the bitset is there
+        if bitset is not None:
+            return may_contain(bitset[number * BLOCK_BYTES : (number + 1) * BLOCK_BYTES], hash_)
+        block = blocks.get(number)
+        return None if block is None else may_contain(block, hash_)
+
+    def is_open(self, hashes: Iterable[int]) -> bool:
+        """Whether it may tell more about ``hashes`` than it does."""
+        if self.reason is not None or self._bitset is not None:
+            return False
+        return any(self.answer(hash_) is None for hash_ in hashes)
+
+    def ranges(self, hashes: Iterable[int], gap_bytes: int) -> list[ByteRange]:
+        """What to fetch next to know more about ``hashes``: as little as that takes, or everything where a
+        request costs as much as ``gap_bytes`` and parts would cost no less."""
+        header = self._header or self._guess
+        if header is None:  # a request brings this much at the price of a header
+            stop = self._limit if self._stop is None else self._stop
+            return [ByteRange(self.start, min(stop, self.start + max(gap_bytes, MAX_HEADER_BYTES)))]
+        bits = self.start + header.header_size
+        parts = [] if self._header is not None else [ByteRange(self.start, bits)]
+        numbers = {block_of(hash_, header.num_blocks) for hash_ in hashes}
+        places = [bits + number * BLOCK_BYTES for number in sorted(numbers) if number not in self._blocks]
+        parts += [ByteRange(start, start + BLOCK_BYTES) for start in places]
+        merged = coalesce(parts, gap_bytes=gap_bytes, part_bytes=1 << 62, wave=1 << 62, max_requests=None)
+        cost = sum([part.stop - part.start + gap_bytes for part in merged])
+        whole = ByteRange(self.start, bits + header.num_bytes)
+        return [whole] if cost >= whole.stop - whole.start else parts
+
+    def take(self, parts: Sequence[tuple[ByteRange, bytes]], hashes: Iterable[int], *, fetched: bool = True) -> None:
+        """Keep what was fetched, as far as it is of use for ``hashes``.
+
+        Args:
+            fetched: requests were sent for it.
+
+        Raises:
+            FormatError: the filter must not be used.
+        """
+        self.probes += fetched
+        header = self._header or self._read_header(parts)
+        if header is None:
+            return
+        self._header = header
+        bits = self.start + header.header_size
+        for part, data in parts:
+            if part.start <= bits and part.stop >= bits + header.num_bytes:
+                self._bitset = data[bits - part.start : bits - part.start + header.num_bytes]
+                self._blocks = {}
+                return
+        for number in {block_of(hash_, header.num_blocks) for hash_ in hashes}:
+            start = bits + number * BLOCK_BYTES
+            for part, data in parts:
+                if part.start <= start and part.stop >= start + BLOCK_BYTES:
+                    self._blocks[number] = data[start - part.start : start - part.start + BLOCK_BYTES]
+
+    def _read_header(self, parts: Sequence[tuple[ByteRange, bytes]]) -> BloomFilterHeader | None:
+        first = next((data for part, data in parts if part.start == self.start), b"")
+        try:
+            header = decode_bloom_filter_header(first)
+        except EndOfDataError:
+            stop = self._limit if self._stop is None else self._stop
+            if len(first) >= min(MAX_HEADER_BYTES, stop - self.start):
+                raise
+            self._guess = None  # it is written in another way: once more, with more bytes
+            return None
+        stop = self.start + header.header_size + header.num_bytes
+        if stop > self._limit or (self._stop is not None and stop != self._stop):
+            raise CorruptFileError(
+                f"a bloom filter claims the bytes {self.start} to {stop}, the footer says up to "
+                f"{self._limit if self._stop is None else self._stop}"
+            )
+        return header
+
+
+_MAX_STEPS: Final = 3  # header and blocks at once; else a header, then its blocks; one more for an unusual header
+_MANY: Final = 10  # with so many values for each row group, hardly one of those has none of them
+_MAX_CHECKS: Final = 50_000  # values times row groups that are looked up in filters, on the event loop
+_MEMORY_SHARE: Final = 8  # whole filters take at most this part of the memory cache at a time
+
+
+class FilterPlaces(NamedTuple):
+    """Where the filters of one leaf are.
+
+    Attributes:
+        spans: by row group, first byte and, where the footer gives the length, the byte behind the last.
+        misplaced: some filter is not where it could be.
+        wrong: why the filters of this writer are not believed; else None.
+    """
+
+    spans: Mapping[int, tuple[int, int | None]]
+    misplaced: bool
+    wrong: str | None = None
+
+
+class RowGroupFilters:
+    """The filters that one query may ask.
+
+    Args:
+        source, version: whose they are.
+        probes: what the query asks of them.
+        places: where they are, by column name.
+        context: requests are counted there.
+
+    Attributes:
+        dropped: ordinals of the row groups ruled out so far.
+    """
+
+    def __init__(
+        self,
+        source: ObjectSource,
+        version: FileVersion,
+        probes: Probes,
+        places: Mapping[str, FilterPlaces],
+        context: RequestContext,
+    ) -> None:
+        self._source = source
+        self._version = version
+        self._probes = probes
+        self._hashes = hashes_by_column(probes)
+        self._places = places
+        self._context = context
+        self._filters: dict[tuple[int, str], ChunkFilter | None] = {}
+        self.dropped: set[int] = set()
+        for column in self._hashes:
+            if places[column].misplaced:
+                context.metrics.fall_back(
+                    f"{column}: a bloom filter is said to be outside the file's data; the bloom filter is not used"
+                )
+
+    def report(self) -> BloomReport:
+        """What the filters that were asked have ruled out."""
+        asked = {ordinal for (ordinal, _), filter_ in self._filters.items() if filter_ is not None and filter_.is_known}
+        return BloomReport(
+            tuple(self._hashes), RowRanges.from_rows(sorted(asked)), RowRanges.from_rows(sorted(self.dropped))
+        )
+
+    async def rule_out(self, row_groups: Sequence[int], stakes: Mapping[int, int] | None = None) -> None:
+        """Find the row groups that hold no matching row, among ``row_groups``.
+
+        Args:
+            row_groups: ordinals.
+            stakes: bytes that reading each of them would take; filters are fetched if that may save more than
+                it costs. Without it, only what costs no request is asked.
+
+        Raises:
+            StoreError, ObjectChangedError: the store failed.
+        """
+        pending = self._pending(row_groups)
+        if pending and stakes is not None and not self._is_worth_it(pending, stakes, len(row_groups)):
+            stakes = None
+        whole = stakes is not None and self._buys(pending)
+        for _ in range(_MAX_STEPS):
+            wanted = [(filter_, column, self._ranges(filter_, column, whole)) for _, column, filter_ in pending]
+            if stakes is None:
+                tail_start = self._tail_start()
+                wanted = [item for item in wanted if all(part.start >= tail_start for part in item[2])]
+            if not wanted:
+                return
+            await self._fetch(wanted)
+            pending = self._pending(row_groups)
+
+    def _pending(self, row_groups: Sequence[int]) -> list[tuple[int, str, ChunkFilter]]:
+        """Filters that may still rule out a row group; those that are known are heard."""
+        pending: list[tuple[int, str, ChunkFilter]] = []
+        for ordinal in row_groups:
+            if ordinal in self.dropped:
+                continue
+            if not may_match(self._probes, partial(self._contains, ordinal)):
+                self.dropped.add(ordinal)
+                continue
+            for column, hashes in self._hashes.items():
+                filter_ = self._filter(ordinal, column)
+                if filter_ is not None and filter_.is_open(hashes):
+                    pending.append((ordinal, column, filter_))
+        return pending
+
+    def _contains(self, ordinal: int, column: str, hash_: int) -> bool:
+        filter_ = self._filter(ordinal, column)
+        return filter_ is None or filter_.answer(hash_) is not False
+
+    def _filter(self, ordinal: int, column: str) -> ChunkFilter | None:
+        place = (ordinal, column)
+        if place in self._filters:
+            return self._filters[place]
+        filter_: ChunkFilter | None = None
+        span = self._places[column].spans.get(ordinal)
+        if span is not None:
+            filter_ = self._source.resources.memory.get(_kept(self._version, span[0]))
+            if filter_ is None:
+                self._context.metrics.cache_misses += 1
+                filter_ = ChunkFilter(*span, self._version.footer_start)
+            else:
+                self._context.metrics.cache_hits += 1
+            if filter_.reason is not None:
+                self._context.metrics.fall_back(f"{column}: {filter_.reason}")
+        self._filters[place] = filter_
+        return filter_
+
+    def _ranges(self, filter_: ChunkFilter, column: str, whole: bool) -> list[ByteRange]:
+        stop = filter_.stop
+        if whole and stop is not None:
+            return [ByteRange(filter_.start, stop)]
+        return filter_.ranges(self._hashes[column], self._source.resources.options.requests.gap_bytes)
+
+    async def _fetch(self, wanted: Sequence[tuple[ChunkFilter, str, list[ByteRange]]]) -> None:
+        """One round; afterwards every filter knows more than before, or why it is of no use."""
+        source, version, context = self._source, self._version, self._context
+        keys = {part: version.key("bloom_filter", *part) for _, _, parts in wanted for part in parts}
+        metrics = context.metrics
+        step = context.step("bloom", metrics.rounds + 1)
+        found = await fetch_parts(source, version, list(keys.values()), step)
+        data, sent = found.data, set(found.asked)
+        good = True
+        for filter_, column, parts in wanted:
+            fetched = any(keys[part] in sent for part in parts)
+            try:
+                filter_.take([(part, data[keys[part]]) for part in parts], self._hashes[column], fetched=fetched)
+            except FormatError as error:
+                filter_.reason = f"{error.message}; the bloom filter is not used"
+                metrics.fall_back(f"{column}: {filter_.reason}")
+                good = False
+            source.resources.memory.put(_kept(version, filter_.start), filter_, filter_.weight)
+        if good:
+            share_parts(source, version, found)
+
+    def _tail_start(self) -> int:
+        tail: Tail | None = self._source.resources.memory.get(self._version.key("tail", 0, 0))
+        return self._version.size if tail is None else tail.start
+
+    # -- what it costs ----------------------------------------------------------------------------
+
+    def _is_worth_it(
+        self, pending: Sequence[tuple[int, str, ChunkFilter]], stakes: Mapping[int, int], num_row_groups: int
+    ) -> bool:
+        """Whether what the filters may save outweighs their round trips and bytes.
+
+        Each value may be in any of the row groups, or in none: what is saved is the part of the bytes at stake
+        that lies in row groups with none of the values.
+        """
+        options = self._source.resources.options
+        if options.requests.bloom_filters == "always":
+            return True
+        tail_start = self._tail_start()
+        ranges = [
+            part
+            for _, column, filter_ in pending
+            for part in self._ranges(filter_, column, False)
+            if part.start < tail_start
+        ]
+        merged = self._source.merge(ranges, part_bytes=options.requests.part_bytes)
+        rounds = -(-len(merged) // options.limits.max_connections)
+        cost = rounds * self._round_bytes() + sum([part.stop - part.start for part in merged])
+        absent = (1 - 1 / (num_row_groups + 1)) ** num_values(self._probes)
+        return absent * sum([stakes[ordinal] for ordinal in {ordinal for ordinal, _, _ in pending}]) > cost
+
+    def _buys(self, pending: Sequence[tuple[int, str, ChunkFilter]]) -> bool:
+        """Whether to fetch whole filters: had they been there, the probes so far had saved a round trip each;
+        as many again are expected."""
+        size = sum([filter_.stop - filter_.start for _, _, filter_ in pending if filter_.stop is not None])
+        probes = max((filter_.probes for _, _, filter_ in pending), default=0)
+        return (
+            probes * 2 * self._round_bytes() >= size
+            and probes > 0
+            and size <= self._source.resources.memory.max_bytes // _MEMORY_SHARE
+        )
+
+    def _round_bytes(self) -> float:
+        """What could be fetched in the time of one round trip."""
+        requests = self._source.resources.options.requests
+        return requests.latency_s * requests.bandwidth_bytes_s
+
+
+def row_group_filters(
+    source: ObjectSource,
+    version: FileVersion,
+    prune: Expression | None,
+    leaves: Mapping[str, Leaf],
+    context: RequestContext,
+) -> RowGroupFilters | None:
+    """The filters that can rule out row groups for ``prune``; None if there are none, or the options say so.
+
+    Args:
+        leaves: the columns of ``prune`` that are leaves, by name.
+    """
+    options = source.resources.options
+    if prune is None or not options.read.trust_statistics or options.requests.bloom_filters == "never":
+        return None
+    places = {
+        name: version.derived(
+            ("bloom filters", leaf.index), partial(_places, version, leaf), 100 * len(version.metadata.row_groups)
+        )
+        for name, leaf in leaves.items()
+    }
+    for name, found in places.items():
+        if found.wrong is not None:
+            context.metrics.fall_back(f"{name}: {found.wrong}; they are not used")
+    known = {name: leaves[name] for name, found in places.items() if found.spans}
+    if not known:
+        return None
+    groups = len(version.metadata.row_groups)
+    most = None if options.requests.bloom_filters == "always" else min(_MANY * groups, _MAX_CHECKS // groups)
+    probes = compile_probes(prune, known, max_values=most)
+    return None if probes is None else RowGroupFilters(source, version, probes, places, context)
+
+
+def _places(version: FileVersion, leaf: Leaf) -> FilterPlaces:
+    spans: dict[int, tuple[int, int | None]] = {}
+    misplaced = False
+    for group in version.metadata.row_groups:
+        chunk = group.chunk(leaf.index)
+        start, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
+        if start is None or chunk.has_crypto:  # an encrypted column's filter is encrypted, too
+            continue
+        stop = None if length is None else start + length
+        if start < 4 or (start if stop is None else stop) > version.footer_start or (length is not None and length < 1):
+            misplaced = True
+        else:
+            spans[group.ordinal] = (start, stop)
+    fault = version.metadata.writer_faults.find(Claim.BLOOM_FILTERS, leaf)
+    if fault is not None and (spans or misplaced):
+        return FilterPlaces({}, False, fault.reason(Claim.BLOOM_FILTERS))
+    return FilterPlaces(spans, misplaced)
+
+
+def _kept(version: FileVersion, start: int) -> ContentKey:
+    """Under which memory keeps what is known of a filter; no part that is fetched is empty."""
+    return version.key("bloom_filter", start, start)

@@ -1,0 +1,140 @@
+"""Which version an object had when it was last seen, and how long that may be believed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from asyncpq.caching.keys import Pointer, PointerKey
+from asyncpq.caching.tiers import Tiers
+from asyncpq.objects.runtime import Resources
+from asyncpq.objects.version import FileVersion
+from asyncpq.options import CachePolicy
+from asyncpq.storage.base import RangeResult, Validator
+
+
+class Currency:
+    """What one handle, with all others of the session, knows of its object's present version.
+
+    Args:
+        resources: of the session.
+        key: of the pointer that says it, in every tier.
+        policy: how long what is cached may be served unasked.
+        tiers: outside this process; None where they are told nothing.
+        check: whether the object has a version now, where that takes no request (local files).
+
+    Attributes:
+        key, policy: as given.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        key: PointerKey,
+        policy: CachePolicy,
+        tiers: Tiers | None,
+        check: Callable[[Validator], bool] | None = None,
+    ) -> None:
+        self.key = key
+        self.policy = policy
+        self._check = check if policy.kind == "etag" else None
+        self._resources = resources
+        self._tiers = tiers
+        self._own_pointer: Pointer | None = None
+        self._told_at = -math.inf  # when the tiers outside this process were last told of it
+
+    # -- what may be served -----------------------------------------------------------------------
+
+    def is_fresh(self, version: FileVersion) -> bool:
+        """Whether the cache policy lets ``version`` be served without asking the store."""
+        if self.policy.kind == "immutable" or not version.can_validate:
+            return True  # what cannot be validated expires instead
+        if self._check is not None:
+            return self._check(version.validator)
+        pointer = self.pointer()
+        if pointer is None or not pointer.validator.same_version(version.validator):
+            return False
+        return time.monotonic() - pointer.validated_at < self.policy.max_age_s
+
+    def may_be_current(self, pointer: Pointer) -> bool:
+        """Whether the object may still have the version of ``pointer``; a local file is looked at."""
+        return self._check is None or self._check(pointer.validator)
+
+    def is_expired(self, version: FileVersion) -> bool:
+        """Whether all that is cached of ``version`` must be fetched anew: the store cannot tell whether it is
+        still the object's, and it is as old as the cache policy allows."""
+        if version.can_validate or self.policy.kind == "immutable":
+            return False
+        return time.monotonic() - version.observed_at >= self.policy.max_age_s
+
+    # -- what was seen ----------------------------------------------------------------------------
+
+    def validated_by(self, result: RangeResult, version: FileVersion, sent: float) -> None:
+        """A GET sent at ``sent`` was answered: unless age alone counts, this validates the version."""
+        if result.validates and self.policy.kind != "ttl":
+            self.point_to(version, sent)
+
+    def seen(self, version: FileVersion, sent: float) -> None:
+        """A listing that was asked for at ``sent`` names this very version: that validates it, too."""
+        if version.can_validate and self.policy.kind != "ttl":
+            self.point_to(version, sent)
+
+    def point_to(self, version: FileVersion, sent: float) -> None:
+        """``version`` was the object's at ``sent``."""
+        pointer = self.pointer()
+        if pointer is None or not pointer.validator.same_version(version.validator):
+            if pointer is not None and sent <= pointer.validated_at:
+                return  # what is known is newer
+            pointer = Pointer(version.validator, sent)
+            self.keep(pointer)
+            if self.is_outdated(version.validator):
+                del self._resources.outdated[self.key]  # it is back
+        elif sent > pointer.validated_at:
+            pointer.validated_at = sent
+        tiers = self._tiers if version.can_validate else None
+        # not with every GET: half the age that others allow it is soon enough for them
+        if tiers is not None and sent - self._told_at >= max(1.0, self.policy.max_age_s / 2):
+            self._told_at = sent
+            tiers.put_pointer(self.key, pointer)
+
+    async def forget(self, version: FileVersion) -> None:
+        """The object is not ``version`` any more: drop the pointers that say so, in every tier."""
+        pointer = self.pointer()
+        if version.can_validate:
+            self._resources.outdated[self.key] = version.validator.digest()
+        if pointer is not None and not pointer.validator.same_version(version.validator):
+            return  # another read has seen the new version already
+        self._own_pointer = None
+        self._resources.memory.discard(self.key)
+        if self._tiers is not None:
+            self._told_at = -math.inf  # the next version's pointer is news to them
+            await self._tiers.drop_pointer(self.key)
+
+    # -- pointers ---------------------------------------------------------------------------------
+
+    def pointer(self) -> Pointer | None:
+        """What was last seen: by all handles together, or by this one where memory does not keep it."""
+        pointer: Pointer | None = self._resources.memory.get(self.key)
+        own = self._own_pointer
+        if pointer is None and own is not None and not self.is_outdated(own.validator):
+            return own
+        return pointer
+
+    def keep(self, pointer: Pointer) -> None:
+        """From now on this is what was last seen."""
+        self._own_pointer = pointer
+        self._resources.memory.put(self.key, pointer, self.key.weight + pointer.weight)
+
+    def is_outdated(self, validator: Validator) -> bool:
+        """Whether this session has seen that the object has it no more."""
+        return bool(self._resources.outdated.get(self.key) == validator.digest())
+
+    def contradicts(self, validator: Validator) -> bool:
+        """Whether this session has seen that the object has it no more, or has just seen another."""
+        pointer = self.pointer()
+        if self.is_outdated(validator) or (self._check is not None and not self._check(validator)):
+            return True
+        if pointer is None or pointer.validator.same_version(validator):
+            return False
+        return self.policy.kind == "immutable" or time.monotonic() - pointer.validated_at < self.policy.max_age_s

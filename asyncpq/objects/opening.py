@@ -1,0 +1,134 @@
+"""From a url to an object as seen through the session's caches.
+
+Objects that are in no store: bytes that the process already has, such as rows that a table's catalog keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
+from asyncpq.metrics import RequestRecord
+from asyncpq.objects.runtime import Resources
+from asyncpq.objects.source import ObjectSource, PackedTail
+from asyncpq.objects.version import Decryption, FileVersion, KnownVersion
+from asyncpq.options import CachePolicy, immutable
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, Validator
+from asyncpq.storage.urls import safe_url
+
+
+class HeldObject:
+    """See :class:`asyncpq.storage.base.StoredObject`. What it is, is told by its content alone.
+
+    Args:
+        url: for messages.
+        content: the object.
+    """
+
+    client = "memory"
+    server = ""
+    guarantee = Guarantee.PINNED
+
+    def __init__(self, url: str, content: bytes) -> None:
+        digest = hashlib.sha256(content).hexdigest()
+        self.url = url
+        self.identity = f"held://{digest}"
+        self._content = content
+        self._validator = Validator(len(content), etag=f'"{digest}"')
+
+    def learn(self, validator: Validator) -> None:
+        """See :meth:`asyncpq.storage.base.StoredObject.learn`."""
+
+    async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
+        """See :meth:`asyncpq.storage.base.StoredObject.fetch_tail`."""
+        if not self._content:
+            raise NotParquetError("the object is empty", url=self.url)
+        return self._fetch(max(0, len(self._content) - length), len(self._content), context)
+
+    async def fetch_range(
+        self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
+    ) -> RangeResult:
+        """See :meth:`asyncpq.storage.base.StoredObject.fetch_range`."""
+        if stop > len(self._content):
+            raise InvalidResponseError(
+                f"the object ends at byte {len(self._content)}, before the range does",
+                url=self.url,
+                byte_range=(start, stop),
+            )
+        return self._fetch(start, stop, context)
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    def _fetch(self, start: int, stop: int, context: RequestContext) -> RangeResult:
+        data = self._content[start:stop]
+        context.metrics.record(
+            RequestRecord("GET", context.purpose, start, stop, 200, len(data), 1, context.round, 0.0)
+        )
+        return RangeResult(data, start, self._validator)
+
+
+async def open_source(
+    resources: Resources,
+    url: str,
+    decryption: Decryption | None = None,
+    *,
+    neighbours: str | None = None,
+    policy: CachePolicy | None = None,
+    packed: PackedTail | None = None,
+    once: bool = False,
+) -> ObjectSource:
+    """A handle on the object at ``url``; its caller closes ``source.handle``.
+
+    Args:
+        decryption: keys of the file.
+        neighbours: names the objects whose footers are alike; by default those of its folder.
+        policy: how long what is cached of it may be served unasked; by default as the session's options say.
+        packed: a shorter form of its tail, which is fetched in place of that.
+        once: nobody reads it again: no cache outside of this process is asked or told.
+
+    Raises:
+        StoreError: no store serves it, or credentials are missing.
+    """
+    store, namespace = await resources.store(url)
+    handle = await store.open_object(url)
+    try:
+        if resources.options.cache_namespace is None:  # else the caller says who shares
+            namespace = f"{namespace}:{await store.credential_identity(url)}"
+        if decryption is not None:
+            namespace = f"{namespace}:{secrets.token_hex(16)}"  # shares nothing with anyone
+        if policy is None:
+            policy = resources.options.policy(handle.url, safe_url(url))
+        return ObjectSource(resources, handle, namespace, policy, decryption, neighbours, packed, once=once)
+    except BaseException:
+        await handle.close()
+        raise
+
+
+def held_source(resources: Resources, url: str, content: bytes, neighbours: str | None = None) -> ObjectSource:
+    """A handle on an object that is in no store: ``content`` is all of it, ``url`` only names it."""
+    return ObjectSource(resources, HeldObject(safe_url(url), content), "held", immutable(), None, neighbours)
+
+
+async def load_version(source: ObjectSource, context: RequestContext, known: KnownVersion | None = None) -> FileVersion:
+    """The object's version; over again where it was replaced between two requests for its footer.
+
+    Args:
+        known: from an index; it is believed, without a request, until a GET says otherwise.
+    """
+    metrics = context.metrics
+    adopted = None if known is None else source.adopt(known, context)
+    if adopted is not None:
+        return adopted
+    while True:
+        try:
+            version = await source.version(context)
+        except ObjectChangedError:
+            if metrics.restarts >= source.resources.options.limits.max_restarts:
+                raise
+            metrics.restarts += 1
+            continue
+        if known is not None and version.decryption is None and version.validator.same_version(known.validator):
+            version.learn(known)
+        return version

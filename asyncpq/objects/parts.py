@@ -1,0 +1,308 @@
+"""Parts of one version of an object: from memory, a running fetch, another cache tier, or the store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from asyncpq.caching.keys import ContentKey
+from asyncpq.caching.single_flight import Flight, landing
+from asyncpq.caching.tiers import Tiers
+from asyncpq.objects.coalesce import ByteRange, cut
+from asyncpq.objects.source import ObjectSource, Tail, undated
+from asyncpq.objects.version import FileVersion
+from asyncpq.storage.base import RangeResult, RequestContext, is_here
+
+# So little is read here faster than tasks are made to read it side by side: one part, and all of one task.
+_FEW_BYTES: Final = 64 * 1024
+_TASK_BYTES: Final = 1 << 20
+
+
+class _Group(NamedTuple):
+    """What one GET, or several of its parts, brought."""
+
+    data: dict[ContentKey, bytes]
+    validated: bool
+
+
+class Parts(NamedTuple):
+    """What was found.
+
+    Attributes:
+        data: for each key its bytes, or what memory holds decoded.
+        asked: the keys that the store was asked for.
+        validated: the store said with them, since the read began, that the version is the object's present one.
+        fetched: those of them that this call, no other, had fetched.
+        from_tail: keys whose bytes came with the object's first GET.
+    """
+
+    data: dict[ContentKey, Any]
+    asked: Collection[ContentKey] = ()
+    validated: bool = False
+    fetched: Collection[ContentKey] = ()
+    from_tail: Collection[ContentKey] = ()
+
+
+async def fetch_parts(
+    source: ObjectSource,
+    version: FileVersion,
+    keys: Sequence[ContentKey],
+    context: RequestContext,
+    *,
+    admit: bool = True,
+    decoded: bool = False,
+    read_bytes: int = 0,
+) -> Parts:
+    """The bytes of each key: from memory, a running fetch, another tier, or the store.
+
+    Misses of one call are coalesced and sent at once. Memory keeps pages at once; whoever finds out whether
+    the parts are good calls :func:`share_parts` or :func:`discard_parts`.
+
+    Args:
+        keys: distinct parts of ``version``.
+        context: whose requests they are.
+        admit: keep pages in memory.
+        decoded: what memory holds decoded, or parsed, is given so; else such a part is fetched again.
+        read_bytes: see :func:`share_pages`.
+
+    Raises:
+        ObjectChangedError: the object has another version now.
+        StoreError: the store failed.
+    """
+    metrics = context.metrics
+    found: dict[ContentKey, Any] = {}
+    missing: list[ContentKey] = []
+    for key, value in zip(keys, source.resources.memory.get_many(keys, scan=context.guest), strict=True):
+        if value is None or not (decoded or isinstance(value, bytes)):
+            missing.append(key)
+        else:
+            found[key] = value
+    if not missing:
+        metrics.cache_hits += len(found)
+        return Parts(found)
+    tiers = source.tiers_of(version)
+    inside: dict[ContentKey, bytes] = {}
+    tail: Tail | None = source.resources.memory.get(version.key("tail", 0, 0), scan=context.guest)
+    if tail is not None and (inside := tail.cut_out(missing)):
+        found.update(inside)
+        missing = [key for key in missing if key not in inside]
+        if tiers is not None:
+            _keep_pages(source, inside, context)  # or the tiers would be told of them with every read
+    if missing and version.spans.weight and (known := version.spans.cut_out(missing)):
+        found.update(known)  # the tiers are not told: an index's word counts for whoever uses it
+        missing = [key for key in missing if key not in known]
+    if missing and tiers is not None:
+        lower = await _from_tiers(tiers, missing, read_bytes, context)
+        found.update(lower)
+        _keep_pages(source, lower, context)
+        missing = [key for key in missing if key not in lower]
+    metrics.cache_hits += len(found)
+    metrics.cache_misses += len(missing)
+    fetched, validated = await _fly(source, version, missing, found, context, admit) if missing else ((), False)
+    return Parts(found, missing, validated, fetched, inside)
+
+
+def share_parts(
+    source: ObjectSource, version: FileVersion, parts: Parts, *, read_bytes: int = 0, scan: bool = False
+) -> None:
+    """Tell the tiers outside this process of parts that turned out to be good, with the arguments of
+    :func:`share_pages`. Pieces of a chunk that came whole are not told: the pages in it are.
+    """
+    if parts.fetched or parts.from_tail:
+        new = [key for some in (parts.fetched, parts.from_tail) for key in some if key.kind != "part"]
+        share_pages(source, version, {key: parts.data[key] for key in new}, read_bytes=read_bytes, scan=scan)
+
+
+def share_pages(
+    source: ObjectSource, version: FileVersion, pages: Mapping[ContentKey, bytes], *, read_bytes: int, scan: bool
+) -> None:
+    """Tell the tiers outside this process of pages that turned out to be good.
+
+    Args:
+        read_bytes: what their read takes in all; each tier decides whether it has room for that.
+        scan: the read is a scan.
+    """
+    tiers = source.tiers_of(version) if pages else None
+    if tiers is not None:
+        tiers.put_many(pages, read_bytes=read_bytes, scan=scan)
+
+
+def discard_parts(source: ObjectSource, version: FileVersion, keys: Iterable[ContentKey]) -> None:
+    """What memory holds of these parts turned out to be damaged, perhaps on its way here."""
+    memory = source.resources.memory
+    memory.discard(version.key("tail", 0, 0))
+    for key in keys:
+        memory.discard(key)
+
+
+async def _from_tiers(
+    tiers: Tiers, missing: Sequence[ContentKey], read_bytes: int, context: RequestContext
+) -> dict[ContentKey, bytes]:
+    context.metrics.wait_begins()
+    try:
+        found, hits = await tiers.get_many(missing, read_bytes=read_bytes, scan=context.scan)
+    finally:
+        context.metrics.wait_ends()
+    context.metrics.count_hits(hits)
+    # a checksum says that an entry is what was put there, not that it was the right bytes
+    return {key: value for key, value in found.items() if len(value) == key.stop - key.start}
+
+
+async def _fly(
+    source: ObjectSource,
+    version: FileVersion,
+    missing: Sequence[ContentKey],
+    found: dict[ContentKey, Any],
+    context: RequestContext,
+    admit: bool,
+) -> tuple[list[ContentKey], bool]:
+    """Join running flights, start the others, wait for all; fills ``found``.
+
+    Returns:
+        The keys of those it started, and whether any that began after the read validated the version.
+    """
+    validated = False
+    flights = source.resources.flights
+    joined: dict[int, tuple[Flight[_Group], list[ContentKey]]] = {}
+    rest: list[ContentKey] = []
+    for key in missing:
+        flight = flights.get(key)
+        if flight is None:
+            rest.append(key)
+        else:
+            joined.setdefault(id(flight), (flight, []))[1].append(key)
+    for flight, _ in joined.values():
+        flight.join()
+    try:
+        if rest:
+            timeless = undated(context)
+            groups = _groups(source, rest)
+            for some in _together(groups) if is_here(source.handle) else [[members] for members in groups]:
+                members = [key for group in some for key in group]
+                flight = flights.start(members, partial(_fetch_groups, source, version, some, timeless, admit))
+                flight.join()
+                joined[id(flight)] = (flight, members)
+        context.metrics.wait_begins()
+        try:
+            await landing([flight for flight, _ in joined.values()])
+        finally:
+            context.metrics.wait_ends()
+        for flight, members in joined.values():
+            if flight.task.done():  # all are, unless one has failed, which raises here
+                group = await flight.wait()
+                # what was sent before this read began is judged by its age, as the cache policy says
+                validated |= group.validated and flight.began >= context.began
+                for key in members:
+                    found[key] = group.data[key]
+    finally:
+        for flight, _ in joined.values():
+            flight.leave()
+    return rest, validated
+
+
+def _groups(source: ObjectSource, keys: list[ContentKey]) -> list[list[ContentKey]]:
+    """Parts that one merged range brings, for each merged range."""
+    if len(keys) == 1:
+        return [keys]
+    ordered = sorted(keys, key=_start)
+    # parts are cut inside the flight, which joins what a cut divides
+    merged = source.merge([(key.start, key.stop) for key in ordered], part_bytes=1 << 62)
+    groups: list[list[ContentKey]] = []
+    position = 0
+    for item in merged:
+        members: list[ContentKey] = []
+        while position < len(ordered) and ordered[position].start < item.stop:
+            members.append(ordered[position])
+            position += 1
+        groups.append(members)
+    return groups
+
+
+def _together(groups: Sequence[list[ContentKey]]) -> list[list[list[ContentKey]]]:
+    """Groups that are read one after the other, for each task."""
+    tasks: list[list[list[ContentKey]]] = []
+    few: list[list[ContentKey]] = []
+    left = 0
+    for members in groups:
+        size = max([key.stop for key in members]) - members[0].start
+        if size > _FEW_BYTES:
+            tasks.append([members])
+            continue
+        if size > left:
+            tasks.append(few := [])
+            left = _TASK_BYTES
+        few.append(members)
+        left -= size
+    return tasks
+
+
+def _start(key: ContentKey) -> int:
+    return key.start
+
+
+async def _fetch_groups(
+    source: ObjectSource,
+    version: FileVersion,
+    groups: Sequence[Sequence[ContentKey]],
+    context: RequestContext,
+    admit: bool,
+) -> _Group:
+    """One after the other."""
+    data: dict[ContentKey, bytes] = {}
+    validated = False
+    for members in groups:
+        parts, validates = await _fetch_group(source, version, members, context)
+        data |= parts
+        validated |= validates
+        if admit:
+            _keep_pages(source, parts, context)
+    return _Group(data, validated)
+
+
+async def _fetch_group(
+    source: ObjectSource, version: FileVersion, members: Sequence[ContentKey], context: RequestContext
+) -> tuple[dict[ContentKey, bytes], bool]:
+    start = members[0].start
+    stop = members[0].stop if len(members) == 1 else max([key.stop for key in members])
+    if stop - start <= source.resources.options.requests.part_bytes:
+        sent = time.monotonic()
+        result = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
+        source.currency.validated_by(result, version, sent)
+        data, validated = result.data, result.validates
+    else:
+        data, validated = await _get_in_parts(source, version, start, stop, context)
+    if len(members) == 1:
+        return {members[0]: data}, validated
+    return {key: data[key.start - start : key.stop - start] for key in members}, validated
+
+
+async def _get_in_parts(
+    source: ObjectSource, version: FileVersion, start: int, stop: int, context: RequestContext
+) -> tuple[bytes, bool]:
+    """Many bytes of ``version`` from the store, in parts side by side; and whether that validated the version."""
+
+    async def get(part: ByteRange) -> RangeResult:
+        sent = time.monotonic()
+        result = await source.handle.fetch_range(*part, context=context, pin=version.validator)
+        source.currency.validated_by(result, version, sent)
+        return result
+
+    parts = cut(ByteRange(start, stop), source.resources.options.requests.part_bytes)
+    tasks = [asyncio.ensure_future(get(part)) for part in parts]
+    try:
+        results = await asyncio.gather(*tasks)
+        return b"".join([result.data for result in results]), any(result.validates for result in results)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _keep_pages(source: ObjectSource, parts: dict[ContentKey, bytes], context: RequestContext) -> None:
+    """Parts of the other kinds are kept parsed or decoded by whoever asked for them."""
+    pages = {key: value for key, value in parts.items() if key.kind == "page"}
+    if pages:
+        source.resources.memory.put_many(pages, scan=context.guest)

@@ -1,0 +1,335 @@
+"""What a read will fetch, row group by row group, and in which units.
+
+A *column plan* says how one leaf of one row group comes: page by page, where an OffsetIndex tells
+where pages are, or as a whole column chunk. A *unit* is what is fetched at once and
+what read-ahead counts: whole pages, or parts of chunks, in row order. Pure: no I/O.
+
+What a plan says of itself: which row groups, pages and rows were left out, and by what.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass
+from dataclasses import field as dataclass_field
+from typing import Literal, NamedTuple
+
+from asyncpq.objects.coalesce import ByteRange, cut
+from asyncpq.parquet.page_index import OffsetIndex
+from asyncpq.pruning.row_groups import RowGroupPruning
+from asyncpq.pruning.row_ranges import RowRanges
+
+
+class PruningReport(NamedTuple):
+    """What pruning left.
+
+    Attributes:
+        row_groups: of the file.
+        row_groups_accessed: those that have rows and that the access plan lets be read.
+        row_groups_after_statistics: of those, not ruled out by the footer's statistics.
+        row_groups_by_bloom: of those, ruled out by bloom filters.
+        row_groups_kept: not ruled out by page indexes either.
+        row_groups_proven: statistics prove that all their rows match.
+        pages: data pages, known by OffsetIndex, of the columns read in the row groups kept.
+        pages_kept: those that hold rows which may match.
+        rows, rows_accessed, rows_kept: rows of the file; that the access plan lets be read; that may match.
+    """
+
+    row_groups: int = 0
+    row_groups_accessed: int = 0
+    row_groups_after_statistics: int = 0
+    row_groups_by_bloom: int = 0
+    row_groups_kept: int = 0
+    row_groups_proven: int = 0
+    pages: int = 0
+    pages_kept: int = 0
+    rows: int = 0
+    rows_accessed: int = 0
+    rows_kept: int = 0
+
+
+class BloomReport(NamedTuple):
+    """What bloom filters ruled out.
+
+    Attributes:
+        columns: whose filters they are.
+        asked: ordinals of the row groups that they were asked about.
+        dropped: those that hold no matching row.
+    """
+
+    columns: tuple[str, ...]
+    asked: RowRanges
+    dropped: RowRanges
+
+
+PART_BYTES = 1 << 20  # chunks are not cut finer than this
+
+
+class Item(NamedTuple):
+    """A piece that one column source takes.
+
+    Attributes:
+        column: position in the row group plan's ``columns``.
+        leaf: leaf index in the schema.
+        kind: "page", "dictionary", or "part" of a chunk whose pages are not known.
+        start, stop: bytes in the object.
+        first_row, num_rows: of a page, in the row group.
+    """
+
+    column: int
+    leaf: int
+    kind: Literal["page", "dictionary", "part"]
+    start: int
+    stop: int
+    first_row: int = 0
+    num_rows: int = 0
+
+
+class ChunkSpan(NamedTuple):
+    """The bytes of one leaf's column chunk."""
+
+    leaf: int
+    start: int
+    stop: int
+
+
+@dataclass(slots=True)
+class ColumnPlan:
+    """How one leaf of one row group is read.
+
+    Attributes:
+        field: ordinal of its top-level field.
+        chunk: its column chunk.
+        offsets: page locations where it is read page by page; else None.
+        predicate: the filter needs it.
+        num_rows: rows of the row group.
+        pages: ordinals of the pages that hold candidate rows; none without ``offsets``.
+        num_bytes: compressed bytes of those pages and the dictionary, or of the chunk.
+    """
+
+    field: int
+    chunk: ChunkSpan
+    offsets: OffsetIndex | None
+    predicate: bool
+    num_rows: int
+    rows: InitVar[RowRanges]
+    pages: list[int] = dataclass_field(init=False)
+    num_bytes: int = dataclass_field(init=False)
+
+    def __post_init__(self, rows: RowRanges) -> None:
+        if self.offsets is None:
+            self.pages = []
+            self.num_bytes = self.chunk.stop - self.chunk.start
+        else:
+            sizes = self.offsets.sizes
+            self.pages = self.pages_of(rows)
+            self.num_bytes = sum([sizes[page] for page in self.pages], self.offsets.offsets[0] - self.chunk.start)
+
+    @property
+    def dictionary(self) -> ByteRange | None:
+        """Where the dictionary page is: whatever stands before the first data page."""
+        if self.offsets is None:
+            return None
+        start, first = self.chunk.start, self.offsets.offsets[0]
+        return ByteRange(start, first) if first > start else None
+
+    def pages_of(self, rows: RowRanges) -> list[int]:
+        """Ordinals of the pages that hold any of ``rows``; only with ``offsets``."""
+        if self.offsets is None:
+            return []
+        first_rows = self.offsets.first_rows
+        if rows.num_ranges > len(first_rows):
+            spans = itertools.pairwise((*first_rows, self.num_rows))
+            return [page for page, span in enumerate(spans) if rows.overlaps(*span)]
+        found: list[int] = []
+        following = 0
+        for start, stop in zip(rows.starts, rows.stops, strict=True):
+            low = max(bisect_right(first_rows, start) - 1, following)
+            following = max(bisect_left(first_rows, stop), low)
+            found.extend(range(low, following))
+        return found
+
+    def items(self, column: int, pages: Iterable[int], *, dictionary: bool) -> list[Item]:
+        """What is fetched for ``pages`` (ordinals), with the dictionary in front where it is wanted."""
+        offsets = self.offsets
+        if offsets is None:
+            return []
+        leaf, starts, sizes, firsts = self.chunk.leaf, offsets.offsets, offsets.sizes, offsets.first_rows
+        last = len(firsts) - 1
+        items = []
+        for page in pages:
+            start, first = starts[page], firsts[page]
+            count = (firsts[page + 1] if page < last else self.num_rows) - first
+            items.append(Item(column, leaf, "page", start, start + sizes[page], first, count))
+        span = self.dictionary if dictionary and items else None
+        if span is not None:
+            items.insert(0, Item(column, leaf, "dictionary", span.start, span.stop))
+        return items
+
+
+class RowGroupPlan(NamedTuple):
+    """What is read of one row group.
+
+    Attributes:
+        ordinal: of the row group.
+        num_rows: rows it has.
+        rows: rows that may match; never empty.
+        columns: the leaves to read, those of the filter first.
+        filtered: whether the filter must see the rows.
+    """
+
+    ordinal: int
+    num_rows: int
+    rows: RowRanges
+    columns: tuple[ColumnPlan, ...]
+    filtered: bool
+
+
+class Piece(NamedTuple):
+    """One unit's share of one row group.
+
+    Attributes:
+        row_group: its plan.
+        items: what is fetched first, in row order within each column.
+        late_bytes: what the columns that come later may take for the same rows, at most.
+        last: no further piece of this row group follows.
+    """
+
+    row_group: RowGroupPlan
+    items: tuple[Item, ...]
+    late_bytes: int
+    last: bool
+
+
+class Unit(NamedTuple):
+    """What is fetched and accounted for at once. Units are delivered in order."""
+
+    pieces: tuple[Piece, ...]
+    num_bytes: int
+
+
+@dataclass(slots=True)
+class ReadPlan:
+    """A read, decided but not begun.
+
+    Attributes:
+        row_groups: what is read of each row group that is read at all, in file order.
+        late: the filter's columns are fetched first, the others for matching rows only.
+        report: what was pruned.
+        statistics: what the row groups' statistics said, where they were asked.
+        bloom: what bloom filters ruled out, where some were asked.
+        learnt: fields whose page locations are known since their chunks were read, not from an index.
+        rows_known: rows that match and need not be read, where rows are only counted; not in ``row_groups``.
+    """
+
+    row_groups: tuple[RowGroupPlan, ...]
+    late: bool
+    report: PruningReport = dataclass_field(default_factory=PruningReport)
+    statistics: RowGroupPruning | None = None
+    bloom: BloomReport | None = None
+    learnt: tuple[int, ...] = ()
+    rows_known: int = 0
+
+    def first_columns(self, row_group: RowGroupPlan) -> range:
+        """Positions of the columns that are fetched in the first step."""
+        if not self.late or not row_group.filtered:
+            return range(len(row_group.columns))
+        return range(sum(column.predicate for column in row_group.columns))
+
+    def num_bytes(self) -> int:
+        """Compressed bytes of the first step, before coalescing and caches."""
+        return sum(
+            [group.columns[position].num_bytes for group in self.row_groups for position in self.first_columns(group)]
+        )
+
+    def units(self, unit_bytes: int) -> list[Unit]:
+        """The plan in units of about ``unit_bytes``, late columns included; small row groups share one."""
+        units: list[Unit] = []
+        pieces: list[Piece] = []
+        size = 0
+        for group in self.row_groups:
+            for piece in _split(group, self.first_columns(group), unit_bytes):
+                num_bytes = sum([item.stop - item.start for item in piece.items], piece.late_bytes)
+                if pieces and size + num_bytes > unit_bytes:
+                    units.append(Unit(tuple(pieces), size))
+                    pieces, size = [], 0
+                pieces.append(piece)
+                size += num_bytes
+        if pieces:
+            units.append(Unit(tuple(pieces), size))
+        return units
+
+
+def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap_bytes: int) -> bool:
+    """Whether to read page by page where only ``rows`` of a row group's ``num_rows`` are wanted, and no others.
+
+    Where most are not, little is decoded then. Else there must be a run of unwanted rows with more bytes in
+    one of the ``chunks`` than are read through to spare a request.
+    """
+    if rows.num_rows * 2 <= num_rows:
+        return True
+    if rows.num_rows == num_rows:
+        return False
+    longest = max(map(operator.sub, (*rows.starts, num_rows), (0, *rows.stops)))
+    return any(longest * (chunk.stop - chunk.start) > gap_bytes * num_rows for chunk in chunks)
+
+
+def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[Piece]:
+    """One row group in as many pieces as its bytes ask for."""
+    count = max(1, -(-sum([column.num_bytes for column in group.columns]) // unit_bytes))
+    paged: list[list[Item]] = []
+    parts: list[Item] = []
+    late: list[list[Item]] = []
+    late_sizes = [0] * count
+    for position, column in enumerate(group.columns):
+        if position not in first and (count == 1 or column.offsets is None):
+            late_sizes[0] += column.num_bytes
+        elif column.offsets is not None:
+            items = column.items(position, column.pages, dictionary=True)
+            (paged if position in first else late).append(items)
+        else:
+            parts.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
+    slices: list[list[Item]] = [[] for _ in range(count)]
+    if count == 1:
+        slices[0].extend(itertools.chain.from_iterable(paged))
+    else:
+        edges = _row_edges(group, [*paged, *late], count)
+        for item in itertools.chain.from_iterable(paged):
+            slices[_slice_of(item, edges)].append(item)
+        for item in itertools.chain.from_iterable(late):
+            late_sizes[_slice_of(item, edges)] += item.stop - item.start
+    for whole in parts:
+        length = whole.stop - whole.start
+        pieces = cut(ByteRange(whole.start, whole.stop), max(PART_BYTES, -(-length // count)))
+        for number, piece in enumerate(pieces):
+            slices[number * count // len(pieces)].append(whole._replace(start=piece.start, stop=piece.stop))
+    # one without anything to fetch first still has rows
+    filled = [number for number, items in enumerate(slices) if items] or [0]
+    return [Piece(group, tuple(slices[number]), late_sizes[number], number == filled[-1]) for number in filled]
+
+
+def _slice_of(item: Item, edges: Sequence[int]) -> int:
+    """Which of the slices that begin at the rows ``edges`` a page is in; a dictionary is in the first."""
+    return bisect_right(edges, item.first_row) - 1
+
+
+def _size(items: Sequence[Item]) -> int:
+    return sum([item.stop - item.start for item in items])
+
+
+def _row_edges(group: RowGroupPlan, paged: Sequence[Sequence[Item]], count: int) -> list[int]:
+    """Row numbers where slices begin: page starts of the column with the most bytes."""
+    if not paged:
+        return [group.num_rows * number // count for number in range(count)]
+    pages = [item for item in max(paged, key=_size) if item.num_rows]
+    total = _size(pages)
+    edges = [0]
+    size = 0
+    for item in pages:
+        if size >= total * len(edges) / count and item.first_row > edges[-1]:
+            edges.append(item.first_row)
+        size += item.stop - item.start
+    return edges

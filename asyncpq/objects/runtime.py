@@ -1,0 +1,343 @@
+"""What the reads of one session share: stores, caches, limits, threads and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from importlib import import_module
+from types import TracebackType
+from typing import Any, TypeVar
+
+from cachetools import LRUCache
+
+from asyncpq.caching.keys import PointerKey, storage_namespace
+from asyncpq.caching.memory import MemoryCache
+from asyncpq.caching.single_flight import SingleFlight
+from asyncpq.caching.tiers import CacheTier, Tiers
+from asyncpq.errors import DeadlineExceededError, UsageError
+from asyncpq.events import Event, Operation, OperationName
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import SessionOptions
+from asyncpq.storage.base import Store, StoreLimits
+from asyncpq.storage.registry import CLIENT_MODULES, open_store
+from asyncpq.storage.urls import options_for, refuse_one_slash, split_url
+
+T = TypeVar("T")
+
+_MAX_OUTDATED = 4096
+
+
+class ByteBudget:
+    """Bytes that reads may have in flight, granted first come, first served.
+
+    A read asks for one unit at a time, in delivery order, and holds nothing while it waits for more
+    than it was granted. It may always have its next unit (:meth:`take`), over budget if need be, so
+    a consumer that waits for it is never stuck behind other reads.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def take(self, amount: int) -> None:
+        """Grant at once, whatever is in use."""
+        self.used += amount
+
+    def request(self, amount: int) -> asyncio.Future[None]:
+        """A future that is done when ``amount`` is granted. Cancel it with :meth:`withdraw`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((amount, future))
+        self._grant()
+        return future
+
+    def withdraw(self, future: asyncio.Future[None]) -> bool:
+        """Stop waiting. True if the grant had been given, and is the caller's to release."""
+        if future.done() and not future.cancelled():
+            return True
+        future.cancel()
+        self._grant()
+        return False
+
+    def release(self, amount: int) -> None:
+        self.used -= amount
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._waiting:
+            amount, future = self._waiting[0]
+            if not future.cancelled():
+                if self.used + amount > self.limit:
+                    return
+                self.used += amount
+                future.set_result(None)
+            self._waiting.popleft()
+
+
+class TailSizes:
+    """How large the first GET of an object should be, learnt from its neighbours' tails.
+
+    Objects of one folder are mostly written alike, so the largest recent footer with indexes there,
+    and a quarter more, is a good guess; without one the option's default is used.
+    """
+
+    MAX_LEARNT_BYTES = 8 << 20  # no file decides that more of its neighbours is fetched
+    _MAX_FOLDERS = 1024
+    _RECENT = 16
+
+    def __init__(self, default: int) -> None:
+        self._default = default
+        self._seen: OrderedDict[str, deque[int]] = OrderedDict()
+
+    def guess(self, neighbours: str) -> int:
+        """Bytes to ask for, of an object among those that ``neighbours`` names."""
+        seen = self._seen.get(neighbours)
+        if not seen:
+            return self._default
+        return min(-(-max(seen) * 5 // 4 // 4096) * 4096, max(self._default, self.MAX_LEARNT_BYTES))
+
+    def learn(self, neighbours: str, needed: int) -> None:
+        """``needed`` bytes from the end of one of them would have been enough."""
+        seen = self._seen.setdefault(neighbours, deque(maxlen=self._RECENT))
+        seen.append(needed)
+        self._seen.move_to_end(neighbours)
+        while len(self._seen) > self._MAX_FOLDERS:
+            self._seen.popitem(last=False)
+
+
+class Resources:
+    """Shared by all files and scans of one session; belongs to one event loop and one process.
+
+    Args:
+        options: the session's options.
+        storage_options: as in fsspec; flat, or one mapping for each protocol.
+        memory: a cache to share with other sessions; by default one of its own.
+        tiers: further cache tiers, nearest first.
+        on_event: told what reads do; None for nobody.
+    """
+
+    def __init__(
+        self,
+        options: SessionOptions,
+        storage_options: Mapping[str, Any],
+        *,
+        memory: MemoryCache | None = None,
+        tiers: Sequence[CacheTier] = (),
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.options = options
+        self.storage_options = dict(storage_options)
+        self.memory = memory if memory is not None else MemoryCache(options.memory_cache_bytes)
+        self.tiers = Tiers(tiers)
+        self.metrics = ReadMetrics()
+        self._on_event = on_event
+        self.tail_sizes = TailSizes(options.requests.tail_bytes)
+        self.budget = ByteBudget(options.limits.in_flight_bytes)
+        self.flights = SingleFlight()
+        # digest of the validator that an object was seen not to have any more
+        self.outdated: LRUCache[PointerKey, bytes] = LRUCache(_MAX_OUTDATED)
+        self._stores: dict[str, Store] = {}
+        self._namespaces: dict[str, str] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._closers: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = os.getpid()
+        self._closed = False
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Bind to the running loop."""
+        if self._closed:
+            raise UsageError("the session is closed", hint="Make a new Session.")
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._process = os.getpid()
+        if self._loop is not None and self._loop is not loop:
+            raise UsageError(
+                "a Session belongs to the event loop it was entered in", hint="Make one Session for each event loop."
+            )
+        self._loop = loop
+
+    def check(self) -> None:
+        """Raise UsageError unless the session is open and in its own loop and process."""
+        if self._closed:
+            raise UsageError("the session is closed", hint="Use files and scans inside `async with Session()`.")
+        if self._loop is not asyncio.get_running_loop() or self._process != os.getpid():
+            raise UsageError(
+                "a Session belongs to the event loop and process it was entered in"
+                if self._loop is not None
+                else "the session has not been entered",
+                hint="Write `async with asyncpq.Session() as session:` in the coroutine that uses it.",
+            )
+
+    async def close(self) -> None:
+        """End every scan, fetch, thread and connection. Idempotent; every step is taken whatever the
+        others do, and a cancelled close can be called again."""
+        self._closed = True
+        async with AsyncExitStack() as stack:  # in reverse order, each whatever the others raise
+            stack.push_async_callback(self._close_pool)
+            stack.push_async_callback(self.tiers.close)
+            for store in self._stores.values():
+                stack.push_async_callback(store.close)
+            stack.push_async_callback(self.flights.close)
+            stack.push_async_callback(self._close_tasks)
+            for close_owner in list(self._closers.values()):
+                stack.push_async_callback(close_owner)
+
+    async def _close_tasks(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _close_pool(self) -> None:
+        if self._pool is not None:
+            # threads end by themselves once their page is decoded; do not block the loop for them
+            await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+            self._pool = None
+
+    def register(self, owner: object, closer: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """``closer`` ends what ``owner`` has running, when the session closes first."""
+        self._closers[id(owner)] = closer
+
+    def unregister(self, owner: object) -> None:
+        self._closers.pop(id(owner), None)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task that the session owns and ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def operation(self, name: OperationName, url: str) -> Operation:
+        """A call that has not begun. ``url`` is safe to be shown."""
+        return Operation(name, url, self.metrics, self._on_event)
+
+    def deadline(self, url: str) -> Deadline:
+        """Bounds what is done inside by ``read_timeout_s``.
+
+        Raises:
+            DeadlineExceededError: the time is over.
+        """
+        return Deadline(self.options.retry.read_timeout_s, url)
+
+    # -- what is shared ---------------------------------------------------------------------------
+
+    async def store(self, url: str) -> tuple[Store, str]:
+        """The store for ``url`` and the cache namespace of what is read through it.
+
+        Its client is imported in a thread: botocore takes some tenths of a second.
+
+        Raises:
+            InvalidOptionError: no url of asyncpq's.
+            UsageError: the session was closed meanwhile.
+        """
+        refuse_one_slash(url)
+        module = CLIENT_MODULES.get(split_url(url)[0])
+        if module is not None and module not in _loaded:
+            await self.in_thread(partial(_load, module))
+            if self._closed:
+                raise UsageError("the session was closed while this read was under way")
+        return self._store(url)
+
+    def _store(self, url: str) -> tuple[Store, str]:
+        protocol, _ = split_url(url)
+        store = self._stores.get(protocol)
+        if store is None:
+            options = options_for(protocol, self.storage_options)
+            limits = self.options.limits
+            store = open_store(
+                protocol,
+                options,
+                retry=self.options.retry,
+                limits=StoreLimits(limits.max_connections, limits.max_connections - limits.lookup_connections),
+            )
+            self._stores[protocol] = store
+            self._namespaces[protocol] = self.options.cache_namespace or storage_namespace(protocol, options)
+        return store, self._namespaces[protocol]
+
+    def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
+        """Read through ``wrap(store)`` whatever has the protocol of ``url`` and is opened from now on."""
+        store, _ = self._store(url)
+        self._stores[split_url(url)[0]] = wrap(store)
+
+    async def in_thread(self, work: Callable[[], T], *, small: bool = False) -> T:
+        """Run ``work`` in the session's decode threads; right here if it has none, or if the work is ``small``: handing
+        it over would take longer."""
+        threads = self.options.limits.decode_threads
+        if threads == 0 or small:
+            return work()
+        if self._closed:
+            raise UsageError("the session was closed while this read was under way")
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(threads, thread_name_prefix="asyncpq-decode")
+        running = self._pool.submit(work)
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            if not running.cancel():
+                await _ended(running)
+            raise
+
+
+async def _ended(running: Future[Any]) -> None:
+    """Wait until the thread has ended, which still uses what the read owns, however often that is cancelled."""
+    waiting = asyncio.wrap_future(running)
+    while not waiting.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait((waiting,))
+    if not waiting.cancelled():
+        waiting.exception()  # the cancellation is what counts
+
+
+class Deadline:
+    """``async with``: :func:`asyncio.timeout` that says what was not done, and which option allows more time."""
+
+    __slots__ = ("_timeout", "_timeout_s", "_url")
+
+    def __init__(self, timeout_s: float | None, url: str) -> None:
+        self._timeout = asyncio.timeout(timeout_s)
+        self._timeout_s = timeout_s
+        self._url = url
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, traceback)
+        except TimeoutError as timeout:
+            raise DeadlineExceededError(
+                f"not done after {self._timeout_s} s",
+                url=self._url,
+                hint="Raise RetryOptions.read_timeout_s if the store is slow.",
+            ) from timeout
+
+
+# Modules of clients that are whole: in sys.modules they stand while a thread still imports them.
+_loaded: set[str] = set()
+_loading = threading.RLock()
+
+
+def _load(module: str) -> None:
+    with _loading:
+        import_module(module)
+        _loaded.add(module)
+
+
+# A fork copies the locks of the modules that another thread is importing, and the child would wait for them forever:
+# it waits until they are imported.
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)

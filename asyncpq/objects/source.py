@@ -1,0 +1,443 @@
+"""One object as seen through the caches: its current version, and parts of it."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
+
+from asyncpq.caching.keys import ContentKey, PointerKey, version_digest
+from asyncpq.caching.single_flight import Flight
+from asyncpq.caching.tiers import Tiers
+from asyncpq.errors import (
+    AsyncpqError,
+    CorruptFileError,
+    FormatError,
+    InvalidResponseError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    UnsupportedStoreError,
+)
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.coalesce import ByteRange, coalesce
+from asyncpq.objects.freshness import Currency
+from asyncpq.objects.runtime import Resources, TailSizes
+from asyncpq.objects.version import Decryption, FileVersion, KnownVersion
+from asyncpq.options import CachePolicy
+from asyncpq.parquet.footer import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes
+from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.storage.base import Guarantee, RangeResult, RequestContext, StoredObject, Validator, is_here, version_check
+
+
+class Tail(NamedTuple):
+    """The end of an object, kept for the indexes (and, of small objects, the pages) in it."""
+
+    start: int
+    data: bytes
+
+    def cut_out(self, keys: Iterable[ContentKey]) -> dict[ContentKey, bytes]:
+        """The parts that are in here."""
+        return {
+            key: self.data[key.start - self.start : key.stop - self.start] for key in keys if key.start >= self.start
+        }
+
+
+class PackedTail(NamedTuple):
+    """Where an object has its last bytes, from the footer on, a second time: deflated.
+
+    Attributes:
+        start, stop: its bytes in the object.
+        length: of what is in it.
+    """
+
+    start: int
+    stop: int
+    length: int
+
+    def unpacked(self, data: bytes) -> bytes:
+        """
+        Raises:
+            CorruptFileError: it is damaged.
+        """
+        engine = zlib.decompressobj()
+        try:
+            found = engine.decompress(data, self.length + 1)
+        except zlib.error:
+            found = b""
+        if len(found) != self.length or not engine.eof:
+            raise CorruptFileError("the deflated footer is damaged", byte_range=(self.start, self.stop))
+        return found
+
+
+class Missing(NamedTuple):
+    """Stands in the memory cache for an object that was not there at ``seen_at`` (``time.monotonic()`` seconds)."""
+
+    kind: type[ObjectNotFoundError]
+    message: str
+    hint: str | None
+    seen_at: float
+
+
+class ObjectSource:
+    """Fetches footer and parts of one object through the session's caches.
+
+    Args:
+        resources: of the session.
+        handle: the store's handle on the object.
+        namespace: who reads, for cache keys.
+        policy: how long what is cached of it may be served unasked.
+        decryption: keys of the file, where the caller gave some.
+        neighbours: names the objects whose tails are as long as this one's; by default those of its folder.
+        packed: a shorter form of its tail, in place of which it is fetched.
+        once: nobody reads it again: no cache outside of this process is asked or told, and memory does not keep its
+            footer.
+
+    Attributes:
+        resources, handle: as given.
+        currency: which version the object had when it was last seen.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        handle: StoredObject,
+        namespace: str,
+        policy: CachePolicy,
+        decryption: Decryption | None = None,
+        neighbours: str | None = None,
+        packed: PackedTail | None = None,
+        *,
+        once: bool = False,
+    ) -> None:
+        self.resources = resources
+        self._packed = packed
+        self._neighbours = handle.url.rpartition("/")[0] if neighbours is None else neighbours
+        self.handle = handle
+        self._namespace = namespace
+        self._decryption = decryption
+        self._once = once
+        # what is read with a user's own keys is nobody else's
+        shared = decryption is None and not once and not is_here(handle)
+        self._tiers = resources.tiers if resources.tiers and shared else None
+        self._pointer_key = PointerKey(namespace, handle.identity)
+        self._missing_key = ("missing", self._pointer_key)
+        self.currency = Currency(resources, self._pointer_key, policy, self._tiers, version_check(handle))
+
+    # -- versions ---------------------------------------------------------------------------------
+
+    def check_guarantee(self) -> None:
+        """Refuse a store that cannot hold a read to one version, where the session asks for that.
+
+        Raises:
+            UnsupportedStoreError: the guarantee is too weak.
+        """
+        guarantee = self.handle.guarantee
+        if self.resources.options.read.require_pinning and guarantee not in (Guarantee.PINNED, Guarantee.COMPARED):
+            raise UnsupportedStoreError(
+                f"the store's guarantee for one version is only {guarantee.value!r}",
+                url=self.handle.url,
+                hint="Drop require_pinning=True to read it all the same.",
+            )
+
+    def describe(self, metrics: ReadMetrics) -> None:
+        """Note how the object is read."""
+        handle = self.handle
+        metrics.guarantee, metrics.store_path, metrics.server = str(handle.guarantee), handle.client, handle.server
+
+    async def version(self, context: RequestContext) -> FileVersion:
+        """The version that the caches point to, or else the one the store has now.
+
+        A footer found through a pointer is used at once: the read's first GET validates it.
+        """
+        version = self.held_version()
+        if version is not None:
+            self.handle.learn(version.validator)
+            self.check_guarantee()
+            context.metrics.cache_hits += 1
+            return version
+        context.metrics.wait_begins()
+        try:
+            return await self.resources.flights.run(
+                ("version", self._pointer_key), lambda: self._load_version(undated(context))
+            )
+        finally:
+            context.metrics.wait_ends()
+
+    def held_version(self) -> FileVersion | None:
+        """The version that the session's memory has and may use."""
+        pointer = self.currency.pointer()
+        if pointer is None or not self.currency.may_be_current(pointer):
+            return None
+        version: FileVersion | None = self.resources.memory.get(self._version_key(pointer.validator))
+        return None if version is None or self.currency.is_expired(version) else version
+
+    def adopt(self, known: KnownVersion, context: RequestContext) -> FileVersion | None:
+        """The version that an index beside the object speaks of, as if its footer had just come.
+
+        It is not current yet: the read's first GET validates it. Where it knows some leaves only, whoever needs
+        another one gets an ``UnknownLeafError``, and asks for :meth:`version`.
+
+        Returns:
+            None where the footer is not known, where the session knows better, or where the store cannot hold requests
+            to that version.
+        """
+        metadata = known.metadata
+        if metadata is None or self._decryption is not None or self.currency.contradicts(known.validator):
+            return None
+        self.handle.learn(known.validator)
+        if self.handle.guarantee is Guarantee.NONE:
+            return None
+        self.check_guarantee()
+        memory = self.resources.memory
+        version: FileVersion | None = memory.get(self._version_key(known.validator))
+        if version is None and known.leaves is not None:
+            version = memory.get(self._version_key(known.validator, partial=True))
+            if version is not None and not (version.leaves is not None and known.leaves <= version.leaves):
+                version = None
+        if version is None:
+            metadata.int96_unit = self.resources.options.read.int96_unit
+            version = FileVersion(
+                url=self.handle.url,
+                namespace=self._namespace,
+                identity=self.handle.identity,
+                validator=known.validator,
+                footer_start=known.footer_start,
+                metadata=metadata,
+                observed_at=time.monotonic(),
+                leaves=known.leaves,
+            )
+        version.learn(known)
+        self.keep(version)
+        context.metrics.cache_hits += 1
+        return version
+
+    async def _load_version(self, context: RequestContext) -> FileVersion:
+        memory, negative_ttl_s = self.resources.memory, self.resources.options.negative_ttl_s
+        missing: Missing | None = memory.get(self._missing_key) if negative_ttl_s else None
+        if missing is not None and time.monotonic() < missing.seen_at + negative_ttl_s:
+            context.metrics.cache_hits += 1
+            raise missing.kind(missing.message, url=self.handle.url, hint=missing.hint)
+        version = await self._version_from_tiers(context)
+        if version is not None:
+            context.metrics.cache_hits += 1
+            return version
+        return await self._load_from_store(context)
+
+    async def _load_from_store(self, context: RequestContext) -> FileVersion:
+        memory, negative_ttl_s = self.resources.memory, self.resources.options.negative_ttl_s
+        context.metrics.cache_misses += 1
+        sent = time.monotonic()
+        try:
+            version = await self._fetch_version(context)
+        except ObjectNotFoundError as error:
+            if negative_ttl_s:
+                missing = Missing(type(error), error.message, error.hint, sent)
+                memory.put(self._missing_key, missing, self._pointer_key.weight + 300)
+            raise
+        memory.discard(self._missing_key)
+        return version
+
+    async def _version_from_tiers(self, context: RequestContext) -> FileVersion | None:
+        """What the pointer, if need be that of a tier outside this process, leads to, if its footer is there as well.
+
+        What this session has seen to be gone is not brought back by a tier that was not told.
+        """
+        tiers, asked = self._tiers, time.monotonic()
+        if tiers is None:
+            return None
+        known = self.currency.pointer()
+        pointer = known if known is not None else await tiers.get_pointer(self._pointer_key)
+        if pointer is None:
+            return None
+        validator = pointer.validator
+        if self.currency.is_outdated(validator):
+            return None
+        key = ContentKey(version_digest(self._namespace, self.handle.identity, validator), "footer", 0, 0)
+        entries, hits = await tiers.get_many([key])
+        if key not in entries:
+            return None
+        data = entries[key]
+        self.handle.learn(validator)
+        self.check_guarantee()
+        try:
+            found = self._decoder().next(data, validator.size - len(data), validator.size)
+            if isinstance(found, NeedBytes):
+                return None
+            version = await self._decode_version(found, data, validator, asked)
+        except AsyncpqError:
+            return None  # the store has the last word on what is wrong with the file
+        context.metrics.count_hits(hits)
+        self.keep(version)
+        if known is None:
+            self.currency.keep(pointer)
+        return version
+
+    def _version_key(self, validator: Validator, *, partial: bool = False) -> tuple[str, PointerKey, bytes]:
+        return ("version of some leaves" if partial else "version", self._pointer_key, validator.digest())
+
+    async def _fetch_version(self, context: RequestContext) -> FileVersion:
+        """Footer and tail from the store: one suffix GET, and one more if it was too short."""
+        resources, packed = self.resources, self._packed
+        sent = time.monotonic()
+        decoder = self._decoder()
+        try:
+            if packed is None:
+                guess = resources.tail_sizes.guess(self._neighbours)
+                tail = await self.handle.fetch_tail(guess, context=context.step("tail", context.round))
+            else:
+                tail = await self._fetch_packed(packed, context)
+            self.check_guarantee()  # known better once the store has answered
+            found = decoder.next(tail.data, tail.start, tail.validator.size)
+            while isinstance(found, NeedBytes):
+                rest = await self.handle.fetch_range(
+                    found.start, tail.start, context=context.step("footer", context.round + 1), pin=tail.validator
+                )
+                tail = RangeResult(rest.data + tail.data, rest.start, tail.validator)
+                found = decoder.next(tail.data, tail.start, tail.validator.size)
+            footer = tail.data[found.start - tail.start :]
+            version = await self._decode_version(found, footer, tail.validator, sent)
+        except AsyncpqError as error:
+            raise error.locate(url=self.handle.url) from error.__cause__
+        self.keep(version)
+        if packed is None:
+            resources.tail_sizes.learn(self._neighbours, _needed_tail(version))
+            resources.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
+        self.currency.point_to(version, sent)
+        tiers = self.tiers_of(version)
+        if tiers is not None:
+            tiers.put_many({version.key("footer", 0, 0): footer})
+        return version
+
+    async def _fetch_packed(self, packed: PackedTail, context: RequestContext) -> RangeResult:
+        try:
+            found = await self.handle.fetch_range(
+                packed.start, packed.stop, context=context.step("footer", context.round)
+            )
+        except InvalidResponseError as error:
+            raise CorruptFileError(f"the deflated footer was not given: {error.message}") from error
+        return RangeResult(packed.unpacked(found.data), found.validator.size - packed.length, found.validator)
+
+    def _decoder(self) -> FooterDecoder:
+        return FooterDecoder(
+            max_footer_bytes=self.resources.options.limits.max_footer_bytes, encrypted=self._decryption is not None
+        )
+
+    async def _decode_version(
+        self, found: FooterFound, footer: bytes, validator: Validator, observed_at: float
+    ) -> FileVersion:
+        """From the object's bytes from ``found.start`` on."""
+        decryption, data = self._decryption, found.metadata_bytes
+        if decryption is not None:
+            data = await self.resources.in_thread(partial(decryption.footer, footer, validator.size))
+        limits = self.resources.options.limits
+        metadata = decode_file_metadata(
+            data, max_elements=limits.max_footer_elements, max_schema_elements=limits.max_schema_elements
+        )
+        metadata.int96_unit = self.resources.options.read.int96_unit
+        if decryption is not None and footer.endswith(MAGIC) and not metadata.has_encryption:
+            decryption = None  # keys were given for a file that needs none
+        return FileVersion(
+            url=self.handle.url,
+            namespace=self._namespace,
+            identity=self.handle.identity,
+            validator=validator,
+            footer_start=found.start,
+            metadata=metadata,
+            observed_at=observed_at,
+            can_validate=self.handle.guarantee is not Guarantee.NONE,
+            decryption=decryption,
+            footer=b"" if decryption is None else footer,
+        )
+
+    def keep(self, version: FileVersion) -> None:
+        """Put ``version`` into the memory cache with its present weight, unless it stands there with that."""
+        version = version.original
+        if self._once or version.kept_weight == version.weight:
+            return
+        version.kept_weight = version.weight
+        key = self._version_key(version.validator, partial=version.leaves is not None)
+        self.resources.memory.put(key, version, version.weight)
+
+    async def forget(self, version: FileVersion) -> None:
+        """The object is not ``version`` any more, in any tier."""
+        self.resources.memory.discard(self._missing_key)  # older than what this read was told
+        await self.currency.forget(version)
+
+    def tiers_of(self, version: FileVersion) -> Tiers | None:
+        """The tiers that may hold parts of ``version``: others must be able to tell it from the next one."""
+        return self._tiers if self._tiers is not None and version.can_validate else None
+
+    def start_validation(self, version: FileVersion, context: RequestContext) -> Flight[None]:
+        """:meth:`validate` as a flight that reads share which began before it; the caller joins it."""
+        key = ("validate", version.digest)
+        flight: Flight[None] | None = self.resources.flights.get(key)
+        if flight is None or flight.began < context.began:
+            own = RequestContext(context.metrics, round=context.round)  # no scan's: it is small, and waited for
+            flight = self.resources.flights.start((key,), partial(self.validate, version, own))
+        return flight
+
+    async def validate(self, version: FileVersion, context: RequestContext) -> None:
+        """One conditional GET of a few bytes.
+
+        Raises:
+            ObjectChangedError: the object has another version now.
+        """
+        sent = time.monotonic()
+        stop = version.size
+        result = await self.handle.fetch_range(
+            stop - TRAILER_BYTES, stop, context=context.step("validate", context.round), pin=version.validator
+        )
+        if result.validates:
+            self.currency.point_to(version, sent)
+
+    async def present(self, version: FileVersion, context: RequestContext) -> FileVersion:
+        """The version that the object has now, by the store's word: ``version`` itself, or another."""
+        if version.can_validate:
+            try:
+                await self.validate(version, context)
+            except ObjectChangedError:
+                pass
+            else:
+                return version
+        return await self.reload(version, context)
+
+    async def reload(self, version: FileVersion, context: RequestContext) -> FileVersion:
+        """The version that the object has now, where that is known not to be ``version``."""
+        await self.forget(version)
+        return await self._load_from_store(context)  # not shared: what was asked before is no answer
+
+    def merge(self, ranges: Iterable[tuple[int, int]], *, part_bytes: int) -> list[ByteRange]:
+        """The GETs that bring ``ranges``, each of at most ``part_bytes`` (see :func:`coalesce`)."""
+        options = self.resources.options
+        return coalesce(
+            ranges,
+            gap_bytes=options.requests.gap_bytes,
+            part_bytes=part_bytes,
+            wave=options.limits.max_connections,
+            max_requests=options.requests.max_requests,
+        )
+
+
+def undated(context: RequestContext) -> RequestContext:
+    """For flights: they serve several reads, and carry the deadline of none."""
+    return RequestContext(context.metrics, None, context.scan, context.round, context.purpose, context.guest)
+
+
+def _needed_tail(version: FileVersion) -> int:
+    """Bytes from the end that hold footer and indexes, judged by the first row group's first indexes.
+
+    Indexes that lie far from the footer do not count: they stand beside their row groups.
+    """
+    start = version.footer_start
+    groups = version.metadata.row_groups
+    if groups and groups[0].num_columns:
+        try:
+            first = groups[0].chunk(0)
+        except FormatError:  # a broken or encrypted column; others can be read
+            return version.size - start
+        for offset in (first.column_index_offset, first.offset_index_offset):
+            if offset is not None and version.size - TailSizes.MAX_LEARNT_BYTES <= offset < start:
+                start = offset
+    return version.size - start

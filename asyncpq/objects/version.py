@@ -1,0 +1,282 @@
+"""One version of one object, as far as it is known.
+
+What is known of a version of an object without asking its store: from an index beside it.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import secrets
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
+
+from asyncpq.caching.keys import ContentKey, PartKind, version_digest
+from asyncpq.errors import FormatError
+from asyncpq.parquet.metadata import ColumnChunk, FileMetadata, validate_chunk
+from asyncpq.parquet.schema import PhysicalType
+from asyncpq.parquet.writer_faults import DICTIONARY_HEADER_PADDING
+from asyncpq.storage.base import Validator
+
+
+class MadeIndex(NamedTuple):
+    """A page index of a column chunk that was written without one.
+
+    Attributes:
+        offsets: OffsetIndex as Thrift.
+        bounds: ColumnIndex as Thrift; None where nothing is known of its pages' values.
+    """
+
+    offsets: bytes
+    bounds: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+class KnownVersion:
+    """
+    Attributes:
+        validator: of the version, as a GET has it.
+        metadata: its footer; of some leaves alone, perhaps; None where only its pages are known.
+        leaves: ordinals of those leaves; None for all.
+        footer_start: where the footer begins; 0 without one.
+        spans: pieces of the object by where they begin: its page indexes.
+        made: page indexes by row group and leaf, where the file has none.
+    """
+
+    validator: Validator
+    metadata: FileMetadata | None
+    leaves: frozenset[int] | None
+    footer_start: int
+    spans: Sequence[tuple[int, bytes]] = ()
+    made: Mapping[tuple[int, int], MadeIndex] | None = None
+
+
+class Spans:
+    """Pieces of an object that are known without asking its store."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._pieces: list[bytes] = []
+        self.weight = 0
+
+    def add(self, pieces: Iterable[tuple[int, bytes]]) -> None:
+        """Pieces of the same version by where they begin; they do not overlap."""
+        known = dict(zip(self._starts, self._pieces, strict=True))
+        known.update(pieces)
+        self._starts = sorted(known)
+        self._pieces = [known[start] for start in self._starts]
+        self.weight = sum([len(piece) + 120 for piece in self._pieces])
+
+    def cut_out(self, keys: Iterable[ContentKey]) -> dict[ContentKey, bytes]:
+        """The parts that are in here."""
+        found: dict[ContentKey, bytes] = {}
+        for key in keys:
+            at = bisect_right(self._starts, key.start) - 1
+            if at >= 0:
+                start, piece = self._starts[at], self._pieces[at]
+                if key.stop - start <= len(piece):
+                    found[key] = piece[key.start - start : key.stop - start]
+        return found
+
+
+T = TypeVar("T")
+
+_MAX_LEARNT = 4  # indexes beside one object
+_DECODED: Final = frozenset({"dictionary", "page"})  # parts that memory holds as arrays, too
+_MAX_RECENT = 128  # questions of one file whose names stay resolved
+
+
+class Weighable(Protocol):
+    """What says how many bytes it holds, roughly."""
+
+    @property
+    def weight(self) -> int: ...
+
+
+Weighed = TypeVar("Weighed", bound=Weighable)
+
+
+class Decryption(Protocol):
+    """The keys of an encrypted file, in the hands of what can use them."""
+
+    def footer(self, footer: bytes, size: int) -> bytes:
+        """FileMetaData out of ``footer``, the end of a file of ``size`` bytes; slow, perhaps."""
+
+
+class FileVersion:
+    """The footer of one version of an object, and what was derived from it.
+
+    Attributes:
+        url: for messages.
+        validator: of the response that brought the footer.
+        size: bytes of the object.
+        footer_start: where the footer begins.
+        metadata: the footer, parsed as far as queries needed.
+        observed_at: ``time.monotonic()`` when the footer was asked for; a later one is a newer version.
+        digest: names this version in cache keys.
+        can_validate: the store can tell whether the object still has this version.
+        kept_weight: what the memory cache was told that it weighs.
+        padded_chunks: chunks are longer than the footer says, by up to a dictionary page's header.
+        decryption: of an encrypted file that was opened with keys, else None. Its indexes are not read.
+        footer: of such a file, its end from ``footer_start`` on.
+        leaves: ordinals of the leaves whose column chunks are known; None for all. Those of others are a
+            :class:`asyncpq.parquet.row_group.UnknownLeafError`.
+        spans: pieces of the object that came from an index beside it.
+        made: page indexes that came from there, by row group and leaf.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        namespace: str,
+        identity: str,
+        validator: Validator,
+        footer_start: int,
+        metadata: FileMetadata,
+        observed_at: float,
+        can_validate: bool = True,
+        decryption: Decryption | None = None,
+        footer: bytes = b"",
+        leaves: frozenset[int] | None = None,
+    ) -> None:
+        self.url = url
+        self.validator = validator
+        self.size = validator.size
+        self.footer_start = footer_start
+        self.metadata = metadata
+        self.digest = version_digest(namespace, identity, validator)
+        if not can_validate:  # another one may look the same: nothing that is cached of this one is its
+            self.digest = secrets.token_bytes(len(self.digest))
+        self.observed_at = observed_at
+        self.can_validate = can_validate
+        self.kept_weight = 0
+        self.decryption = decryption
+        self.footer = footer
+        self.leaves = leaves
+        self.spans = Spans()
+        self.made: dict[tuple[int, int], MadeIndex] = {}
+        self._original: FileVersion | None = None
+        self._other_unit: FileVersion | None = None
+        self._decoded_digest = self.digest
+        self._learnt: tuple[KnownVersion, ...] = ()  # holds them in memory
+        self.padded_chunks = metadata.writer_faults.omits_dictionary_header
+        self._derived: dict[Hashable, Any] = {}
+        self._derived_weight = 0
+        self._recent: dict[Hashable, Weighable] = {}
+        self._dropped: dict[int, dict[str, None]] = {}  # by leaf
+        self._recent_weight = 0
+        self._valid_chunks: set[tuple[int, int]] = set()
+
+    @property
+    def weight(self) -> int:
+        derived = self._derived_weight + self._recent_weight
+        if self._other_unit is not None:
+            derived += 2000 + self._other_unit._derived_weight + self._other_unit._recent_weight
+        return self.metadata.weight + derived + len(self.footer) + self.spans.weight
+
+    @property
+    def original(self) -> FileVersion:
+        """Itself, or the version of which this one is another reading (see :meth:`in_int96_unit`)."""
+        return self if self._original is None else self._original
+
+    def learn(self, known: KnownVersion) -> None:
+        """Keep what an index beside the object says of its pages."""
+        if any(known is learnt for learnt in self._learnt):
+            return
+        self._learnt = (*self._learnt[1 - _MAX_LEARNT :], known)
+        if known.metadata is not None and known.metadata is not self.metadata:
+            self._derived_weight += known.metadata.weight
+        self.spans.add(known.spans)
+        for place, made in (known.made or {}).items():
+            if self.made.setdefault(place, made) is made:
+                self._derived_weight += 200 + len(made.offsets) + len(made.bounds or b"")
+
+    def drop(self, leaf: int, what: str) -> None:
+        """Note metadata of a leaf's chunks that contradict its pages, and are not used. Safe to call from threads."""
+        self._dropped.setdefault(leaf, {})[what] = None
+
+    def dropped(self, leaves: Iterable[int]) -> Iterator[str]:
+        """What metadata are not used of these leaves, and of the file, since they contradict the rest of it."""
+        for reason in self.metadata.dropped:
+            yield f"{reason}; they are not used"
+        for leaf in leaves if self._dropped else ():
+            for what in tuple(self._dropped.get(leaf, ())):
+                yield f"{self.metadata.schema.leaves[leaf].dotted}: {what}; it is not used"
+
+    def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
+        return ContentKey(self._decoded_digest if kind in _DECODED else self.digest, kind, start, stop)
+
+    def in_int96_unit(self, unit: Literal["ns", "us"]) -> FileVersion:
+        """The same version, its INT96 timestamps decoded in ``unit``; itself where it has none, or that is its unit.
+
+        Pages and dictionaries have other keys then, since memory holds them decoded.
+        """
+        if unit == self.metadata.int96_unit:
+            return self
+        leaves = self.metadata.schema.leaves
+        if not self.derived(("INT96",), lambda: any(leaf.physical_type is PhysicalType.INT96 for leaf in leaves), 100):
+            return self
+        if self._other_unit is None:
+            other = self._other_unit = copy.copy(self)
+            other._original = self
+            other.metadata = copy.copy(self.metadata)
+            other.metadata.int96_unit = unit
+            other._decoded_digest = hashlib.sha256(self.digest + unit.encode()).digest()[: len(self.digest)]
+            other._other_unit = None
+            other._derived, other._derived_weight = {}, 0
+            other._recent, other._recent_weight = {}, 0
+        return self._other_unit
+
+    def derived(self, name: Hashable, make: Callable[[], T], weight: int | Callable[[T], int] = 500) -> T:
+        """What ``make`` returned when it was first asked for under ``name``: kept with the footer,
+        dropped with it. ``weight`` is its size in bytes, roughly, or tells it."""
+        value = self._derived.get(name)
+        if value is None:
+            value = self._derived[name] = make()
+            self._derived_weight += weight if isinstance(weight, int) else weight(value)
+        return cast("T", value)
+
+    def replace_derived(self, name: Hashable, value: object) -> None:
+        """Put another value in the place of what was derived under ``name``, of about the same weight."""
+        self._derived[name] = value
+
+    def recent(self, question: Hashable, make: Callable[[], Weighed]) -> Weighed:
+        """What ``make`` returned when it was last asked for under ``question``; some are kept, all of their weight
+        counts."""
+        value = self._recent.get(question)
+        if value is None:
+            value = make()
+            if len(self._recent) >= _MAX_RECENT:
+                self._recent, self._recent_weight = {}, 0
+            self._recent[question] = value
+            self._recent_weight += value.weight
+        return cast("Weighed", value)
+
+    def chunk(self, row_group: int, leaf: int) -> ColumnChunk:
+        """A column chunk whose offsets were checked against the object.
+
+        Raises:
+            CorruptFileError, UnsupportedFeatureError: the chunk cannot be read; names url and column.
+        """
+        chunk = self.metadata.row_groups[row_group].chunk(leaf)
+        if self.padded_chunks:
+            padding = max(0, min(DICTIONARY_HEADER_PADDING, self.footer_start - chunk.stop))
+            chunk = chunk._replace(
+                total_compressed_size=chunk.total_compressed_size + padding,
+                total_uncompressed_size=chunk.total_uncompressed_size + padding,
+            )
+        if self.decryption is not None:
+            chunk = chunk._replace(
+                has_crypto=False, offset_index_offset=None, column_index_offset=None, bloom_filter_offset=None
+            )
+        if (row_group, leaf) not in self._valid_chunks:
+            schema_leaf = self.metadata.schema.leaves[leaf]
+            try:
+                validate_chunk(chunk, schema_leaf, self.size, self.footer_start)
+            except FormatError as error:
+                raise error.locate(url=self.url, column=schema_leaf.dotted) from None
+            self._valid_chunks.add((row_group, leaf))
+        return chunk

@@ -1,0 +1,242 @@
+"""Opening datasets: which files, under which columns.
+
+Opening datasets with what is known of their files beside them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+import pyarrow as pa
+
+from asyncpq.dataset import Dataset, with_source
+from asyncpq.datasets.catalog_reader import SessionReader
+from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.listing import Commits, Listing, Target, list_files
+from asyncpq.datasets.model import Catalog, DataFile, View
+from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
+from asyncpq.datasets.opener import Opener
+from asyncpq.datasets.partitioning import Partitioning
+from asyncpq.datasets.providers import (
+    FileSet,
+    FileSource,
+    GivenFiles,
+    ListedFiles,
+    SkippedFile,
+    TableFiles,
+    listing_cost,
+)
+from asyncpq.datasets.schemas import SchemaPolicy, SchemaUnifier
+from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
+from asyncpq.events import Operation
+from asyncpq.indexing.build.lakes import is_committed
+from asyncpq.indexing.query.file_selection import FileIndex
+from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
+from asyncpq.indexing.query.open_index import OpenIndex
+from asyncpq.objects.runtime import Resources
+from asyncpq.storage.base import RequestContext, listing_check
+from asyncpq.storage.urls import safe_url
+
+
+async def open_table(
+    resources: Resources, catalog: Catalog, url: str | None, operation: Operation, *, skips: bool
+) -> Dataset:
+    """The files of a table, as its catalog has them now.
+
+    Args:
+        url: of the table, safe to be shown; None where it has none of its own, and its description names it.
+
+    Raises:
+        UnsupportedFeatureError: the table has a feature that is not read.
+    """
+    async with resources.deadline(operation.url):
+        snapshot = await catalog.snapshot(SessionReader(resources, operation))
+    url = url or snapshot.description.partition(", ")[0]
+    source = TableFiles(resources, snapshot)
+    fields = snapshot.fields
+    state = DatasetState(resources, url, source, Columns(pa.schema([]), fields, object()), skips)
+    if fields is not None:
+        schema = pa.schema([pa.field(field.name, field.type, field.nullable) for field in fields])
+    else:
+        files = (await source.files(Ask(), operation)).files
+        schema = await _schema_of(state, files, operation, "strict", pa.schema([]))
+    state.columns = Columns(schema, fields, object())
+    return Dataset(state)
+
+
+async def open_files(
+    resources: Resources,
+    target: Target,
+    operation: Operation,
+    commits: Commits,
+    *,
+    schema: pa.Schema | None,
+    policy: SchemaPolicy,
+    partitioning: Partitioning | None,
+    skips: bool,
+    plain: bool,
+    listing_max_age_s: float,
+    on_listing: Callable[[Listing], None] = lambda listing: None,
+) -> Dataset:
+    """The files of a prefix, of a pattern, or of a list.
+
+    Args:
+        commits: see :func:`asyncpq.datasets.listing.list_files`.
+        schema: the dataset's columns; None to take them from the files.
+        policy: how the columns of different files may differ.
+        skips: bad files are left out.
+        listing_max_age_s: reads may do with a listing that is younger.
+        plain: what looks like a table, or was written by asyncpq, is read as the files that it is made of.
+        on_listing: called with the first listing, before the columns are looked for.
+
+    Raises:
+        InvalidOptionError: it is a table.
+        ObjectNotFoundError: there are no files.
+        SchemaMismatchError: the files' columns cannot be one dataset's.
+    """
+    store, _ = await resources.store(target.url)
+    shown, asked = safe_url(target.url), time.monotonic()
+    before = operation.metrics.requests_by_purpose.get("list", 0)
+    async with resources.deadline(shown):
+        context = RequestContext(operation.metrics, purpose="list")
+        listing = await list_files(store, target, context, commits, partitioning=partitioning, plain=plain)
+    cost = None if target.urls is not None else listing_cost(operation.metrics, before, asked)
+    on_listing(listing)
+    if listing.table_format is not None and not plain:
+        raise InvalidOptionError(
+            f"these are a table's files ({listing.table_format}): some may hold rows that are deleted or replaced",
+            url=shown,
+            hint='Open it as that table (docs/datasets.md), or pass format="parquet" to read every file that is there.',
+        )
+    if partitioning is not None:  # what further files have must be of the same types
+        types = dict(zip(listing.partitions.names, listing.partitions.types, strict=True))
+        partitioning = replace(partitioning, types={**partitioning.types, **types})
+
+    async def list_again(context: RequestContext) -> FileSet:
+        nonlocal listing
+        began = time.monotonic()
+        listing = await list_files(
+            store, target, context, commits, partitioning=partitioning, allow_empty=True, earlier=listing, plain=plain
+        )
+        return _file_set(listing, began, skips=skips)
+
+    first = _file_set(listing, asked, skips=skips)._replace(cost=cost)
+    source: FileSource
+    if target.urls is None:
+        check = listing_check(store) if resources.options.policy(target.url, shown).kind == "etag" else None
+        source = ListedFiles(resources, shown, list_again, first, listing_max_age_s, check)
+    else:
+        source = GivenFiles([_as_policy_says(file, resources) for file in first.files], first.bad)
+    state = DatasetState(resources, shown, source, Columns(pa.schema([]), None, object()), skips)
+    if target.urls is None and target.pattern is None:
+        state.prefix = f"{shown.rstrip('/')}/"
+    if schema is None:
+        schema = await _schema_of(state, first.files, operation, policy, listing.partitions)
+    state.columns = Columns(schema, None, object())
+    state.has_index = listing.has_index and target.pattern is None
+    state.is_written = listing.is_written
+    state.partitions = tuple(listing.partitions.names)
+    return Dataset(state)
+
+
+def _as_policy_says(file: DataFile, resources: Resources) -> DataFile:
+    """The cache policy may promise that the file never changes."""
+    policy = resources.options.policy(file.url, safe_url(file.url))
+    return replace(file, immutable=True) if policy.kind == "immutable" else file
+
+
+def _file_set(listing: Listing, asked: float | None, *, skips: bool) -> FileSet:
+    """What was listed.
+
+    Raises:
+        PartitionError: a path has a value that is none, and such files are not skipped.
+    """
+    if listing.errors and not skips:
+        raise listing.errors[0]
+    bad = tuple(SkippedFile(error.url or "", error) for error in listing.errors)
+    return FileSet(listing.files, asked, bad)
+
+
+async def _schema_of(
+    state: DatasetState, files: Sequence[DataFile], operation: Operation, policy: SchemaPolicy, partitions: pa.Schema
+) -> pa.Schema:
+    """The columns of the files together: with "strict" those of the first, to which all others are held when they are
+    opened; else of all.
+
+    Raises:
+        ObjectNotFoundError: there is no file.
+        SchemaMismatchError: two files do not go together.
+    """
+    unifier = SchemaUnifier(policy, partitions)
+    operation.metrics.files_total = len(files)
+    # a build reads the files later, and with "strict" one file is looked at for all
+    tells = operation.name == "open" and policy != "strict"
+
+    def skip(number: int, part: Operation, error: AsyncpqError) -> None:
+        operation.part_ended(part, error, number + 1 if tells else None)
+
+    async def schema_of(opened: OpenedFile) -> pa.Schema:
+        return opened.schema
+
+    opener = Opener(
+        state.resources,
+        operation,
+        rounds=operation.metrics.rounds,
+        neighbours=state.url,
+        prefix=state.prefix,
+        few=policy == "strict",
+        restarts=state.resources.options.limits.max_restarts,
+        skip=skip if state.skips else None,
+    )
+    async with aclosing(opener.files(enumerate(files), schema_of)) as opened_files:
+        async for opened, schema in opened_files:
+            await opened.close()
+            operation.part_ended(opened.operation, None, opened.number + 1 if tells else None)
+            unifier.add(opened.version.url, schema)
+            if policy == "strict":
+                state.unifier = unifier
+                return unifier.schema
+    if unifier.is_empty:
+        raise ObjectNotFoundError("the dataset has no file that can be read", url=state.url)
+    return unifier.schema
+
+
+def open_snapshot(resources: Resources, index: OpenIndex, own: Sequence[FileIndex] = (), *, skips: bool) -> Dataset:
+    """The files that an index lists; nothing is asked for yet.
+
+    Args:
+        own: further indexes, of the caller's own.
+        skips: bad files are left out.
+
+    Raises:
+        InvalidOptionError: no build of the index has ended.
+    """
+    manifest = index.manifest
+    if not manifest.is_built:
+        raise InvalidOptionError(
+            "the index knows no files yet: its first build has not ended",
+            hint="Write to the folder again: nothing was committed yet."
+            if is_committed(manifest)
+            else "Build it again, or open the dataset without it.",
+        )
+    source = SnapshotFiles(resources, index, own)
+    columns = Columns(manifest.schema, None, object())
+    url = safe_url(manifest.root) or index.place.description
+    return Dataset(DatasetState(resources, url, source, columns, skips, partitions=manifest.partitions))
+
+
+def open_indexed(
+    resources: Resources, base: Dataset, index: OpenIndex | None, own: Sequence[FileIndex] = (), *, folder: str = ""
+) -> Dataset:
+    """The files of another dataset; those that an index knows are pruned by it.
+
+    Args:
+        base: of any view; of view "snapshot", by another index.
+        index: None where only indexes of the caller's own are asked.
+        folder: url that their paths are relative to.
+    """
+    partitions = base._state.partitions if base.view is View.LISTED else None
+    return with_source(base, lambda source: IndexedFiles(resources, source, index, own, folder, partitions))

@@ -1,0 +1,214 @@
+"""From what users name to indexes: what they are of, and where they are kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from asyncpq.datasets.listing import INDEX_FOLDER, Target, is_file_of, is_one_file, parse_target
+from asyncpq.datasets.model import Catalog
+from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
+from asyncpq.events import Operation
+from asyncpq.indexing.backends import open_place
+from asyncpq.indexing.backends.json import is_json
+from asyncpq.indexing.build.differences import Lake
+from asyncpq.indexing.build.executor import LocalGathering, MakeGathering
+from asyncpq.indexing.build.lakes import (
+    as_committed,
+    check_partitioning,
+    check_schema,
+    committed,
+    committing,
+    dataset_lake,
+    described_files,
+    folder_around,
+    is_committed,
+    listed_lake,
+    only,
+    root_of,
+)
+from asyncpq.indexing.index import Index, build_index, open_index
+from asyncpq.indexing.kinds import Kind
+from asyncpq.indexing.manifest.commits import latest
+from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.model import Place
+from asyncpq.objects.runtime import Resources
+from asyncpq.opening.datasets import open_table
+from asyncpq.opening.targets import NOT_BUILT, DatasetOptions, list_dataset, place_of, shown_url
+from asyncpq.options import BuildOptions
+from asyncpq.storage.base import RequestContext
+from asyncpq.storage.urls import canonical_url, safe_url
+from asyncpq.tables.catalogs import catalog_of
+
+_SAY_WHERE: Final = "Say where to keep the index: at='s3://bucket/indexes/trips/'."
+_LISTING_AGE_S: Final = 60.0  # of one that a build made itself when it looked at the columns
+
+
+async def build(
+    resources: Resources,
+    target: object,
+    kinds: Sequence[Kind],
+    at: object,
+    options: DatasetOptions,
+    building: BuildOptions,
+    gathering: MakeGathering = LocalGathering,
+) -> Index:
+    """See :meth:`asyncpq.Session.build_index`."""
+    resources.check()
+    options.check()
+    some: Any = kinds
+    if not isinstance(some, (list, tuple)) or not all(isinstance(kind, Kind) for kind in some):
+        raise InvalidOptionError("kinds: must be a list of what is to be known, such as [Bounds(), Keys('id')]")
+    catalog = catalog_of(target, options.format, options.version)
+    files = parse_target(target) if catalog is None else None
+    if at is None:
+        at = place_below(files)
+    else:
+        _refuse_among_files(files, at)
+    operation = resources.operation("build", shown_url(target, files))
+    with operation:
+        await _refuse_one_file(resources, files, at, operation)
+        place = await open_place(resources, place_of(at, "at"), create=True)
+        look = _look_of(resources, place, files, catalog, options, at)
+        return await build_index(resources, place, kinds, look, operation, building, gathering)
+
+
+def _refuse_among_files(files: Target | None, at: object) -> None:
+    """
+    Raises:
+        InvalidOptionError: the index would be read as files of the dataset.
+    """
+    if files is None or files.urls is not None or not isinstance(at, (str, os.PathLike)):
+        return
+    url = canonical_url(at)
+    made = url if is_json(url) else f"{url.rstrip('/')}/segments/0.parquet"
+    folder = f"{canonical_url(files.folder).rstrip('/')}/"
+    if made.startswith(folder):
+        path = files.folder + made.removeprefix(folder)
+        if is_file_of(files, path):
+            raise InvalidOptionError(
+                "at: is inside the dataset, so readers would take the index for files of it",
+                url=safe_url(os.fspath(at)),
+                hint=f"Leave it out, for {INDEX_FOLDER} below the folder; or name a place outside of it.",
+            )
+
+
+def place_below(files: Target | None) -> str:
+    """The place of the index of a prefix; None: of a table.
+
+    Raises:
+        InvalidOptionError: this is no prefix.
+    """
+    if files is None or files.urls is not None or files.pattern is not None:
+        raise _no_place_below(None if files is None else files.url)
+    return f"{files.folder}{INDEX_FOLDER}"
+
+
+def _no_place_below(url: str | None) -> InvalidOptionError:
+    return InvalidOptionError(
+        "at: is needed, as only the index of a prefix has a place of its own (below the prefix)",
+        url=None if url is None else safe_url(url),
+        hint=_SAY_WHERE,
+    )
+
+
+async def _refuse_one_file(resources: Resources, files: Target | None, at: object, operation: Operation) -> None:
+    """Refuse to keep the index of one file below the file's own key: the file would be taken for a folder then.
+
+    Args:
+        at: where the index is to be kept.
+
+    Raises:
+        InvalidOptionError: ``at`` is below the file.
+    """
+    if files is None or not files.may_be_file or not isinstance(at, (str, os.PathLike)):
+        return
+    if canonical_url(at).startswith(canonical_url(files.folder).rstrip("/") + "/"):
+        store, _ = await resources.store(files.url)
+        if await is_one_file(store, files, RequestContext(operation.metrics, purpose="list")):
+            raise InvalidOptionError(
+                "at: the index of one file is not kept below it, as the file would be taken for a folder then",
+                url=safe_url(files.url),
+                hint=_SAY_WHERE,
+            )
+
+
+async def open_existing(
+    resources: Resources,
+    at: object,
+    target: object,
+    options: DatasetOptions,
+    building: BuildOptions,
+    snapshot: int | None,
+    gathering: MakeGathering = LocalGathering,
+) -> Index:
+    """See :meth:`asyncpq.Session.open_index`."""
+    resources.check()
+    options.check()
+    catalog = None if target is None else catalog_of(target, options.format, options.version)
+    if target is not None and catalog is None:
+        raise InvalidOptionError(
+            "table: is no table", hint='With the url of one, say what it is: format="delta" or format="iceberg".'
+        )
+    operation = resources.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
+    with operation:
+        place = await open_place(resources, place_of(at, "at"), create=False)
+        look = _look_of(resources, place, None, catalog, options, at)
+        try:
+            return await open_index(resources, place, look, operation, building, snapshot, gathering)
+        except ObjectNotFoundError as error:
+            if isinstance(at, (str, os.PathLike)) and await _is_around_index(resources, os.fspath(at), operation):
+                error.hint = f"The index of this folder is in its {INDEX_FOLDER}: name that."
+            raise
+
+
+async def _is_around_index(resources: Resources, at: str, operation: Operation) -> bool:
+    try:
+        place = await open_place(resources, f"{at.rstrip('/')}/{INDEX_FOLDER}", create=False)
+        return await latest(place, operation) is not None
+    except AsyncpqError:  # that there is none where one was named is said in any case
+        return False
+
+
+def _look_of(
+    resources: Resources,
+    place: Place,
+    target: Target | None,
+    catalog: Catalog | None,
+    options: DatasetOptions,
+    at: object,
+) -> Any:
+    """Looks for the files of an index: those of a table in its newest version, others by what the manifest says."""
+
+    async def look(operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None) -> Lake:
+        if catalog is not None:
+            if manifest is not None and manifest.dataset.get("kind") != "table":
+                raise InvalidOptionError("the index is not one of a table", url=safe_url(manifest.root))
+            dataset = await open_table(resources, catalog, None, operation, skips=False)
+            described = {"kind": "table", "table": dataset.url}
+            lake = await dataset_lake(dataset._state, "", described, operation)
+            return lake if urls is None else only(lake, urls)
+        if manifest is not None or target is None:
+            if manifest is None:
+                raise ObjectNotFoundError(
+                    "there is no index",
+                    hint=NOT_BUILT,
+                )
+            if target is not None:
+                check_partitioning(manifest, options.described())
+                check_schema(manifest, options.schema)
+            lake = await listed_lake(resources, manifest, operation, urls, given=target, at=at)
+            return await committed(resources, place, manifest, lake, operation) if is_committed(manifest) else lake
+        first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
+        dataset = await list_dataset(resources, target, first, operation, committing(resources, operation))
+        described = described_files(
+            target, options.described(), inside=folder_around(at) == target.folder, plain=options.format == "parquet"
+        )
+        state = dataset._state
+        lake = await dataset_lake(state, root_of(target), described, operation)
+        is_lake = state.has_index and state.is_written
+        return await as_committed(resources, target, lake, is_lake, operation, own_columns=options.schema is None)
+
+    return look

@@ -1,0 +1,151 @@
+"""Split-block bloom filters: the header, the hash, and what one block says (BloomFilter.md).
+
+A filter is a header and, behind it, a bitset of blocks of 32 bytes. A value's hash chooses one block
+and eight bits of it: a value of which one bit is not set is in no row of the chunk. Only the header
+and the blocks of the values asked for need to be at hand.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.parquet.thrift import CompactReader, Value, varint
+
+BLOCK_BYTES: Final = 32
+MAX_HEADER_BYTES: Final = 64  # writers write 15 to 19 bytes
+MAX_BITSET_BYTES: Final = 1 << 28
+
+# What stands around the number of bytes in a header as writers write it: three unions, each with its
+# first member, an empty struct.
+_USUAL_REST_BYTES: Final = 14
+
+_MASK: Final = (1 << 64) - 1
+_P1: Final = 0x9E3779B185EBCA87
+_P2: Final = 0xC2B2AE3D27D4EB4F
+_P3: Final = 0x165667B19E3779F9
+_P4: Final = 0x85EBCA77C2B2AE63
+_P5: Final = 0x27D4EB2F165667C5
+XXH64_PRIMES: Final = (_P1, _P2, _P3, _P4, _P5)
+_stripes = struct.Struct("<4Q").iter_unpack
+_lanes = struct.Struct("<Q").iter_unpack
+
+SALTS: Final = tuple(
+    (32 * word, salt)
+    for word, salt in enumerate(
+        (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+    )
+)
+
+
+class BloomFilterHeader(NamedTuple):
+    """What stands in front of a filter's bitset.
+
+    Attributes:
+        header_size: bytes of the header.
+        num_bytes: bytes of the bitset.
+    """
+
+    header_size: int
+    num_bytes: int
+
+    @property
+    def num_blocks(self) -> int:
+        return self.num_bytes // BLOCK_BYTES
+
+
+def decode_bloom_filter_header(data: bytes) -> BloomFilterHeader:
+    """Read a BloomFilterHeader from the start of ``data``.
+
+    Raises:
+        CorruptFileError: not a header, or a bitset that is not whole blocks (EndOfDataError: cut short).
+        UnsupportedFeatureError: another algorithm, hash or compression than the specification has.
+    """
+    reader = CompactReader(data[:MAX_HEADER_BYTES], max_elements=MAX_HEADER_BYTES)
+    fields = reader.struct()
+    num_bytes = fields.get(1)
+    if type(num_bytes) is not int or not 0 < num_bytes <= MAX_BITSET_BYTES or num_bytes % BLOCK_BYTES:
+        raise CorruptFileError(f"a bloom filter claims {num_bytes!r} bytes of blocks")
+    for field_id, name in ((2, "algorithm"), (3, "hash"), (4, "compression")):
+        if not _is_first_member(fields.get(field_id)):
+            raise UnsupportedFeatureError(f"a bloom filter has an unknown {name}")
+    return BloomFilterHeader(reader.pos, num_bytes)
+
+
+def _is_first_member(union: Value) -> bool:
+    return isinstance(union, dict) and set(union) == {1}
+
+
+def usual_header(length: int) -> BloomFilterHeader | None:
+    """The header of a filter of ``length`` bytes in all, if it is written as writers do; else None.
+
+    A guess, made so that header and blocks can be fetched at once: the header itself decides.
+    """
+    for size in range(1, 6):
+        header = BloomFilterHeader(_USUAL_REST_BYTES + size, length - _USUAL_REST_BYTES - size)
+        if header.num_bytes > 0 and header.num_bytes % BLOCK_BYTES == 0 and len(varint(2 * header.num_bytes)) == size:
+            return header
+    return None
+
+
+def block_of(hash_: int, num_blocks: int) -> int:
+    """Which block a hash chooses."""
+    return ((hash_ >> 32) * num_blocks) >> 32
+
+
+@lru_cache(maxsize=8192)
+def block_mask(hash_: int) -> int:
+    """The eight bits that a hash chooses, of a block as a little-endian integer."""
+    low = hash_ & 0xFFFFFFFF
+    mask = 0
+    for shift, salt in SALTS:
+        mask |= 1 << (shift + ((low * salt & 0xFFFFFFFF) >> 27))
+    return mask
+
+
+def may_contain(block: bytes, hash_: int) -> bool:
+    """Whether a value with this hash may be in the chunk, by the block that the hash chooses."""
+    mask = block_mask(hash_)
+    return int.from_bytes(block, "little") & mask == mask
+
+
+def xxh64(data: bytes) -> int:
+    """XXH64 with seed 0 (the xxHash specification)."""
+    size = len(data)
+    at = size & ~31
+    if at:
+        a, b, c, d = _P1 + _P2 & _MASK, _P2, 0, -_P1 & _MASK
+        for w, x, y, z in _stripes(data[:at]):
+            a = a + w * _P2 & _MASK
+            a = (a << 31 | a >> 33) * _P1 & _MASK
+            b = b + x * _P2 & _MASK
+            b = (b << 31 | b >> 33) * _P1 & _MASK
+            c = c + y * _P2 & _MASK
+            c = (c << 31 | c >> 33) * _P1 & _MASK
+            d = d + z * _P2 & _MASK
+            d = (d << 31 | d >> 33) * _P1 & _MASK
+        h = (a << 1 | a >> 63) + (b << 7 | b >> 57) + (c << 12 | c >> 52) + (d << 18 | d >> 46)
+        for lane in (a, b, c, d):
+            lane = lane * _P2 & _MASK
+            lane = (lane << 31 | lane >> 33) * _P1 & _MASK
+            h = ((h & _MASK) ^ lane) * _P1 + _P4
+    else:
+        h = _P5
+    h = h + size & _MASK
+    for (lane,) in _lanes(data[at : size & ~7]):
+        lane = lane * _P2 & _MASK
+        h ^= (lane << 31 | lane >> 33) * _P1 & _MASK
+        h = (h << 27 | h >> 37) * _P1 + _P4 & _MASK
+    at = size & ~7
+    if size & 4:
+        h ^= int.from_bytes(data[at : at + 4], "little") * _P1 & _MASK
+        h = (h << 23 | h >> 41) * _P2 + _P3 & _MASK
+        at += 4
+    for byte in data[at:]:
+        h ^= byte * _P5 & _MASK
+        h = (h << 11 | h >> 53) * _P1 & _MASK
+    h = (h ^ h >> 33) * _P2 & _MASK
+    h = (h ^ h >> 29) * _P3 & _MASK
+    return h ^ h >> 32

@@ -1,0 +1,317 @@
+"""One column of one row group: parquet.thrift's ColumnChunk with its ColumnMetaData, parsed.
+
+Offsets are bytes from the start of the file, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
+from asyncpq.parquet.schema import Leaf, PhysicalType
+from asyncpq.parquet.thrift import CompactReader, Fields, Value
+
+_PHYSICAL_TYPES: Final = tuple(PhysicalType)
+# A chunk's own lists are short; what lets them grow is one size-statistics histogram a level.
+_MAX_ELEMENTS_OF_A_CHUNK: Final = 1 << 16
+# Fields of ColumnMetaData that are numbers and without which a chunk cannot be read, in the order they are returned.
+_REQUIRED: Final = (
+    (1, "type"),
+    (4, "codec"),
+    (5, "num_values"),
+    (7, "total_compressed_size"),
+    (9, "data_page_offset"),
+)
+
+_KEYS: Final = "Give open_file the file's decryption_properties=."
+
+
+class Codec(enum.IntEnum):
+    """parquet.thrift, CompressionCodec."""
+
+    UNCOMPRESSED = 0
+    SNAPPY = 1
+    GZIP = 2
+    LZO = 3
+    BROTLI = 4
+    LZ4 = 5
+    ZSTD = 6
+    LZ4_RAW = 7
+
+
+class Encoding(enum.IntEnum):
+    """parquet.thrift, Encoding."""
+
+    PLAIN = 0
+    PLAIN_DICTIONARY = 2
+    RLE = 3
+    BIT_PACKED = 4
+    DELTA_BINARY_PACKED = 5
+    DELTA_LENGTH_BYTE_ARRAY = 6
+    DELTA_BYTE_ARRAY = 7
+    RLE_DICTIONARY = 8
+    BYTE_STREAM_SPLIT = 9
+
+
+DICTIONARY_ENCODINGS: Final = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
+"""Two names of one encoding of data pages: indices into the chunk's dictionary."""
+
+
+class PageType(enum.IntEnum):
+    """parquet.thrift, PageType."""
+
+    DATA_PAGE = 0
+    INDEX_PAGE = 1
+    DICTIONARY_PAGE = 2
+    DATA_PAGE_V2 = 3
+
+
+class Statistics(NamedTuple):
+    """Raw statistics of a chunk (parquet.thrift, Statistics); None is "not written".
+
+    ``min_value`` and ``max_value`` follow the column order, ``deprecated_min`` and
+    ``deprecated_max`` are fields 2 and 1. What may be concluded from them: ``format.statistics``.
+    """
+
+    deprecated_max: bytes | None
+    deprecated_min: bytes | None
+    null_count: int | None
+    distinct_count: int | None
+    max_value: bytes | None
+    min_value: bytes | None
+    is_max_value_exact: bool | None
+    is_min_value_exact: bool | None
+    nan_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PageEncodingStats:
+    """How many pages of a type have an encoding (codes of PageType and Encoding, perhaps newer ones)."""
+
+    page_type: int
+    encoding: int
+    count: int
+
+
+def index_range(offset: int | None, length: int | None) -> tuple[int, int] | None:
+    """Bytes ``(start, stop)`` of an index, None without a usable one."""
+    if offset is None or length is None or offset < 4 or length <= 0:
+        return None
+    return offset, offset + length
+
+
+class IndexPlaces(NamedTuple):
+    """Bytes ``(start, stop)`` of a chunk's page indexes, each None without a usable one."""
+
+    offset_index_range: tuple[int, int] | None
+    column_index_range: tuple[int, int] | None
+
+
+class ColumnChunk(NamedTuple):
+    """Where a chunk's pages and indexes are, and what the writer said about them.
+
+    Attributes:
+        file_path: set only in summary files; the data are then in another file, and never read.
+        file_offset: deprecated and often wrong; not used.
+        has_crypto: the chunk is encrypted: its indexes must not be parsed.
+        physical_type: agrees with the leaf's (checked by RowGroup.chunk).
+        path: as written; advisory, since the chunk's position in the row group says which column it is.
+        encodings: codes of every encoding in the chunk, levels included; advisory, page headers decide.
+        codec: a code of Codec; unknown codes are kept.
+        num_values: of the leaf, nulls and empty lists included; of leaves that are not repeated the row group's rows.
+        total_uncompressed_size: of all pages with their headers; advisory, some writers leave it 0; 0 where it is
+            missing or negative.
+        total_compressed_size: of all pages with their headers.
+        dictionary_page_offset: None or 0 when absent; see ``start``.
+        raw_start, raw_stop: where the ColumnChunk struct lies in the metadata bytes.
+        dropped: what is said of it that contradicts the schema or the row group, and is not used.
+    """
+
+    file_path: str | None
+    file_offset: int
+    has_crypto: bool
+    physical_type: PhysicalType
+    encodings: tuple[int, ...]
+    path: tuple[str, ...]
+    codec: int
+    num_values: int
+    total_uncompressed_size: int
+    total_compressed_size: int
+    data_page_offset: int
+    index_page_offset: int | None
+    dictionary_page_offset: int | None
+    statistics: Statistics | None
+    encoding_stats: tuple[PageEncodingStats, ...] | None
+    bloom_filter_offset: int | None
+    bloom_filter_length: int | None
+    offset_index_offset: int | None
+    offset_index_length: int | None
+    column_index_offset: int | None
+    column_index_length: int | None
+    raw_start: int
+    raw_stop: int
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def start(self) -> int:
+        """The file offset of the chunk's first page, a dictionary page if the metadata name one."""
+        dictionary = self.dictionary_page_offset
+        if dictionary is not None and 0 < dictionary < self.data_page_offset:
+            return dictionary
+        return self.data_page_offset
+
+    @property
+    def stop(self) -> int:
+        """The file offset behind the chunk's last page."""
+        return self.start + self.total_compressed_size
+
+    @property
+    def offset_index_range(self) -> tuple[int, int] | None:
+        """Bytes ``(start, stop)`` of the OffsetIndex, None without a usable one."""
+        return index_range(self.offset_index_offset, self.offset_index_length)
+
+    @property
+    def column_index_range(self) -> tuple[int, int] | None:
+        """Bytes ``(start, stop)`` of the ColumnIndex, None without a usable one."""
+        return index_range(self.column_index_offset, self.column_index_length)
+
+
+def decode_column_chunk(data: bytes, start: int, stop: int, leaf: Leaf) -> ColumnChunk:
+    """Parse the ColumnChunk struct at ``data[start:stop]`` of the file's metadata.
+
+    As in Thrift, an optional field of an unexpected type counts as absent.
+
+    Raises:
+        CorruptFileError: required fields are missing, sizes negative, or it is not ``leaf``'s chunk.
+        UnsupportedFeatureError: its metadata are encrypted.
+    """
+    reader = CompactReader(data, start, max_elements=_MAX_ELEMENTS_OF_A_CHUNK)
+    chunk = reader.struct()
+    if reader.pos != stop:
+        raise CorruptFileError("a column chunk's metadata are longer or shorter than located", column=leaf.dotted)
+    meta = chunk.get(3)
+    if not isinstance(meta, dict):
+        if 8 in chunk or 9 in chunk:
+            # Under a plain footer they would be there, in clear: whoever sees this has decrypted the footer
+            raise UnsupportedFeatureError(
+                "the column has a key of its own under an encrypted footer, which asyncpq does not read",
+                column=leaf.dotted,
+                hint="Read the file with pyarrow, or leave the column out.",
+            )
+        raise CorruptFileError("a column chunk has no metadata", column=leaf.dotted)
+    kind, codec, num_values, compressed, data_page = _required(meta, leaf)
+    uncompressed, path = meta.get(6), _path(meta, leaf)
+    if kind != leaf.element.physical_type:
+        raise CorruptFileError(f"a column chunk has the physical type {kind}, its column another", column=leaf.dotted)
+    file_path = chunk.get(1)
+    places = [value if type(value) is int else None for value in map(chunk.get, (2, 4, 5, 6, 7))]
+    offsets = [value if type(value) is int else None for value in map(meta.get, (10, 11, 14, 15))]
+    encodings = meta.get(2)
+    return ColumnChunk(
+        file_path.decode("utf-8", "backslashreplace") if isinstance(file_path, bytes) else None,
+        places[0] or 0,
+        8 in chunk,
+        _PHYSICAL_TYPES[kind],
+        tuple([code for code in encodings if type(code) is int]) if isinstance(encodings, list) else (),
+        path,
+        codec,
+        num_values,
+        uncompressed if type(uncompressed) is int and uncompressed > 0 else 0,
+        compressed,
+        data_page,
+        offsets[0],
+        offsets[1],
+        _statistics(meta.get(12)),
+        _encoding_stats(meta.get(13)),
+        offsets[2],
+        offsets[3],
+        places[1],
+        places[2],
+        places[3],
+        places[4],
+        start,
+        stop,
+        () if path == leaf.path else (f"a column chunk in its place names the column {'.'.join(path)!r}",),
+    )
+
+
+def _required(meta: Fields, leaf: Leaf) -> list[int]:
+    numbers = []
+    for field_id, name in _REQUIRED:
+        value = meta.get(field_id)
+        if type(value) is not int or value < 0:
+            raise CorruptFileError(f"a column chunk's {name} is missing or negative: {value!r}", column=leaf.dotted)
+        numbers.append(value)
+    return numbers
+
+
+def _path(meta: Fields, leaf: Leaf) -> tuple[str, ...]:
+    """The chunk's path in the schema; the leaf's own if there is none."""
+    parts = meta.get(3)
+    if not isinstance(parts, list):
+        return leaf.path
+    return tuple([part.decode("utf-8", "backslashreplace") for part in parts if isinstance(part, bytes)])
+
+
+def _statistics(fields: Value) -> Statistics | None:
+    if not isinstance(fields, dict):
+        return None
+    get = fields.get
+    # In the order of Statistics' attributes. A negative count is a writer's "unknown".
+    binary = [value if isinstance(value, bytes) else None for value in map(get, (1, 2, 5, 6))]
+    count = [value if type(value) is int and value >= 0 else None for value in map(get, (3, 4, 9))]
+    flag = [value if type(value) is bool else None for value in map(get, (7, 8))]
+    return Statistics(binary[0], binary[1], count[0], count[1], binary[2], binary[3], flag[0], flag[1], count[2])
+
+
+def _encoding_stats(values: Value) -> tuple[PageEncodingStats, ...] | None:
+    if not isinstance(values, list):
+        return None
+    stats = []
+    for value in values:
+        if not isinstance(value, dict):
+            return None
+        page_type, encoding, count = map(value.get, (1, 2, 3))
+        if type(page_type) is not int or type(encoding) is not int or type(count) is not int:
+            return None
+        stats.append(PageEncodingStats(page_type, encoding, count))
+    return tuple(stats)
+
+
+def validate_chunk(chunk: ColumnChunk, leaf: Leaf, file_size: int, footer_start: int) -> None:
+    """Check that the chunk lies inside this file, in front of the footer, before any byte is asked for.
+
+    Args:
+        chunk: the chunk. leaf: its column.
+        file_size: bytes of the whole object.
+        footer_start: file offset of the metadata.
+
+    Raises:
+        UnsupportedFeatureError: the chunk is in another file, or encrypted.
+        CorruptFileError: it has values and its pages lie outside ``[4, footer_start)``. The offsets of a
+            chunk without values mean nothing.
+    """
+    if chunk.file_path is not None:
+        raise UnsupportedFeatureError(
+            "the column's data are said to be in another file, which is never read",
+            column=leaf.dotted,
+            hint="This may be a summary file (_metadata); open the data files.",
+        )
+    if chunk.has_crypto:
+        raise UnsupportedFeatureError("the column is encrypted", column=leaf.dotted, hint=_KEYS)
+    if chunk.num_values == 0:
+        return  # nothing is read of it, and writers put any offsets there
+    start, stop = chunk.start, chunk.stop
+    limit = min(footer_start, file_size)
+    if start < 4 or stop > limit or stop == start:
+        raise CorruptFileError(
+            f"a column chunk claims the bytes {start} to {stop}, the file's data are the bytes 4 to {limit}",
+            column=leaf.dotted,
+        )
+    if chunk.data_page_offset >= stop:
+        raise CorruptFileError(
+            f"a column chunk's first data page ({chunk.data_page_offset}) lies behind its end ({stop})",
+            column=leaf.dotted,
+        )

@@ -1,0 +1,218 @@
+"""Index bytes inside a Parquet file, and the footer key that says where they are.
+
+A file may have any number of them, each under a name. Its bytes stand in front of the footer, outside of all column
+chunks, so that readers who know nothing of them see nothing of them. The footer's key ``asyncpq.index.<name>`` has a
+JSON object: ``offset`` and ``length`` in bytes, ``kind`` (text) and ``version`` (a whole number), which mean something
+to whoever made the index, and ``sha256`` of the bytes (hex). Other members are ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from asyncpq.errors import CorruptIndexError, FormatError, InvalidOptionError
+from asyncpq.parquet.metadata import FileMetadata
+
+KEY_PREFIX: Final = "asyncpq.index."
+
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
+_FIRST_BYTE: Final = 4  # behind the magic
+_HINT: Final = "Whatever wrote the file anew may have copied the footer's keys: embed the index again."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedIndexEntry:
+    """What a footer says of an index in its file.
+
+    Attributes:
+        name: of the index, unique in the file.
+        kind, version: of its bytes, in terms of whoever made it.
+        offset, length: bytes in the file.
+        sha256: digest of the bytes, hex.
+    """
+
+    name: str
+    kind: str
+    version: int
+    offset: int
+    length: int
+    sha256: str
+
+    @property
+    def stop(self) -> int:
+        """Offset behind the last byte."""
+        return self.offset + self.length
+
+    @property
+    def key(self) -> str:
+        """The footer's."""
+        return KEY_PREFIX + self.name
+
+    @property
+    def value(self) -> str:
+        """What stands under the key."""
+        members = ("offset", "length", "kind", "version", "sha256")
+        return json.dumps({name: getattr(self, name) for name in members})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedIndex:
+    """An index that stands in its file, or is to be put there.
+
+    Attributes:
+        name: unique in its file.
+        kind, version: what the bytes are, in terms of whoever made them.
+        data: the bytes.
+
+    Raises:
+        InvalidOptionError: a name or kind that no footer can hold, or a version that is no number.
+    """
+
+    name: str
+    kind: str
+    version: int
+    data: bytes
+
+    def __post_init__(self) -> None:
+        for what, text in (("name", self.name), ("kind", self.kind)):
+            if type(text) is not str or not _is_utf8(text) or not (text or what == "kind"):
+                raise InvalidOptionError(f"{what}={text!r}: must be text that UTF-8 can hold")
+        if type(self.version) is not int or self.version < 0:
+            raise InvalidOptionError(f"version={self.version!r}: must be a whole number, 0 or more")
+        if type(self.data) is not bytes:
+            raise InvalidOptionError(f"data must be bytes, not {type(self.data).__name__}")
+
+    def __repr__(self) -> str:
+        return f"EmbeddedIndex({self.name!r}, {self.kind!r}, version {self.version}, {len(self.data)} bytes)"
+
+    def entry(self, offset: int) -> EmbeddedIndexEntry:
+        """What a footer says of it where its bytes stand at ``offset``."""
+        return EmbeddedIndexEntry(
+            name=self.name,
+            kind=self.kind,
+            version=self.version,
+            offset=offset,
+            length=len(self.data),
+            sha256=hashlib.sha256(self.data).hexdigest(),
+        )
+
+
+def entries(key_values: Mapping[str, str | None], url: str) -> dict[str, EmbeddedIndexEntry]:
+    """What a footer's keys say of indexes, by name.
+
+    Raises:
+        CorruptIndexError: see :func:`decode_entry`; names ``url``.
+    """
+    found = {}
+    for key in key_values:
+        name = key.removeprefix(KEY_PREFIX)
+        try:
+            entry = decode_entry(name, key_values) if key.startswith(KEY_PREFIX) else None
+        except CorruptIndexError as error:
+            raise error.locate(url=url) from None
+        if entry is not None:
+            found[name] = entry
+    return found
+
+
+def decode_entry(name: str, key_values: Mapping[str, str | None]) -> EmbeddedIndexEntry | None:
+    """What a footer's keys say of an index; None if they say nothing.
+
+    Raises:
+        CorruptIndexError: it is not what this module describes.
+    """
+    key = KEY_PREFIX + name
+    if not name or key not in key_values:
+        return None
+    try:
+        members = json.loads(key_values[key] or "")
+    except (ValueError, RecursionError):
+        raise CorruptIndexError(f"the footer's key {key!r} has no JSON", hint=_HINT) from None
+    if not isinstance(members, dict):
+        raise CorruptIndexError(f"the footer's key {key!r} has no JSON object", hint=_HINT)
+    offset, length, version = [_count(members.get(member)) for member in ("offset", "length", "version")]
+    kind, digest = members.get("kind"), members.get("sha256")
+    if offset is None or length is None or version is None:
+        raise CorruptIndexError(f"the footer's key {key!r} lacks an offset, a length or a version", hint=_HINT)
+    if not (type(kind) is str and _is_utf8(kind) and type(digest) is str and _DIGEST.fullmatch(digest)):
+        raise CorruptIndexError(f"the footer's key {key!r} lacks a kind or a SHA-256", hint=_HINT)
+    return EmbeddedIndexEntry(name=name, kind=kind, version=version, offset=offset, length=length, sha256=digest)
+
+
+def chunk_spans(metadata: FileMetadata) -> Sequence[tuple[int, int]]:
+    """The bytes of all column chunks, as ascending spans that do not touch. Those that cannot be parsed are left out.
+
+    Chunks that were not parsed before are not kept.
+    """
+    spans = []
+    for group in metadata.row_groups:
+        for leaf in range(group.num_columns):
+            try:
+                chunk = group.parse_chunk(leaf)
+            except FormatError:
+                continue  # whoever reads the column is told
+            if chunk.num_values and chunk.file_path is None:
+                spans.append((chunk.start, chunk.stop))
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
+        else:
+            merged.append((start, stop))
+    return merged
+
+
+def check_place(entry: EmbeddedIndexEntry, footer_start: int, spans: Sequence[tuple[int, int]]) -> None:
+    """
+    Args:
+        footer_start: file offset of the metadata.
+        spans: see :func:`chunk_spans`.
+
+    Raises:
+        CorruptIndexError: the bytes are not between the magic and the footer, or a column chunk claims them, too.
+    """
+    if entry.offset < _FIRST_BYTE or entry.stop > footer_start:
+        raise CorruptIndexError(
+            f"the embedded index {entry.name!r} claims the bytes {entry.offset} to {entry.stop}, "
+            f"the file's are the bytes {_FIRST_BYTE} to {footer_start}",
+            hint=_HINT,
+        )
+    before = bisect_right(spans, (entry.stop,)) - 1  # the last span that begins before the entry's end
+    if entry.length and before >= 0 and spans[before][1] > entry.offset:
+        raise CorruptIndexError(
+            f"the embedded index {entry.name!r} and a column chunk claim the same bytes",
+            byte_range=(entry.offset, entry.stop),
+            hint=_HINT,
+        )
+
+
+def check_data(entry: EmbeddedIndexEntry, data: bytes) -> EmbeddedIndex:
+    """
+    Raises:
+        CorruptIndexError: these are not the entry's bytes.
+    """
+    if hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise CorruptIndexError(
+            f"the bytes of the embedded index {entry.name!r} have another SHA-256 than the footer says",
+            byte_range=(entry.offset, entry.stop) if entry.length else None,
+            hint=_HINT,
+        )
+    return EmbeddedIndex(name=entry.name, kind=entry.kind, version=entry.version, data=data)
+
+
+def _count(number: object) -> int | None:
+    return number if type(number) is int and number >= 0 else None
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,228 @@
+"""The end of a Parquet file: metadata, their length, magic (parquet-format README, File format).
+
+A decoder without I/O: it is shown the bytes that the caller has from the end of the object, and says
+which bytes it needs or where the metadata are.
+
+A footer taken apart: what all leaves share, and the column chunks of each leaf; and put together from some of them.
+
+The pieces are the footer's own bytes. In the place of a chunk that is not known stands an empty struct, whose parsing
+is an :class:`asyncpq.parquet.row_group.UnknownLeafError`.
+
+Keys of the footer's key-value metadata set, all else of the footer kept as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from asyncpq.errors import CorruptFileError, NotParquetError, ResourceLimitError, UnsupportedFeatureError
+from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.parquet.thrift import FALSE, LIST, STOP, STRUCT, CompactReader, CompactWriter
+
+MAGIC: Final = b"PAR1"
+ENCRYPTED_MAGIC: Final = b"PARE"
+
+TRAILER_BYTES: Final = 8  # 4 bytes length, 4 bytes magic
+_OTHER_KIND = "It is another kind of file, or was cut off while being written."
+_WEB_PAGE = "It is a web page: open the url in a browser, look for a login, and copy the link of the file itself."
+_MIN_FILE_BYTES: Final = 12  # magic, length, magic
+
+
+@dataclass(frozen=True, slots=True)
+class NeedBytes:
+    """The bytes ``[start, stop)`` of the object must be shown, up to its end."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class FooterFound:
+    """The metadata, which begin at the file offset ``start``; encrypted where the magic says so."""
+
+    start: int
+    metadata_bytes: bytes
+
+
+class FooterDecoder:
+    """Finds the metadata in the end of an object.
+
+    Args:
+        max_footer_bytes: longer metadata are a ResourceLimitError.
+        encrypted: encrypted metadata are found, too; else they are an UnsupportedFeatureError.
+    """
+
+    def __init__(self, *, max_footer_bytes: int, encrypted: bool = False) -> None:
+        self._max_footer_bytes = max_footer_bytes
+        self._magics = (MAGIC, ENCRYPTED_MAGIC) if encrypted else (MAGIC,)
+
+    def next(self, tail: bytes, tail_start: int, size: int) -> NeedBytes | FooterFound:
+        """Look at the object's last bytes.
+
+        Args:
+            tail: the bytes ``[tail_start, size)`` of the object, as many as there are at hand.
+            tail_start: offset of the first of them.
+            size: bytes of the whole object.
+
+        Returns:
+            The metadata, or the range of bytes, always up to the end, to be shown next.
+
+        Raises:
+            NotParquetError: no Parquet magic at the end, or too short for any Parquet file.
+            CorruptFileError: the magic is there, and the metadata's length is impossible.
+            UnsupportedFeatureError: the metadata are encrypted.
+            ResourceLimitError: they are longer than ``max_footer_bytes``.
+        """
+        if tail_start + len(tail) != size:
+            raise ValueError(f"{len(tail)} bytes at {tail_start} are not the end of an object of {size} bytes")
+        needed = min(size, TRAILER_BYTES)
+        if len(tail) < needed:
+            return NeedBytes(size - needed, size)
+        magic = tail[-4:]
+        if magic == ENCRYPTED_MAGIC and magic not in self._magics and size >= _MIN_FILE_BYTES:
+            raise UnsupportedFeatureError(
+                "the file's footer is encrypted", hint="Give open_file its decryption_properties=."
+            )
+        if magic not in self._magics:
+            what = f"it ends in {magic!r}, not in {MAGIC!r}" if magic else "it is empty"
+            web_page = tail[-1024:].rstrip().lower().endswith(b"</html>")
+            raise NotParquetError(f"not a Parquet file: {what}", hint=_WEB_PAGE if web_page else _OTHER_KIND)
+        if size < _MIN_FILE_BYTES:
+            raise NotParquetError(f"not a Parquet file: {size} bytes are too few", hint="The file is cut off.")
+        length = int.from_bytes(tail[-8:-4], "little")
+        if length == 0 or length > size - _MIN_FILE_BYTES:
+            raise CorruptFileError(
+                f"the footer claims {length} bytes of metadata in a file of {size} bytes",
+                byte_range=(size - TRAILER_BYTES, size),
+                hint="The file is damaged or cut off.",
+            )
+        if length > self._max_footer_bytes:
+            raise ResourceLimitError(
+                f"the footer has {length} bytes of metadata, allowed are {self._max_footer_bytes}",
+                byte_range=(size - TRAILER_BYTES, size),
+                hint="Raise LimitOptions.max_footer_bytes if the file is trusted.",
+            )
+        start = size - TRAILER_BYTES - length
+        if start < tail_start:
+            return NeedBytes(start, size)
+        return FooterFound(start, bytes(tail[start - tail_start : len(tail) - TRAILER_BYTES]))
+
+
+_UNKNOWN: Final = b"\0"
+
+
+def shared_pieces(metadata: FileMetadata) -> list[bytes]:
+    """The footer's bytes before, between and behind the column chunks of its row groups: one more than there are."""
+    pieces: list[bytes] = []
+    start = 0
+    for group in metadata.row_groups:
+        first, stop = group.chunks_span
+        pieces.append(metadata.data[start:first])
+        start = stop
+    return [*pieces, metadata.data[start:]]
+
+
+def leaf_pieces(metadata: FileMetadata, leaf: int) -> list[bytes]:
+    """The bytes of a leaf's column chunk in each row group."""
+    return [metadata.data[slice(*group.chunk_span(leaf))] for group in metadata.row_groups]
+
+
+def join_pieces(shared: Sequence[bytes], leaves: Mapping[int, Sequence[bytes]], num_leaves: int) -> bytes:
+    """A footer that knows the column chunks of ``leaves``.
+
+    Args:
+        shared: see :func:`shared_pieces`.
+        leaves: see :func:`leaf_pieces`; by ordinal of the leaf.
+        num_leaves: in the schema.
+
+    Raises:
+        CorruptFileError: the pieces are not of one footer.
+    """
+    known = sorted(leaves)
+    groups = len(shared) - 1
+    if groups < 0 or any(len(leaves[leaf]) != groups for leaf in known) or (known and known[-1] >= num_leaves):
+        raise CorruptFileError("pieces of a footer do not belong together")
+    out: list[bytes] = [shared[0]]
+    for group in range(groups):
+        following = 0
+        for leaf in known:
+            out.append(_UNKNOWN * (leaf - following))
+            out.append(leaves[leaf][group])
+            following = leaf + 1
+        out.append(_UNKNOWN * (num_leaves - following))
+        out.append(shared[group + 1])
+    return b"".join(out)
+
+
+_KEY_VALUES: Final = 5  # of FileMetaData
+
+
+def set_key_values(metadata: bytes, values: Mapping[str, str], *, max_elements: int) -> bytes:
+    """The Thrift bytes of FileMetaData with some keys of its key-value metadata set.
+
+    Fields that this project does not know, and what follows the struct, stay as they are.
+
+    Args:
+        metadata: without the footer's length and magic.
+        values: keys to be set; in the place of all pairs that have the key.
+        max_elements: list elements that the metadata may have.
+
+    Raises:
+        CorruptFileError: not FileMetaData.
+        ResourceLimitError: more elements than allowed.
+    """
+    reader = CompactReader(metadata, max_elements=max_elements)
+    gone = {key.encode() for key in values}
+    pairs: list[bytes] = []
+    fields: list[tuple[int, int, bytes]] = []  # id, type, value
+    last_id = 0
+    while True:
+        kind, last_id = reader.field(last_id)
+        if kind == STOP:
+            break
+        start = reader.pos
+        if last_id == _KEY_VALUES:
+            if kind != LIST:
+                raise CorruptFileError("the footer's key-value metadata is not a list")
+            pairs = [pair for pair in _pairs(reader) if _key(pair) not in gone]  # the last list counts
+            continue
+        if kind > FALSE:
+            reader.skip(kind)
+        fields.append((last_id, kind, metadata[start : reader.pos]))
+    for key, value in values.items():
+        pair = CompactWriter()
+        pair.field_binary(1, key.encode())
+        pair.field_binary(2, value.encode())
+        pairs.append(pair.getvalue())
+    writer = CompactWriter()
+    for field_id, kind, value_bytes in fields:
+        if field_id < _KEY_VALUES:
+            writer.field_raw(field_id, kind, value_bytes)
+    if pairs:
+        writer.field_list(_KEY_VALUES, STRUCT, len(pairs))
+        for pair_bytes in pairs:
+            writer.raw(pair_bytes)
+    for field_id, kind, value_bytes in fields:
+        if field_id > _KEY_VALUES:
+            writer.field_raw(field_id, kind, value_bytes)
+    return writer.getvalue() + metadata[reader.pos :]
+
+
+def _pairs(reader: CompactReader) -> list[bytes]:
+    """The structs of the list that begins here."""
+    element, length = reader.list_header()
+    if length and element != STRUCT:
+        raise CorruptFileError("the footer's key-value metadata is not a list of structs")
+    found = []
+    for _ in range(length):
+        start = reader.pos
+        reader.skip_struct(1)
+        found.append(reader.data[start : reader.pos])
+    return found
+
+
+def _key(pair: bytes) -> bytes | None:
+    key = CompactReader(pair).struct().get(1)
+    return key if isinstance(key, bytes) else None

@@ -1,0 +1,190 @@
+"""The enumerations of the Parquet schema, and logical types (LogicalTypes.md)."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, Literal, NamedTuple
+
+from asyncpq.parquet.thrift import Fields, Value
+
+TimeUnit = Literal["ms", "us", "ns"]
+
+
+class PhysicalType(enum.IntEnum):
+    """How values are stored (parquet.thrift, Type)."""
+
+    BOOLEAN = 0
+    INT32 = 1
+    INT64 = 2
+    INT96 = 3
+    FLOAT = 4
+    DOUBLE = 5
+    BYTE_ARRAY = 6
+    FIXED_LEN_BYTE_ARRAY = 7
+
+
+class Repetition(enum.IntEnum):
+    """parquet.thrift, FieldRepetitionType."""
+
+    REQUIRED = 0
+    OPTIONAL = 1
+    REPEATED = 2
+
+
+class ConvertedType(enum.IntEnum):
+    """The deprecated annotations (parquet.thrift, ConvertedType)."""
+
+    UTF8 = 0
+    MAP = 1
+    MAP_KEY_VALUE = 2
+    LIST = 3
+    ENUM = 4
+    DECIMAL = 5
+    DATE = 6
+    TIME_MILLIS = 7
+    TIME_MICROS = 8
+    TIMESTAMP_MILLIS = 9
+    TIMESTAMP_MICROS = 10
+    UINT_8 = 11
+    UINT_16 = 12
+    UINT_32 = 13
+    UINT_64 = 14
+    INT_8 = 15
+    INT_16 = 16
+    INT_32 = 17
+    INT_64 = 18
+    JSON = 19
+    BSON = 20
+    INTERVAL = 21
+
+
+class LogicalKind(enum.Enum):
+    """The members of parquet.thrift's LogicalType union, and two that it lacks.
+
+    INTERVAL exists as a converted type only. UNRECOGNISED is an annotation newer than this reader:
+    the values can be read as their physical type, their order is unknown.
+    """
+
+    STRING = "STRING"
+    MAP = "MAP"
+    LIST = "LIST"
+    ENUM = "ENUM"
+    DECIMAL = "DECIMAL"
+    DATE = "DATE"
+    TIME = "TIME"
+    TIMESTAMP = "TIMESTAMP"
+    INTERVAL = "INTERVAL"
+    INTEGER = "INTEGER"
+    NULL = "UNKNOWN"
+    JSON = "JSON"
+    BSON = "BSON"
+    UUID = "UUID"
+    FLOAT16 = "FLOAT16"
+    VARIANT = "VARIANT"
+    GEOMETRY = "GEOMETRY"
+    GEOGRAPHY = "GEOGRAPHY"
+    UNRECOGNISED = "UNRECOGNISED"
+
+
+class LogicalType(NamedTuple):
+    """What stored values mean. Fields that do not belong to ``kind`` are None.
+
+    Attributes:
+        kind: which logical type.
+        unit: of TIME and TIMESTAMP; None if the file names a unit this reader does not know.
+        is_adjusted_to_utc: of TIME and TIMESTAMP.
+        precision, scale: of DECIMAL, in decimal digits.
+        bit_width, is_signed: of INTEGER; 8, 16, 32 or 64.
+    """
+
+    kind: LogicalKind
+    unit: TimeUnit | None = None
+    is_adjusted_to_utc: bool | None = None
+    precision: int | None = None
+    scale: int | None = None
+    bit_width: int | None = None
+    is_signed: bool | None = None
+
+
+_UNION: Final = {
+    1: LogicalKind.STRING,
+    2: LogicalKind.MAP,
+    3: LogicalKind.LIST,
+    4: LogicalKind.ENUM,
+    5: LogicalKind.DECIMAL,
+    6: LogicalKind.DATE,
+    7: LogicalKind.TIME,
+    8: LogicalKind.TIMESTAMP,
+    10: LogicalKind.INTEGER,
+    11: LogicalKind.NULL,
+    12: LogicalKind.JSON,
+    13: LogicalKind.BSON,
+    14: LogicalKind.UUID,
+    15: LogicalKind.FLOAT16,
+    16: LogicalKind.VARIANT,
+    17: LogicalKind.GEOMETRY,
+    18: LogicalKind.GEOGRAPHY,
+}
+_PLAIN: Final = {kind: LogicalType(kind) for kind in LogicalKind}
+_UNITS: Final[dict[int, TimeUnit]] = {1: "ms", 2: "us", 3: "ns"}
+UNRECOGNISED: Final = _PLAIN[LogicalKind.UNRECOGNISED]
+
+# Converted types are by definition adjusted to UTC (LogicalTypes.md, TIME and TIMESTAMP).
+_CONVERTED: Final = {
+    ConvertedType.UTF8: _PLAIN[LogicalKind.STRING],
+    ConvertedType.MAP: _PLAIN[LogicalKind.MAP],
+    ConvertedType.MAP_KEY_VALUE: _PLAIN[LogicalKind.MAP],
+    ConvertedType.LIST: _PLAIN[LogicalKind.LIST],
+    ConvertedType.ENUM: _PLAIN[LogicalKind.ENUM],
+    ConvertedType.DATE: _PLAIN[LogicalKind.DATE],
+    ConvertedType.TIME_MILLIS: LogicalType(LogicalKind.TIME, "ms", True),
+    ConvertedType.TIME_MICROS: LogicalType(LogicalKind.TIME, "us", True),
+    ConvertedType.TIMESTAMP_MILLIS: LogicalType(LogicalKind.TIMESTAMP, "ms", True),
+    ConvertedType.TIMESTAMP_MICROS: LogicalType(LogicalKind.TIMESTAMP, "us", True),
+    ConvertedType.JSON: _PLAIN[LogicalKind.JSON],
+    ConvertedType.BSON: _PLAIN[LogicalKind.BSON],
+    ConvertedType.INTERVAL: _PLAIN[LogicalKind.INTERVAL],
+    **{
+        getattr(ConvertedType, f"{prefix}_{width}"): LogicalType(
+            LogicalKind.INTEGER, bit_width=width, is_signed=prefix == "INT"
+        )
+        for prefix in ("INT", "UINT")
+        for width in (8, 16, 32, 64)
+    },
+}
+
+
+def from_union(union: Value) -> LogicalType:
+    """The LogicalType of a parsed Thrift union; UNRECOGNISED for what this reader does not know."""
+    if not isinstance(union, dict) or len(union) != 1:
+        return UNRECOGNISED
+    ((member, content),) = union.items()
+    kind = _UNION.get(member, LogicalKind.UNRECOGNISED)
+    if not isinstance(content, dict):
+        return UNRECOGNISED
+    if kind is LogicalKind.DECIMAL:
+        return LogicalType(kind, scale=_integer(content, 1), precision=_integer(content, 2))
+    if kind is LogicalKind.INTEGER:
+        return LogicalType(kind, bit_width=_integer(content, 1), is_signed=_boolean(content, 2))
+    if kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP):
+        unit = content.get(2)
+        names = [_UNITS.get(member) for member in unit] if isinstance(unit, dict) else []
+        return LogicalType(kind, names[0] if len(names) == 1 else None, _boolean(content, 1))
+    return _PLAIN[kind]
+
+
+def from_converted(converted: ConvertedType, precision: int | None, scale: int | None) -> LogicalType:
+    """The LogicalType that stands for a converted type where a file has no other."""
+    if converted is ConvertedType.DECIMAL:
+        return LogicalType(LogicalKind.DECIMAL, precision=precision, scale=scale or 0)
+    return _CONVERTED[converted]
+
+
+def _integer(fields: Fields, field_id: int) -> int | None:
+    value = fields.get(field_id)
+    return value if type(value) is int else None
+
+
+def _boolean(fields: Fields, field_id: int) -> bool | None:
+    value = fields.get(field_id)
+    return value if type(value) is bool else None

@@ -1,0 +1,345 @@
+"""Page indexes: where a chunk's data pages are and what they may hold (PageIndex.md).
+
+Both indexes are decoded and checked here; what the bounds mean is ``format.statistics``' part. A broken
+index is a CorruptIndexError: the reader then does without it and reads the whole chunk.
+
+Page indexes as Thrift, for those that are made of files without (parquet.thrift, OffsetIndex and ColumnIndex).
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from asyncpq.errors import CorruptFileError, CorruptIndexError, ResourceLimitError
+from asyncpq.parquet.column_order import Order, decode_values
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.thrift import LIST, STOP, CompactReader, Fields, Value, zigzag_varints
+from asyncpq.parquet.thrift_types import BINARY, FALSE, I64, STOP_BYTE, STRUCT, TRUE, VARINT, VARINT32, repeated
+from asyncpq.parquet.thrift_writer import CompactWriter
+
+
+class PageLocationError(CorruptFileError):
+    """A page is not what the OffsetIndex says of it: the header, the index, or the bytes are wrong.
+
+    The read drops the index and begins again with whole chunks, which tell which of them it is.
+
+    Attributes:
+        dropped: the index was dropped because of this error.
+    """
+
+    dropped = False
+
+
+MAX_PAGES: Final = 1 << 20  # of one chunk; an index of more is not used
+
+# A PageLocation as writers write it: fields 1, 2 and 3 in order, as i64, i32 and i64.
+_LOCATION: Final = re.compile(
+    rb"\x16(" + VARINT + rb")\x15(" + VARINT32 + rb")\x16(" + VARINT + b")" + STOP_BYTE, re.DOTALL
+)
+_LOCATIONS: Final = re.compile(repeated(rb"\x16" + VARINT + rb"\x15" + VARINT32 + rb"\x16" + VARINT + STOP_BYTE))
+
+
+class BoundaryOrder(enum.IntEnum):
+    """How a ColumnIndex's min and max lists are ordered (parquet.thrift, BoundaryOrder)."""
+
+    UNORDERED = 0
+    ASCENDING = 1
+    DESCENDING = 2
+
+
+@dataclass(slots=True, eq=False)
+class OffsetIndex:
+    """The places of a chunk's data pages (parquet.thrift, OffsetIndex); one entry for each page.
+
+    Attributes:
+        offsets: file offset of the page's header.
+        sizes: bytes of the page with its header.
+        first_rows: number, within the row group, of the page's first row.
+    """
+
+    offsets: list[int]
+    sizes: list[int]
+    first_rows: list[int]
+
+    @property
+    def num_pages(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def weight(self) -> int:
+        """Approximate bytes held in memory."""
+        return 120 + 3 * 40 * len(self.offsets)
+
+    def page_of_row(self, row: int) -> int:
+        """The page that holds a row of the row group, 0 <= row < num_rows."""
+        return bisect_right(self.first_rows, row) - 1
+
+    def rows_of_page(self, page: int, num_rows: int) -> tuple[int, int]:
+        """Rows ``[start, stop)`` of a page, in a row group of ``num_rows`` rows."""
+        following = page + 1
+        return self.first_rows[page], self.first_rows[following] if following < len(self.first_rows) else num_rows
+
+    def row_counts(self, num_rows: int) -> list[int]:
+        """Rows of each page, in a row group of ``num_rows`` rows."""
+        firsts = self.first_rows
+        return [stop - start for start, stop in zip(firsts, [*firsts[1:], num_rows], strict=True)] if firsts else []
+
+
+@dataclass(slots=True, eq=False)
+class ColumnIndex:
+    """Raw statistics of a chunk's data pages (parquet.thrift, ColumnIndex); one entry for each page.
+
+    Attributes:
+        null_pages: True where a page has no value but nulls; its bounds are then empty bytes.
+        min_values, max_values: in the column's order, plainly encoded.
+        boundary_order: as claimed by the writer.
+        null_counts, nan_counts: None when not written (which is not 0).
+    """
+
+    null_pages: list[bool]
+    min_values: list[bytes]
+    max_values: list[bytes]
+    boundary_order: BoundaryOrder
+    null_counts: list[int] | None
+    nan_counts: list[int] | None
+
+    @property
+    def num_pages(self) -> int:
+        return len(self.null_pages)
+
+    @property
+    def weight(self) -> int:
+        """Approximate bytes held in memory."""
+        return 200 + 100 * len(self.null_pages) + sum(map(len, self.min_values)) + sum(map(len, self.max_values))
+
+
+def decode_offset_index(data: bytes) -> OffsetIndex:
+    """Read an OffsetIndex from the bytes that ColumnChunk names.
+
+    Raises:
+        CorruptIndexError: not an OffsetIndex. Whether it fits the chunk: :func:`validate_offset_index`.
+    """
+    reader = CompactReader(data, max_elements=2 * MAX_PAGES)
+    index: OffsetIndex | None = None
+    try:
+        kind, last_id = reader.field(0)
+        while kind != STOP:
+            if last_id == 1 and kind == LIST:
+                index = _page_locations(reader)
+            else:
+                reader.skip(kind)
+            kind, last_id = reader.field(last_id)
+    except (CorruptFileError, ResourceLimitError) as error:
+        raise CorruptIndexError(f"the OffsetIndex cannot be decoded: {error.message}") from error
+    if index is None:
+        raise CorruptIndexError("the OffsetIndex has no page locations")
+    return index
+
+
+def _page_locations(reader: CompactReader) -> OffsetIndex:
+    element_type, length = reader.list_header()
+    if length and element_type != STRUCT:
+        raise CorruptIndexError("the OffsetIndex's page locations are not structs")
+    start = reader.pos
+    usual = _LOCATIONS.match(reader.data, start)
+    stop = usual.end() if usual is not None else start
+    found = _LOCATION.findall(reader.data, start, stop)
+    if found and len(found) == length:
+        reader.pos = stop
+        offsets, sizes, first_rows = zip(*found, strict=True)
+        return OffsetIndex(zigzag_varints(offsets), zigzag_varints(sizes), zigzag_varints(first_rows))
+    locations = [reader.struct() for _ in range(length)]
+    return OffsetIndex(*([_integer(location, field_id) for location in locations] for field_id in (1, 2, 3)))
+
+
+def _integer(fields: Fields, field_id: int) -> int:
+    value = fields.get(field_id)
+    if type(value) is not int or value < 0:
+        raise CorruptIndexError("a page location in the OffsetIndex lacks a field or has a negative one")
+    return value
+
+
+def validate_offset_index(index: OffsetIndex, *, chunk_start: int, chunk_stop: int, num_rows: int) -> None:
+    """Check an OffsetIndex against its chunk and row group.
+
+    A gap in front of the first page (a dictionary) or between pages is legal; overlaps, disorder and
+    pages outside ``[chunk_start, chunk_stop)`` are not. The specification asks for first rows that
+    increase strictly, so pages without rows are refused too.
+
+    Raises:
+        CorruptIndexError: the index must not be used.
+    """
+    offsets, sizes, firsts = index.offsets, index.sizes, index.first_rows
+    if not offsets:
+        if num_rows:
+            raise CorruptIndexError(f"the OffsetIndex has no pages, the row group {num_rows} rows")
+        return
+    if firsts[0] != 0:
+        raise CorruptIndexError(f"the OffsetIndex begins at row {firsts[0]}, not at row 0")
+    if firsts[-1] >= num_rows:
+        raise CorruptIndexError(f"the OffsetIndex has a page at row {firsts[-1]} of {num_rows}")
+    if any(a >= b for a, b in itertools.pairwise(firsts)):
+        raise CorruptIndexError("the OffsetIndex's first rows do not increase")
+    if min(sizes) <= 0:
+        raise CorruptIndexError("the OffsetIndex has a page without bytes")
+    if offsets[0] < chunk_start or offsets[-1] + sizes[-1] > chunk_stop:
+        raise CorruptIndexError(
+            f"the OffsetIndex has pages at {offsets[0]} to {offsets[-1] + sizes[-1]}, "
+            f"the chunk the bytes {chunk_start} to {chunk_stop}"
+        )
+    if any(a + n > b for a, n, b in zip(offsets, sizes, offsets[1:], strict=False)):
+        raise CorruptIndexError("the OffsetIndex's pages overlap or are out of order")
+
+
+def check_page_sizes(index: OffsetIndex, *, chunk_stop: int) -> None:
+    """Check that a chunk's own OffsetIndex, which is valid, leaves no bytes out between its pages or behind them.
+
+    Some writers leave the page headers out of the sizes (xitongsys/parquet-go): such pages would be cut off.
+
+    Raises:
+        CorruptIndexError: the index must not be used.
+    """
+    for offset, size, following in zip(index.offsets, index.sizes, [*index.offsets[1:], chunk_stop], strict=True):
+        if offset + size != following:
+            raise CorruptIndexError(
+                f"the OffsetIndex has a page at {offset} to {offset + size}, what follows begins at {following}"
+            )
+
+
+def decode_column_index(data: bytes) -> ColumnIndex:
+    """Read a ColumnIndex from the bytes that ColumnChunk names.
+
+    Raises:
+        CorruptIndexError: not a ColumnIndex, or its lists contradict each other (PageIndex.md).
+    """
+    reader = CompactReader(data, max_elements=8 * MAX_PAGES)
+    lists: dict[int, Value] = {}
+    order: Value = None
+    try:
+        kind, last_id = reader.field(0)
+        while kind != STOP:
+            if last_id in (2, 3) and kind == LIST:
+                lists[last_id] = _binaries(reader)
+            elif last_id in (1, 5, 8) and kind == LIST:
+                lists[last_id] = reader.value(kind)
+            elif last_id == 4 and kind > FALSE:
+                order = reader.value(kind)
+            elif kind > FALSE:
+                reader.skip(kind)
+            kind, last_id = reader.field(last_id)
+    except (CorruptFileError, ResourceLimitError) as error:
+        raise CorruptIndexError(f"the ColumnIndex cannot be decoded: {error.message}") from error
+    return _column_index(lists, order)
+
+
+def _column_index(lists: dict[int, Value], order: Value) -> ColumnIndex:
+    nulls: list[bool] | None = _list_of(bool, lists.get(1))
+    mins: list[bytes] | None = _list_of(bytes, lists.get(2))
+    maxs: list[bytes] | None = _list_of(bytes, lists.get(3))
+    if nulls is None or mins is None or maxs is None:
+        raise CorruptIndexError("the ColumnIndex lacks null pages, min values or max values")
+    if type(order) is not int or not 0 <= order < len(BoundaryOrder):
+        raise CorruptIndexError(f"the ColumnIndex has the boundary order {order!r}")
+    num_pages = len(nulls)
+    null_counts, nan_counts = _counts(lists.get(5)), _counts(lists.get(8))
+    for counts in (mins, maxs, null_counts, nan_counts):
+        if counts is not None and len(counts) != num_pages:
+            raise CorruptIndexError(f"the ColumnIndex has lists of {num_pages} and {len(counts)} pages")
+    if null_counts is not None and True in nulls:
+        for is_null, count in zip(nulls, null_counts, strict=True):
+            if is_null and count == 0:
+                raise CorruptIndexError("the ColumnIndex has a page of nothing but nulls, with 0 nulls")
+    return ColumnIndex(nulls, mins, maxs, BoundaryOrder(order), null_counts, nan_counts)
+
+
+def _counts(values: Value) -> list[int] | None:
+    """A list of counts; None if there is none or any is negative, which writers use for "unknown"."""
+    counts: list[int] | None = _list_of(int, values)
+    return None if counts is None or min(counts, default=0) < 0 else counts
+
+
+def _list_of(kind: type, values: Value) -> list[Any] | None:
+    if isinstance(values, list) and set(map(type, values)) <= {kind}:
+        return values
+    return None
+
+
+def _binaries(reader: CompactReader) -> list[Value]:
+    element_type, length = reader.list_header()
+    if length and element_type != BINARY:
+        raise CorruptIndexError("the ColumnIndex's bounds are not byte strings")
+    if length:
+        # Bounds of one length, as numbers have: cut at equal distances.
+        data, pos = reader.data, reader.pos
+        size = data[pos]
+        step = size + 1
+        stop = pos + step * length
+        if size < 0x80 and stop <= reader.size and data[pos:stop:step] == data[pos : pos + 1] * length:
+            reader.pos = stop
+            return [data[at + 1 : at + step] for at in range(pos, stop, step)]
+    values: list[Value] = []
+    for _ in range(length):
+        start = reader.pos + 1
+        if start <= reader.size and (size := reader.data[start - 1]) < 0x80 and start + size <= reader.size:
+            reader.pos = start + size
+            values.append(reader.data[start : start + size])
+        else:
+            values.append(reader.binary())
+    return values
+
+
+_BOOLEANS: Final = (bytes([FALSE]), bytes([TRUE]))
+
+
+def encode_offset_index(index: OffsetIndex) -> bytes:
+    """The inverse of :func:`asyncpq.parquet.page_index.decode_offset_index`."""
+    writer = CompactWriter()
+    writer.field_list(1, STRUCT, index.num_pages)
+    for offset, size, first_row in zip(index.offsets, index.sizes, index.first_rows, strict=True):
+        writer.begin_element()
+        writer.field_i64(1, offset)
+        writer.field_i32(2, size)
+        writer.field_i64(3, first_row)
+        writer.end_struct()
+    return writer.getvalue()
+
+
+def encode_column_index(index: ColumnIndex) -> bytes:
+    """The inverse of :func:`asyncpq.parquet.page_index.decode_column_index`."""
+    writer = CompactWriter()
+    writer.field_list(1, TRUE, index.num_pages)
+    for is_null in index.null_pages:
+        writer.raw(_BOOLEANS[is_null])
+    for field_id, values in ((2, index.min_values), (3, index.max_values)):
+        writer.field_list(field_id, BINARY, len(values))
+        for value in values:
+            writer.element_binary(value)
+    writer.field_i32(4, index.boundary_order)
+    for field_id, counts in ((5, index.null_counts), (8, index.nan_counts)):
+        if counts is not None:
+            writer.field_list(field_id, I64, len(counts))
+            for count in counts:
+                writer.element_i32(count)
+    return writer.getvalue()
+
+
+def boundary_order(index: ColumnIndex, leaf: Leaf, order: Order) -> BoundaryOrder:
+    """How the bounds of the pages follow one another; a NaN among them follows nothing."""
+    if order is Order.UNDEFINED:
+        return BoundaryOrder.UNORDERED
+    present = [page for page, is_null in enumerate(index.null_pages) if not is_null]
+    lows, highs = (
+        decode_values([values[page] for page in present], leaf, order)
+        for values in (index.min_values, index.max_values)
+    )
+    if all(a <= b for values in (lows, highs) for a, b in pairwise([*values, *values[-1:]])):
+        return BoundaryOrder.ASCENDING
+    if all(a >= b for values in (lows, highs) for a, b in pairwise([*values, *values[-1:]])):
+        return BoundaryOrder.DESCENDING
+    return BoundaryOrder.UNORDERED

@@ -1,0 +1,497 @@
+"""The schema of a Parquet file: its elements as written, its leaves and its top-level fields.
+
+Parquet flattens the schema tree depth first into a list of SchemaElement (parquet.thrift). Only its
+leaves hold values; a leaf's maximum levels follow from the repetitions on its path.
+
+The elements of a schema as a footer lists them (parquet.thrift, SchemaElement).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+from asyncpq.errors import (
+    AmbiguousColumnError,
+    ColumnNotFoundError,
+    CorruptFileError,
+    ResourceLimitError,
+    UnsupportedFeatureError,
+    first_columns,
+    nearest,
+    shown,
+)
+from asyncpq.parquet.logical_types import (
+    UNRECOGNISED,
+    ConvertedType,
+    LogicalKind,
+    LogicalType,
+    PhysicalType,
+    Repetition,
+    TimeUnit,
+    from_converted,
+    from_union,
+)
+from asyncpq.parquet.thrift import BINARY, MAX_DEPTH, STRUCT, CompactReader, Fields
+from asyncpq.parquet.thrift_types import (
+    BINARY_VALUE,
+    INTEGER_FIELD,
+    INTEGER_FIELDS,
+    STOP_BYTE,
+    annotation_struct,
+    any_of,
+    headers,
+    repeated,
+)
+
+__all__ = [
+    "ConvertedType",
+    "Field",
+    "Leaf",
+    "LogicalKind",
+    "LogicalType",
+    "ParquetSchema",
+    "PhysicalType",
+    "Projection",
+    "Repetition",
+    "SchemaElement",
+    "TimeUnit",
+    "decode_schema",
+]
+
+
+_PHYSICAL_TYPES: Final = tuple(PhysicalType)
+_REPETITIONS: Final = tuple(Repetition)
+_CONVERTED_TYPES: Final = tuple(ConvertedType)
+_T = TypeVar("_T")
+_VECTOR: Final = 3  # FieldRepetitionType.VECTOR: its levels differ from those of a repeated field
+
+
+class SchemaElement(NamedTuple):
+    """One node of the schema tree (parquet.thrift, SchemaElement).
+
+    Attributes:
+        name: as in the file; may be empty or contain dots.
+        physical_type: of a leaf; None for a group.
+        type_length: bytes of a FIXED_LEN_BYTE_ARRAY value.
+        repetition: REQUIRED where it is missing; of the root it means nothing, None where it is missing or unknown.
+        num_children: of a group; 0 for a leaf.
+        converted_type: the deprecated annotation, if the file has one that is known.
+        logical_type: of the annotation, the deprecated one included; None without any.
+        scale, precision: the deprecated decimal fields.
+        field_id: of table formats such as Iceberg.
+        raw_start, raw_stop: where the element's struct lies in the metadata bytes.
+    """
+
+    name: str
+    physical_type: PhysicalType | None
+    type_length: int | None
+    repetition: Repetition | None
+    num_children: int
+    converted_type: ConvertedType | None
+    logical_type: LogicalType | None
+    scale: int | None
+    precision: int | None
+    field_id: int | None
+    raw_start: int
+    raw_stop: int
+
+
+def decode_elements(reader: CompactReader, *, max_elements: int) -> list[SchemaElement]:
+    """Read FileMetaData.schema at the reader's position: a list of SchemaElement, depth first.
+
+    Raises:
+        CorruptFileError: not such a list. ResourceLimitError: more than ``max_elements``.
+    """
+    element_type, length = reader.list_header()
+    if length > max_elements:
+        raise ResourceLimitError(
+            f"the schema has {length} elements, allowed are {max_elements}",
+            hint="Raise LimitOptions.max_schema_elements if the file is trusted.",
+        )
+    if element_type != STRUCT or length == 0:
+        raise CorruptFileError("the file's schema is empty or not a list of schema elements")
+    elements: list[SchemaElement] = []
+    # Of most elements only the name differs from that of others: what follows the name is parsed once.
+    known: dict[bytes, SchemaElement] = {}
+    data, match = reader.data, _usual_element().match
+    elements.append(_decode_element(reader, is_root=True))
+    for _ in range(1, length):
+        start = reader.pos
+        usual = match(data, start)
+        if usual is None:
+            elements.append(_decode_element(reader))
+            continue
+        head, raw_name, annotation = usual.groups()  # the name with its length, one byte
+        like = known.get(key := head + annotation)
+        if like is None:
+            like = _decode_element(reader)
+            known[key] = like
+            elements.append(like)
+            continue
+        reader.pos = stop = usual.end()
+        elements.append(SchemaElement._make((_decode_name(raw_name[1:]), *like[1:10], start, stop)))
+    return elements
+
+
+@functools.cache
+def _usual_element() -> re.Pattern[bytes]:
+    """A SchemaElement: numbers, the name (with its length), then numbers and the logical type."""
+    annotation = repeated(any_of(INTEGER_FIELD, headers(STRUCT) + annotation_struct(3))) + STOP_BYTE
+    head = INTEGER_FIELDS + headers(BINARY)
+    return re.compile(b"(" + head + b")(" + BINARY_VALUE + b")(" + annotation + b")", re.DOTALL)
+
+
+def _decode_element(reader: CompactReader, *, is_root: bool = False) -> SchemaElement:
+    start = reader.pos
+    fields = reader.struct()
+    raw_name = fields.get(4)
+    if not isinstance(raw_name, bytes):
+        raise CorruptFileError(f"the schema element at byte {start} of the metadata has no name")
+    name = _decode_name(raw_name)
+    physical = _member(fields, 1, _PHYSICAL_TYPES, name, "physical type")
+    code = _optional(fields, 3)
+    repetition: Repetition | None
+    if is_root:
+        repetition = _REPETITIONS[code] if code is not None and 0 <= code < len(_REPETITIONS) else None
+    elif code == _VECTOR:
+        raise UnsupportedFeatureError("fixed-size vectors (repetition VECTOR) are not supported", column=name)
+    else:
+        repetition = _member(fields, 3, _REPETITIONS, name, "repetition")
+        if repetition is None:  # as other readers take it
+            repetition = Repetition.REQUIRED
+    precision, scale = _optional(fields, 8), _optional(fields, 7)
+    converted, logical = _annotation(fields, precision, scale)
+    return SchemaElement(
+        name,
+        physical,
+        _optional(fields, 2),
+        repetition,
+        _optional(fields, 5) or 0,
+        converted,
+        logical,
+        scale,
+        precision,
+        _optional(fields, 9),
+        start,
+        reader.pos,
+    )
+
+
+def _decode_name(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise CorruptFileError(f"a column name is not UTF-8: {raw[:80]!r}") from None
+
+
+def _annotation(
+    fields: Fields, precision: int | None, scale: int | None
+) -> tuple[ConvertedType | None, LogicalType | None]:
+    code = _optional(fields, 6)
+    known = code is not None and 0 <= code < len(_CONVERTED_TYPES)
+    converted = _CONVERTED_TYPES[code] if code is not None and known else None
+    if 10 in fields:
+        return converted, from_union(fields[10])
+    if converted is not None:
+        return converted, from_converted(converted, precision, scale)
+    return None, None if code is None else UNRECOGNISED
+
+
+def _optional(fields: Fields, field_id: int) -> int | None:
+    value = fields.get(field_id)
+    return value if type(value) is int else None
+
+
+def _member(fields: Fields, field_id: int, members: tuple[_T, ...], name: str, what: str) -> _T | None:
+    code = _optional(fields, field_id)
+    if code is None:
+        return None
+    if not 0 <= code < len(members):
+        raise CorruptFileError(f"unknown {what} {code} in the schema", column=name)
+    return members[code]
+
+
+@dataclass(slots=True, eq=False)
+class Leaf:
+    """A column of the file: a leaf of the schema tree.
+
+    Attributes:
+        index: ordinal among the leaves, the same as its chunk's in every row group.
+        path: names from the root's child down to the leaf.
+        dotted: ``path`` joined with dots, for users.
+        element: its own schema element, the ``element_index``-th of the schema.
+        ancestor_indexes: elements above it, the root's child first, the root excluded.
+        field_index: ordinal of its top-level field.
+        max_definition_level, max_repetition_level: Encodings.md, levels.
+    """
+
+    index: int
+    path: tuple[str, ...]
+    dotted: str
+    element: SchemaElement
+    element_index: int
+    ancestor_indexes: tuple[int, ...]
+    field_index: int
+    max_definition_level: int
+    max_repetition_level: int
+
+    @property
+    def is_flat(self) -> bool:
+        """A top-level column that is not repeated: one value or null in each row."""
+        return len(self.path) == 1 and self.max_repetition_level == 0
+
+    @property
+    def physical_type(self) -> PhysicalType:
+        kind = self.element.physical_type
+        if kind is None:
+            raise CorruptFileError("a leaf without a physical type", column=self.dotted)
+        return kind
+
+    @property
+    def logical_type(self) -> LogicalType | None:
+        return self.element.logical_type
+
+
+@dataclass(slots=True, eq=False)
+class Field:
+    """A top-level field: a leaf, or a group whose leaves are ``leaves[first_leaf:leaf_stop]``."""
+
+    index: int
+    name: str
+    element_index: int
+    first_leaf: int
+    leaf_stop: int
+
+
+class Projection(NamedTuple):
+    """A top-level field, or a part of one.
+
+    Attributes:
+        field: its ordinal.
+        leaves: ordinals of the leaves that are wanted, ascending; all of the field's leaves for the whole field.
+    """
+
+    field: int
+    leaves: tuple[int, ...]
+
+
+class ParquetSchema:
+    """The schema tree.
+
+    Attributes:
+        elements: all elements, depth first, the root first.
+        leaves: in file order; names may occur twice.
+        fields: the top-level fields in file order; without groups that hold no leaf, as in pyarrow: nothing is
+            written of them.
+    """
+
+    __slots__ = ("__dict__", "elements", "fields", "leaves")
+
+    elements: tuple[SchemaElement, ...]
+    leaves: tuple[Leaf, ...]
+    fields: tuple[Field, ...]
+
+    def __init__(self, elements: Sequence[SchemaElement]) -> None:
+        """Build the tree from elements in depth-first order.
+
+        Raises:
+            CorruptFileError: child counts that do not add up; an element that is neither leaf nor group.
+            ResourceLimitError: a tree deeper than 64 levels.
+        """
+        self.elements = tuple(elements)
+        self.leaves, self.fields = _build(self.elements)
+
+    def __repr__(self) -> str:
+        return f"ParquetSchema({len(self.fields)} fields, {len(self.leaves)} leaves)"
+
+    def subtree_stop(self, index: int) -> int:
+        """The position behind the element at ``index`` and all that is below it."""
+        position, open_children = index + 1, self.elements[index].num_children
+        while open_children:
+            open_children += self.elements[position].num_children - 1
+            position += 1
+        return position
+
+    def has_empty_group(self, field: Field) -> bool:
+        """Whether a group inside of a top-level field has no children."""
+        elements = self.elements[field.element_index : self.subtree_stop(field.element_index)]
+        return any(element.physical_type is None and not element.num_children for element in elements)
+
+    @functools.cached_property
+    def _leaves_by_name(self) -> dict[str, list[Leaf]]:
+        return _by_name((leaf.dotted, leaf) for leaf in self.leaves)
+
+    @functools.cached_property
+    def _fields_by_name(self) -> dict[str, list[Field]]:
+        return _by_name((field.name, field) for field in self.fields)
+
+    @functools.cached_property
+    def _leaves_by_path(self) -> dict[str, list[Leaf]]:
+        """Nested leaves by their own dotted path and by that of every group above them."""
+        return _by_name(
+            (".".join(leaf.path[:depth]), leaf)
+            for leaf in self.leaves
+            if len(leaf.path) > 1
+            for depth in range(2, len(leaf.path) + 1)
+        )
+
+    @functools.cached_property
+    def whole_fields(self) -> tuple[Projection, ...]:
+        """Every top-level field, whole, in file order."""
+        return tuple(
+            [Projection(field.index, tuple(range(field.first_leaf, field.leaf_stop))) for field in self.fields]
+        )
+
+    def projection(self, key: str | int) -> Projection:
+        """The top-level field with the name or the ordinal ``key``, else the part of one at the dotted path ``key``.
+
+        A path is that of a leaf, or of a group, which stands for all leaves in it. As in pyarrow, it holds
+        the names of all groups of the file, those of lists included: ``a.list.element.b``.
+
+        Raises:
+            ColumnNotFoundError, AmbiguousColumnError: no such field or path, or several.
+        """
+        if isinstance(key, int) or key in self._fields_by_name or key not in self._leaves_by_path:
+            return self.whole_fields[self.field(key).index]
+        leaves = self._leaves_by_path[key]
+        if len({leaf.field_index for leaf in leaves}) > 1 or sum(leaf.dotted == key for leaf in leaves) > 1:
+            raise AmbiguousColumnError(
+                f"{len(leaves)} columns of the file have this path",
+                column=key,
+                hint="Ask for the whole top-level column by its ordinal.",
+            )
+        return Projection(leaves[0].field_index, tuple([leaf.index for leaf in leaves]))
+
+    def ordinals(self, name: str) -> list[int]:
+        """Ordinals of the top-level fields of this name."""
+        return [field.index for field in self._fields_by_name.get(name, ())]
+
+    def field(self, key: str | int) -> Field:
+        """The top-level field with the name, or the ordinal, ``key``.
+
+        Raises:
+            ColumnNotFoundError, AmbiguousColumnError
+        """
+        if isinstance(key, int):
+            return _by_ordinal(self.fields, key, "top-level fields")
+        found = self._fields_by_name.get(key)
+        if found is None:
+            raise ColumnNotFoundError("the file has no such column", column=key, hint=self._hint(key))
+        if len(found) > 1:
+            raise AmbiguousColumnError(
+                f"{len(found)} columns of the file have this name",
+                column=key,
+                hint="Address the column by its ordinal.",
+            )
+        return found[0]
+
+    def _hint(self, name: str) -> str | None:
+        """Which column may have been meant."""
+        leaf = self._leaves_by_name.get(name)
+        if leaf is not None:
+            return f"It is inside the top-level column {shown(leaf[0].path[0])}."
+        paths = (*self._leaves_by_path, *self._leaves_by_name, *self._fields_by_name)
+        return nearest(name, paths, first_columns([field.name for field in self.fields]))
+
+
+# Where it stood, its bytes, the list elements in it, and what came of them.
+_RECENT: deque[tuple[int, bytes, int, ParquetSchema]] = deque(maxlen=8)
+_MAX_RECENT_BYTES = 64 * 1024
+
+
+def decode_schema(reader: CompactReader, *, max_elements: int) -> ParquetSchema:
+    """Read FileMetaData.schema at the reader's position.
+
+    Files of one dataset have the same schema, byte for byte and mostly in the same place: they share the object.
+
+    Raises:
+        CorruptFileError: not a schema. ResourceLimitError: nested too deeply, or too many elements.
+        UnsupportedFeatureError: it has fixed-size vectors.
+    """
+    start, left = reader.pos, reader.elements_left
+    for at, raw, spent, known in tuple(_RECENT):
+        if at != start or spent > left or len(known.elements) > max_elements:
+            continue
+        if reader.data.startswith(raw, start):
+            reader.pos += len(raw)
+            reader.elements_left -= spent
+            return known
+    schema = ParquetSchema(decode_elements(reader, max_elements=max_elements))
+    raw = reader.data[start : reader.pos]
+    if len(raw) <= _MAX_RECENT_BYTES:
+        _RECENT.append((start, raw, left - reader.elements_left, schema))
+    return schema
+
+
+def _build(elements: tuple[SchemaElement, ...]) -> tuple[tuple[Leaf, ...], tuple[Field, ...]]:
+    """Walk the flattened tree once; ``open_groups`` holds what each unfinished group passes down."""
+    root = elements[0]
+    if root.num_children < 0 or (root.physical_type is not None and not root.num_children):
+        raise CorruptFileError("the root of the schema is not a group")
+    leaves: list[Leaf] = []
+    fields: list[Field] = []
+    path: tuple[str, ...] = ()
+    ancestors: tuple[int, ...] = ()
+    definition = repetition = 0
+    left = root.num_children
+    open_groups: list[tuple[int, tuple[str, ...], tuple[int, ...], int, int]] = []
+    first_leaf = field_element = 0
+    for index in range(1, len(elements)):
+        while left == 0:
+            if not open_groups:
+                raise _lying_counts(len(elements))
+            left, path, ancestors, definition, repetition = open_groups.pop()
+        left -= 1
+        element = elements[index]
+        name = element.name
+        kind = element.repetition
+        if not ancestors:
+            if len(leaves) > first_leaf:
+                fields.append(Field(len(fields), elements[field_element].name, field_element, first_leaf, len(leaves)))
+            first_leaf, field_element = len(leaves), index
+        max_definition = definition + (kind is not Repetition.REQUIRED)
+        max_repetition = repetition + (kind is Repetition.REPEATED)
+        if element.physical_type is not None and not element.num_children:
+            if path:
+                full = (*path, name)
+                dotted = ".".join(full)
+            else:
+                full, dotted = (name,), name
+            leaves.append(
+                Leaf(len(leaves), full, dotted, element, index, ancestors, len(fields), max_definition, max_repetition)
+            )
+            continue
+        if element.num_children < 0:
+            raise _lying_counts(len(elements))
+        open_groups.append((left, path, ancestors, definition, repetition))
+        if len(open_groups) > MAX_DEPTH:
+            raise ResourceLimitError(f"the schema is nested deeper than {MAX_DEPTH} levels")
+        left, path, ancestors = element.num_children, (*path, name), (*ancestors, index)
+        definition, repetition = max_definition, max_repetition
+    if left or any(group[0] for group in open_groups):
+        raise _lying_counts(len(elements))
+    if len(leaves) > first_leaf:
+        fields.append(Field(len(fields), elements[field_element].name, field_element, first_leaf, len(leaves)))
+    return tuple(leaves), tuple(fields)
+
+
+def _lying_counts(length: int) -> CorruptFileError:
+    return CorruptFileError(f"the schema's child counts do not add up to its {length} elements")
+
+
+def _by_name(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
+    names: dict[str, list[_T]] = {}
+    for name, item in pairs:
+        names.setdefault(name, []).append(item)
+    return names
+
+
+def _by_ordinal(items: Sequence[_T], ordinal: int, what: str) -> _T:
+    if not 0 <= ordinal < len(items):
+        raise ColumnNotFoundError(f"there is no column {ordinal}: the file has {len(items)} {what}")
+    return items[ordinal]

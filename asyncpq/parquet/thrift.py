@@ -1,0 +1,354 @@
+"""Thrift's compact protocol, read from hostile bytes.
+
+The reader is bounded in every direction: nothing is read past the end, no length is trusted before it
+is compared with the bytes that are left, nesting is at most :data:`MAX_DEPTH` deep and lists have at
+most ``max_elements`` elements in all. See thrift-compact-protocol.md of Apache Thrift.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from asyncpq.errors import CorruptFileError, ResourceLimitError
+from asyncpq.parquet.thrift_types import (
+    BINARY,
+    BYTE,
+    DEFAULT_MAX_ELEMENTS,
+    DOUBLE,
+    FALSE,
+    I16,
+    I32,
+    I64,
+    LIST,
+    MAP,
+    MAX_DEPTH,
+    SET,
+    STOP,
+    STRUCT,
+    TRUE,
+    UUID,
+    Fields,
+    Value,
+    varint,
+    zigzag,
+    zigzag_varint,
+    zigzag_varints,
+)
+from asyncpq.parquet.thrift_writer import CompactWriter
+
+__all__ = [
+    "BINARY",
+    "BYTE",
+    "DEFAULT_MAX_ELEMENTS",
+    "DOUBLE",
+    "FALSE",
+    "I16",
+    "I32",
+    "I64",
+    "LIST",
+    "MAP",
+    "MAX_DEPTH",
+    "SET",
+    "STOP",
+    "STRUCT",
+    "TRUE",
+    "UUID",
+    "CompactReader",
+    "CompactWriter",
+    "EndOfDataError",
+    "Fields",
+    "Value",
+    "varint",
+    "zigzag",
+    "zigzag_varint",
+    "zigzag_varints",
+]
+
+# One element of a list takes at least one byte, so a list's length is bounded by the bytes left.
+_CONTINUATION_BYTES: Final = bytes(range(0x80, 0x100))
+_FIXED_SIZES: Final = {TRUE: 1, FALSE: 1, BYTE: 1, DOUBLE: 8, UUID: 16}
+_unpack_double = struct.Struct("<d").unpack_from
+
+
+class EndOfDataError(CorruptFileError):
+    """The bytes end inside a value. Decoders that are fed in parts take it as "more is needed"."""
+
+
+class CompactReader:
+    """A cursor over ``data[pos:]``.
+
+    Args:
+        data: the bytes.
+        pos: where to begin.
+        max_elements: list elements that may be read or skipped with this reader, all lists together.
+
+    Every method raises CorruptFileError for bytes that are not the compact protocol (its subclass
+    EndOfDataError when they end too early) and ResourceLimitError when a bound is reached.
+    """
+
+    __slots__ = ("data", "elements_left", "pos", "size")
+
+    def __init__(self, data: bytes, pos: int = 0, *, max_elements: int = DEFAULT_MAX_ELEMENTS) -> None:
+        self.data = data
+        self.pos = pos
+        self.size = len(data)
+        self.elements_left = max_elements
+
+    # -- primitives -------------------------------------------------------------------------------
+
+    def varint(self) -> int:
+        """An unsigned integer of at most 64 bits."""
+        data, pos = self.data, self.pos
+        result = shift = 0
+        try:
+            while (byte := data[pos]) > 0x7F:
+                result |= (byte & 0x7F) << shift
+                shift += 7
+                pos += 1
+                if shift > 63:
+                    raise CorruptFileError(f"a varint at byte {self.pos} of the metadata is longer than 10 bytes")
+        except IndexError:
+            raise self._end() from None
+        result |= byte << shift
+        if result >> 64:
+            raise CorruptFileError(f"a varint at byte {self.pos} of the metadata does not fit 64 bits")
+        self.pos = pos + 1
+        return result
+
+    def integer(self) -> int:
+        """A zigzag integer (i16, i32 or i64)."""
+        n = self.varint()
+        return (n >> 1) ^ -(n & 1)
+
+    def binary(self) -> bytes:
+        """A length-prefixed byte string."""
+        length = self.varint()
+        start = self.pos
+        stop = start + length
+        if stop > self.size:
+            raise self._end()
+        self.pos = stop
+        return self.data[start:stop]
+
+    def field(self, last_id: int) -> tuple[int, int]:
+        """The next field's ``(type, id)``; ``(STOP, last_id)`` at the end of the struct."""
+        try:
+            header = self.data[self.pos]
+        except IndexError:
+            raise self._end() from None
+        self.pos += 1
+        kind = header & 0x0F
+        delta = header >> 4
+        if delta:
+            return kind, last_id + delta
+        if header == STOP:
+            return STOP, last_id
+        return kind, self.integer()
+
+    def list_header(self) -> tuple[int, int]:
+        """A list's or set's ``(element type, length)``; the length is bounded by what is left."""
+        try:
+            header = self.data[self.pos]
+        except IndexError:
+            raise self._end() from None
+        self.pos += 1
+        length = header >> 4
+        if length == 15:
+            length = self.varint()
+        return header & 0x0F, self._count(length)
+
+    # -- any value --------------------------------------------------------------------------------
+
+    def struct(self, depth: int = 0) -> Fields:
+        """A struct as ``{field id: value}``; of a field that occurs twice the last value counts.
+
+        Integers of every width are int, strings are bytes, structs are dicts again; maps, which
+        Parquet does not use, are skipped and stand as None.
+        """
+        if depth > MAX_DEPTH:
+            raise _too_deep()
+        fields: Fields = {}
+        data, pos, last_id = self.data, self.pos, 0
+        try:
+            while True:
+                header = data[pos]
+                pos += 1
+                kind = header & 0x0F
+                if header > 0x0F:
+                    last_id += header >> 4
+                elif header == STOP:
+                    self.pos = pos
+                    return fields
+                else:
+                    self.pos = pos
+                    last_id = self.integer()
+                    pos = self.pos
+                if kind == I32 or kind == I64 or kind == I16:
+                    n = data[pos]  # most are of few bytes
+                    if n < 0x80:
+                        pos += 1
+                    elif (high := data[pos + 1]) < 0x80:
+                        n += (high << 7) - 0x80
+                        pos += 2
+                    elif (top := data[pos + 2]) < 0x80:
+                        n += (high << 7) + (top << 14) - 0x4080
+                        pos += 3
+                    else:
+                        self.pos = pos
+                        n = self.varint()
+                        pos = self.pos
+                    fields[last_id] = (n >> 1) ^ -(n & 1)
+                elif kind == BINARY and data[pos] < 0x80 and pos + data[pos] < self.size:
+                    start = pos + 1
+                    pos = start + data[pos]
+                    fields[last_id] = data[start:pos]
+                elif kind == TRUE:
+                    fields[last_id] = True
+                elif kind == FALSE:
+                    fields[last_id] = False
+                else:
+                    self.pos = pos
+                    fields[last_id] = self.struct(depth + 1) if kind == STRUCT else self.value(kind, depth)
+                    pos = self.pos
+        except IndexError:
+            raise self._end() from None
+
+    def value(self, kind: int, depth: int = 0) -> Value:
+        """A value of type ``kind`` that is not a bool field (whose value is in its header)."""
+        if kind == BINARY:
+            return self.binary()
+        if kind == STRUCT:
+            return self.struct(depth + 1)
+        if kind in (LIST, SET):
+            if depth >= MAX_DEPTH:
+                raise _too_deep()
+            element, length = self.list_header()
+            if element in (I16, I32, I64):
+                return self._integers(length)
+            if element in (TRUE, FALSE):
+                return self._booleans(length)
+            if element == STRUCT:
+                return [self.struct(depth + 1) for _ in range(length)]
+            return [self.value(element, depth + 1) for _ in range(length)]
+        if kind in (I16, I32, I64):
+            return self.integer()
+        start = self.pos
+        self.skip(kind, depth)
+        if kind == DOUBLE:
+            return float(_unpack_double(self.data, start)[0])
+        if kind == BYTE:
+            byte = self.data[start]
+            return byte - 256 if byte > 127 else byte
+        return self.data[start : self.pos] if kind == UUID else None
+
+    def skip(self, kind: int, depth: int = 0) -> None:
+        """Move behind a value of type ``kind`` (a bool as list element has one byte; as field none)."""
+        if kind in (I16, I32, I64):
+            self.varint()
+        elif kind == BINARY:
+            length = self.varint()
+            if length > self.size - self.pos:
+                raise self._end()
+            self.pos += length
+        elif kind == STRUCT:
+            self.skip_struct(depth + 1)
+        elif kind in _FIXED_SIZES:
+            if self.size - self.pos < _FIXED_SIZES[kind]:
+                raise self._end()
+            self.pos += _FIXED_SIZES[kind]
+        elif kind in (LIST, SET):
+            if depth >= MAX_DEPTH:
+                raise _too_deep()
+            element, length = self.list_header()
+            if element in (I16, I32, I64):
+                self._skip_varints(length)
+                return
+            for _ in range(length):
+                self.skip(element, depth + 1)
+        elif kind == MAP:
+            self._skip_map(depth)
+        else:
+            raise CorruptFileError(f"unknown Thrift type {kind} before byte {self.pos} of the metadata")
+
+    def skip_struct(self, depth: int = 0) -> None:
+        """Move behind a struct's fields and its stop byte."""
+        if depth > MAX_DEPTH:
+            raise _too_deep()
+        data = self.data
+        while True:
+            try:
+                header = data[self.pos]
+            except IndexError:
+                raise self._end() from None
+            self.pos += 1
+            if header < 0x10:
+                if header == STOP:
+                    return
+                self.varint()
+            kind = header & 0x0F
+            if kind > FALSE:
+                self.skip(kind, depth)
+            elif kind == STOP:
+                raise CorruptFileError(f"a field without a type before byte {self.pos} of the metadata")
+
+    def _integers(self, length: int) -> list[Value]:
+        raw = self.data[self.pos : self.pos + length]
+        if raw.isascii() and len(raw) == length:  # no byte above 0x7f: every integer is one byte
+            self.pos += length
+            return [(n >> 1) ^ -(n & 1) for n in raw]
+        return [self.integer() for _ in range(length)]
+
+    def _booleans(self, length: int) -> list[Value]:
+        # One byte each; false is written as 2, by some as 0. The length is within the bytes left.
+        raw = self.data[self.pos : self.pos + length]
+        self.pos += length
+        return [byte == TRUE for byte in raw]
+
+    def _skip_varints(self, count: int) -> None:
+        # Every varint has one byte below 0x80, its last.
+        pos = self.pos
+        while count:
+            raw = self.data[pos : pos + count]
+            if len(raw) < count:
+                raise self._end()
+            pos += count
+            count -= len(raw.translate(None, _CONTINUATION_BYTES))
+        self.pos = pos
+
+    def _skip_map(self, depth: int) -> None:
+        if depth >= MAX_DEPTH:
+            raise _too_deep()
+        length = self.varint()
+        if length == 0:
+            return
+        kinds = self.byte()
+        length = self._count(length)
+        for _ in range(length):
+            self.skip(kinds >> 4, depth + 1)
+            self.skip(kinds & 0x0F, depth + 1)
+
+    def byte(self) -> int:
+        """One byte, unsigned."""
+        if self.pos >= self.size:
+            raise self._end()
+        self.pos += 1
+        return self.data[self.pos - 1]
+
+    def _count(self, length: int) -> int:
+        if length > self.size - self.pos:
+            raise self._end()
+        self.elements_left -= length
+        if self.elements_left < 0:
+            raise ResourceLimitError(
+                "the metadata has more list elements than allowed",
+                hint="The file is damaged or made to exhaust memory; else raise LimitOptions.max_footer_elements.",
+            )
+        return length
+
+    def _end(self) -> EndOfDataError:
+        return EndOfDataError(f"the metadata ends inside a value (at byte {self.size})")
+
+
+def _too_deep() -> ResourceLimitError:
+    return ResourceLimitError(f"the metadata is nested deeper than {MAX_DEPTH} levels")

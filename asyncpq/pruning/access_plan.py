@@ -1,0 +1,478 @@
+"""Which row groups and rows of one file may be read, whatever the predicate says.
+
+Which rows of each row group may be read, once it is known where the row groups of the file begin.
+
+What access plans are made of: sets of rows of the file, sets of row groups with rows of theirs, and both joined.
+
+None of them knows the file: what is not named is in the set or not, however much of it there is.
+"""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+from asyncpq.errors import InvalidOptionError, RowIndexError
+from asyncpq.pruning.row_ranges import RowRanges
+
+
+class RowGroupLayout:
+    """Which rows of a file its row groups hold.
+
+    Attributes:
+        counts: rows of each row group.
+        first_rows, stop_rows: of each, the first row and the one behind the last, as rows of the file.
+        filled: ordinals of those that are not empty.
+        num_rows: rows of the file.
+        weight: approximate bytes held in memory.
+    """
+
+    __slots__ = ("counts", "filled", "first_rows", "num_rows", "stop_rows", "weight")
+
+    def __init__(self, counts: Iterable[int]) -> None:
+        self.counts = tuple(counts)
+        ends = tuple(accumulate(self.counts, initial=0))
+        self.first_rows, self.stop_rows, self.num_rows = ends[:-1], ends[1:], ends[-1]
+        self.filled = RowRanges.from_rows([ordinal for ordinal, count in enumerate(self.counts) if count])
+        self.weight = 300 + 80 * len(self.counts)
+
+
+class ResolvedAccess(Mapping[int, RowRanges]):
+    """The rows that may be read of each row group, by ordinal; row groups of which none may are not there.
+
+    Row groups that may be read whole are kept as ranges of ordinals: a file may have thousands.
+
+    Args:
+        layout: of the file.
+        whole: ordinals of row groups that may be read whole; empty ones among them are dropped.
+        parts: by ordinal, of others, the rows that may be read, as rows of the row group.
+
+    Attributes:
+        layout: as given.
+        scanned: ordinals of the row groups that may be read whole.
+        selected: rows of the row groups that may be read in part; some, and not all of them.
+    """
+
+    __slots__ = ("layout", "scanned", "selected")
+
+    def __init__(self, layout: RowGroupLayout, whole: RowRanges, parts: Mapping[int, RowRanges]) -> None:
+        self.layout = layout
+        self.selected: dict[int, RowRanges] = {}
+        full: list[int] = []
+        for ordinal, rows in parts.items():
+            if rows.num_rows == layout.counts[ordinal]:
+                full.append(ordinal)
+            elif rows:
+                self.selected[ordinal] = rows
+        self.scanned = (whole | RowRanges.from_rows(sorted(full)) if full else whole) & layout.filled
+
+    @classmethod
+    def of_rows(cls, layout: RowGroupLayout, ranges: RowRanges) -> ResolvedAccess:
+        """Rows of the file.
+
+        Raises:
+            RowIndexError: the file has fewer rows.
+        """
+        if ranges.stop > layout.num_rows:
+            outside = ranges.clip(layout.num_rows, ranges.stop).start
+            raise RowIndexError(f"row {outside} is not in a file of {layout.num_rows} rows")
+        whole: list[tuple[int, int]] = []
+        parts: dict[int, RowRanges] = {}
+        at = 0
+        row = ranges.start
+        while at < ranges.num_ranges:
+            # of empty row groups at the same row, the last is none
+            ordinal = bisect_right(layout.first_rows, row) - 1
+            first, stop = layout.first_rows[ordinal], layout.stop_rows[ordinal]
+            if row == first and ranges.stops[at] >= stop:
+                behind = bisect_right(layout.stop_rows, ranges.stops[at])
+                whole.append((ordinal, behind))
+                stop = layout.stop_rows[behind - 1]
+            else:
+                parts[ordinal] = ranges.clip(first, stop).shift(-first)
+            at = bisect_right(ranges.stops, stop, at)
+            if at < ranges.num_ranges:
+                row = max(stop, ranges.starts[at])
+        return cls(layout, RowRanges(whole) if whole else RowRanges.empty(), parts)
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    @property
+    def ordinals(self) -> RowRanges:
+        """Of all row groups that may be read."""
+        return self.scanned | RowRanges.from_rows(sorted(self.selected)) if self.selected else self.scanned
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that may be read."""
+        layout = self.layout
+        whole = [layout.stop_rows[stop - 1] - layout.first_rows[start] for start, stop in self.scanned]
+        return sum([rows.num_rows for rows in self.selected.values()], sum(whole))
+
+    def __getitem__(self, ordinal: int) -> RowRanges:
+        rows = self.selected.get(ordinal)
+        if rows is None:
+            if ordinal not in self.scanned:
+                raise KeyError(ordinal)
+            rows = RowRanges.all(self.layout.counts[ordinal])
+        return rows
+
+    def __iter__(self) -> Iterator[int]:
+        return self.ordinals.rows()
+
+    def __len__(self) -> int:
+        return self.scanned.num_rows + len(self.selected)
+
+    def __repr__(self) -> str:
+        return f"ResolvedAccess({len(self)} of {len(self.layout.counts)} row groups, {self.num_rows} rows)"
+
+    # -- the algebra ------------------------------------------------------------------------------
+
+    def __invert__(self) -> ResolvedAccess:
+        """The other rows of the file."""
+        layout = self.layout
+        parts = {ordinal: rows.complement(layout.counts[ordinal]) for ordinal, rows in self.selected.items()}
+        return ResolvedAccess(layout, layout.filled - self.ordinals, parts)
+
+    def __and__(self, other: ResolvedAccess) -> ResolvedAccess:
+        parts: dict[int, RowRanges] = {}
+        for mine, its in ((self, other), (other, self)):
+            for ordinal, rows in mine.selected.items():
+                if ordinal in its.scanned:
+                    parts[ordinal] = rows
+                elif ordinal in its.selected:
+                    parts[ordinal] = rows & its.selected[ordinal]
+        return ResolvedAccess(self.layout, self.scanned & other.scanned, parts)
+
+    def __or__(self, other: ResolvedAccess) -> ResolvedAccess:
+        whole = self.scanned | other.scanned
+        parts: dict[int, RowRanges] = {}
+        for rows_of in (self.selected, other.selected):
+            for ordinal, rows in rows_of.items():
+                if ordinal not in whole:
+                    parts[ordinal] = parts[ordinal] | rows if ordinal in parts else rows
+        return ResolvedAccess(self.layout, whole, parts)
+
+
+_SHOWN: Final = 8  # ranges, row groups and terms that a repr lists
+
+
+class RowSet(NamedTuple):
+    """Rows of a file or of a row group, however many it has: ``ranges``, or with ``rest`` all but those."""
+
+    ranges: RowRanges
+    rest: bool
+
+    def __invert__(self) -> RowSet:
+        return RowSet(self.ranges, not self.rest)
+
+    def __and__(self, other: RowSet) -> RowSet:
+        if self.rest and other.rest:
+            return RowSet(self.ranges | other.ranges, True)
+        if self.rest:
+            return RowSet(other.ranges - self.ranges, False)
+        return RowSet(self.ranges - other.ranges if other.rest else self.ranges & other.ranges, False)
+
+    def resolve(self, layout: RowGroupLayout) -> ResolvedAccess:
+        if not self.ranges:
+            return ResolvedAccess(layout, layout.filled if self.rest else self.ranges, {})
+        named = ResolvedAccess.of_rows(layout, self.ranges)
+        return ~named if self.rest else named
+
+    def __repr__(self) -> str:
+        if not self.ranges:
+            return "AccessPlan.all()" if self.rest else "AccessPlan.none()"
+        return f"{'~' if self.rest else ''}AccessPlan.row_ranges({_shown(list(self.ranges))})"
+
+
+ALL: Final = RowSet(RowRanges.empty(), True)
+NONE: Final = RowSet(RowRanges.empty(), False)
+
+
+class GroupSet(NamedTuple):
+    """Row groups by ordinal, each with its rows: sorted, and none that is as ``rest`` says; with ``rest``, all
+    other row groups, too."""
+
+    groups: tuple[tuple[int, RowSet], ...]
+    rest: bool
+
+    @classmethod
+    def of(cls, groups: Mapping[int, RowSet], rest: bool) -> GroupSet:
+        usual = ALL if rest else NONE
+        return cls(tuple([item for item in sorted(groups.items()) if item[1] != usual]), rest)
+
+    def __invert__(self) -> GroupSet:
+        return GroupSet(tuple([(ordinal, ~rows) for ordinal, rows in self.groups]), not self.rest)
+
+    def __and__(self, other: GroupSet) -> GroupSet:
+        mine, its = dict(self.groups), dict(other.groups)
+        usual, its_usual = (ALL if some.rest else NONE for some in (self, other))
+        both = {ordinal: mine.get(ordinal, usual) & its.get(ordinal, its_usual) for ordinal in {*mine, *its}}
+        return GroupSet.of(both, self.rest and other.rest)
+
+    def resolve(self, layout: RowGroupLayout) -> ResolvedAccess:
+        parts: dict[int, RowRanges] = {}
+        for ordinal, (ranges, rest) in self.groups:
+            if ordinal >= len(layout.counts):
+                raise RowIndexError(f"row group {ordinal} is not in a file of {len(layout.counts)} row groups")
+            count = layout.counts[ordinal]
+            if ranges.stop > count:
+                outside = ranges.clip(count, ranges.stop).start
+                raise RowIndexError(f"row {outside} is not in row group {ordinal}, which has {count} rows")
+            parts[ordinal] = ranges.complement(count) if rest else ranges
+        whole = layout.filled if self.rest else RowRanges.empty()
+        return ResolvedAccess(layout, whole - RowRanges.from_rows(parts), parts)
+
+    def __repr__(self) -> str:
+        if self.rest:
+            return f"~{~self!r}"
+        if all(rows == ALL for _, rows in self.groups):
+            return f"AccessPlan.row_groups({_shown([ordinal for ordinal, _ in self.groups])})"
+        texts = [f"{ordinal}: {_rows_shown(rows)}" for ordinal, rows in self.groups[:_SHOWN]]
+        return f"AccessPlan.from_row_groups({{{', '.join(texts)}{', ...' if len(self.groups) > _SHOWN else ''}}})"
+
+
+class Joined(NamedTuple):
+    """What is in all terms, or with ``either`` in any: at most one of each kind, and terms joined the other way."""
+
+    either: bool
+    rows: RowSet | None
+    groups: GroupSet | None
+    others: frozenset[Joined]
+
+    @property
+    def terms(self) -> list[Term]:
+        known: list[Term] = [term for term in (self.rows, self.groups) if term is not None]
+        return [*known, *sorted(self.others, key=repr)]
+
+    def __invert__(self) -> Joined:
+        rows = None if self.rows is None else ~self.rows
+        groups = None if self.groups is None else ~self.groups
+        return Joined(not self.either, rows, groups, frozenset([~other for other in self.others]))
+
+    def resolve(self, layout: RowGroupLayout) -> ResolvedAccess:
+        first, *rest = [term.resolve(layout) for term in self.terms]
+        for term in rest:
+            first = first | term if self.either else first & term
+        return first
+
+    def __repr__(self) -> str:
+        terms = [f"({term!r})" if isinstance(term, Joined) else repr(term) for term in self.terms]
+        return (" | " if self.either else " & ").join([*terms[:_SHOWN], *(["..."] if len(terms) > _SHOWN else [])])
+
+
+Term = RowSet | GroupSet | Joined
+
+
+def both(left: Term, right: Term) -> Term:
+    """The intersection; sets of one kind become one set."""
+    if isinstance(left, RowSet) and isinstance(right, RowSet):
+        return left & right
+    rows, groups = ALL, GroupSet((), True)
+    others: set[Joined] = set()
+    for side in (left, right):
+        terms = side.terms if isinstance(side, Joined) and not side.either else [side]
+        for term in terms:
+            if isinstance(term, RowSet):
+                rows &= term
+            elif isinstance(term, GroupSet):
+                groups &= term
+            else:
+                others.add(term)
+    if rows == NONE or groups == ((), False):
+        return NONE
+    some = [term for term in (rows, groups) if term not in (ALL, ((), True))] + list(others)
+    if len(some) <= 1:
+        return some[0] if some else ALL
+    return Joined(False, None if rows == ALL else rows, groups if groups.groups else None, frozenset(others))
+
+
+def _shown(items: Sequence[object]) -> str:
+    more = f", ... ({len(items)} in all)" if len(items) > _SHOWN else ""
+    return f"[{', '.join(map(repr, items[:_SHOWN]))}{more}]"
+
+
+def _rows_shown(rows: RowSet) -> str:
+    if rows == ALL:
+        return "None"
+    return f"{'all but ' if rows.rest else ''}{_shown(list(rows.ranges))}"
+
+
+class AccessPlan:
+    """Which row groups and rows of one file may be read. Immutable, hashable, to be pickled.
+
+    A file's row groups are scanned, skipped, or read at a selection of their rows. Plans are made of row groups
+    or of row numbers of the file, and combined: ``&`` (in both), ``|`` (in either), ``-`` (without the rows of the
+    other) and ``~`` (all others). They mean one version of one file: a read with one that names row groups or rows
+    does not start again on a changed object.
+
+    Plans that are equal allow the same rows; those that mix row groups with rows of the file may do so without being
+    equal.
+    """
+
+    __slots__ = ("_term",)
+
+    _term: Term
+
+    def __init__(self) -> None:
+        """As :meth:`all`."""
+        self._term = ALL
+
+    @classmethod
+    def _of(cls, term: Term) -> AccessPlan:
+        plan = cls.__new__(cls)
+        plan._term = term
+        return plan
+
+    # -- making -----------------------------------------------------------------------------------
+
+    @classmethod
+    def all(cls) -> AccessPlan:
+        """Every row."""
+        return cls._of(ALL)
+
+    @classmethod
+    def none(cls) -> AccessPlan:
+        """No row."""
+        return cls._of(NONE)
+
+    @classmethod
+    def row_groups(cls, ordinals: Iterable[int]) -> AccessPlan:
+        """All rows of some row groups.
+
+        Raises:
+            RowIndexError: an ordinal is negative.
+            InvalidOptionError: not whole numbers.
+        """
+        return cls._groups(dict.fromkeys(_numbers(ordinals, "row group"), ALL))
+
+    @classmethod
+    def rows(cls, rows: Iterable[int]) -> AccessPlan:
+        """Rows by their numbers in the file, in any order; one that is named twice is read once.
+
+        Raises:
+            RowIndexError: a number is negative.
+            InvalidOptionError: not whole numbers.
+        """
+        return cls._of(RowSet(RowRanges.from_rows(sorted(_numbers(rows, "row"))), False))
+
+    @classmethod
+    def row_ranges(cls, ranges: RowRanges | Iterable[tuple[int, int]]) -> AccessPlan:
+        """Half-open ranges of row numbers of the file, in any order; they may overlap or be empty.
+
+        Raises:
+            RowIndexError: a range begins before row 0.
+            InvalidOptionError: not pairs of whole numbers, or one that ends before it begins.
+        """
+        return cls._of(RowSet(_ranges(ranges), False))
+
+    @classmethod
+    def from_row_groups(cls, groups: Mapping[int, RowRanges | Iterable[tuple[int, int]] | None]) -> AccessPlan:
+        """By ordinal, half-open ranges of a row group's own rows, or None for all of them. Others are skipped.
+
+        Raises:
+            RowIndexError: an ordinal is negative, or a range begins before row 0.
+            InvalidOptionError: not pairs of whole numbers, or one that ends before it begins.
+        """
+        if not isinstance(groups, Mapping):
+            raise InvalidOptionError("row groups must be a mapping of ordinals to row ranges, or to None for all rows")
+        some = [ALL if ranges is None else RowSet(_ranges(ranges), False) for ranges in groups.values()]
+        return cls._groups(dict(zip(_numbers(groups, "row group"), some, strict=True)))
+
+    @classmethod
+    def _groups(cls, groups: Mapping[int, RowSet]) -> AccessPlan:
+        some = GroupSet.of(groups, False)
+        return cls._of(some if some.groups else NONE)
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    @property
+    def is_all(self) -> bool:
+        """It allows every row of any file."""
+        return self._term == ALL
+
+    @property
+    def is_none(self) -> bool:
+        """It allows no row of any file."""
+        return self._term == NONE
+
+    @property
+    def is_positional(self) -> bool:
+        """It names row groups or rows, which mean something in one version of a file only."""
+        return not self.is_all and not self.is_none
+
+    def resolve(self, row_group_rows: Sequence[int] | RowGroupLayout) -> ResolvedAccess:
+        """The rows that may be read of each row group, as rows of the row group; those without are not there.
+
+        Args:
+            row_group_rows: how many rows each row group of the file has.
+
+        Raises:
+            RowIndexError: the file has no such row group or row, whether it was to be read or left out.
+        """
+        layout = row_group_rows if isinstance(row_group_rows, RowGroupLayout) else RowGroupLayout(row_group_rows)
+        return self._term.resolve(layout)
+
+    def __eq__(self, other: object) -> bool:
+        return self._term == other._term if isinstance(other, AccessPlan) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._term)
+
+    def __repr__(self) -> str:
+        return repr(self._term)
+
+    # -- the algebra ------------------------------------------------------------------------------
+
+    def __invert__(self) -> AccessPlan:
+        return self._of(~self._term)
+
+    def __and__(self, other: AccessPlan) -> AccessPlan:
+        if not isinstance(other, AccessPlan):
+            return NotImplemented
+        return self._of(both(self._term, other._term))
+
+    def __or__(self, other: AccessPlan) -> AccessPlan:
+        if not isinstance(other, AccessPlan):
+            return NotImplemented
+        return ~(~self & ~other)
+
+    def __sub__(self, other: AccessPlan) -> AccessPlan:
+        if not isinstance(other, AccessPlan):
+            return NotImplemented
+        return self & ~other
+
+
+def _numbers(values: Any, what: str) -> list[int]:
+    """Whole numbers, none of them negative; Arrow and numpy arrays are taken as lists."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InvalidOptionError(f"{values!r}: must be a list of {what} numbers")
+    listed = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)
+    some = list(values) if listed is None else listed()
+    if any(isinstance(value, bool) for value in some):
+        raise InvalidOptionError(f"{what} numbers must be whole numbers, not True or False")
+    try:
+        numbers = [operator.index(value) for value in some]
+    except TypeError as error:
+        raise InvalidOptionError(f"{what} numbers must be whole numbers: {error}") from error
+    if numbers and min(numbers) < 0:
+        raise RowIndexError(f"{what} {min(numbers)} is not in any file: {what}s are counted from 0")
+    return numbers
+
+
+def _ranges(ranges: Any) -> RowRanges:
+    """Half-open ranges, checked."""
+    if isinstance(ranges, RowRanges):
+        return ranges
+    try:
+        pairs = [(start, stop) for start, stop in ranges]
+    except (TypeError, ValueError) as error:
+        raise InvalidOptionError(f"row ranges must be pairs of first row and stop: {error}") from error
+    starts, stops = (_numbers([pair[side] for pair in pairs], "row") for side in (0, 1))
+    for start, stop in zip(starts, stops, strict=True):
+        if start > stop:
+            raise InvalidOptionError(f"row range ({start}, {stop}) ends before it begins")
+    return RowRanges(zip(starts, stops, strict=True))

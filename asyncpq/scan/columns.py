@@ -1,0 +1,305 @@
+"""The columns of a query, resolved against a schema: which leaves are read, and which of them the filter needs.
+
+Names of a question resolved to columns: of a file, or of a dataset as a file has them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from asyncpq.decoding.expression_engine import literals
+from asyncpq.decoding.file_view import ColumnView, FileView, ViewShape, reads_as_dictionary
+from asyncpq.decoding.types import dictionary_type, field_types, file_schema
+from asyncpq.errors import AmbiguousColumnError, QueryError, UnsupportedFeatureError
+from asyncpq.expressions import Expression, atoms
+from asyncpq.expressions import columns as column_names
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.schema import Leaf, ParquetSchema, Projection
+
+
+class PredicateColumn(NamedTuple):
+    """A column that a predicate names.
+
+    Attributes:
+        projection: what is read of its top-level field.
+        leaf: the leaf that it is, with a value or null in each row; else None. Statistics of other leaves
+            count values or nulls that are no rows.
+    """
+
+    projection: Projection
+    leaf: Leaf | None
+
+
+class ReadLeaf(NamedTuple):
+    """A leaf to read.
+
+    Attributes:
+        leaf: its index in the schema.
+        field: ordinal of its top-level field.
+        predicate: the filter needs it.
+    """
+
+    leaf: int
+    field: int
+    predicate: bool
+
+
+class ReadColumns:
+    """The columns of a query, resolved against a schema: the same for all literals of one predicate.
+
+    Args:
+        schema: of the file.
+        output: the top-level fields to return, or the parts of them.
+        names: the columns that the predicate names.
+        predicate: the same, where the file has them under other names.
+
+    Attributes:
+        output: as given.
+        predicate: the predicate's columns, by name.
+        bounded: those of them that are leaves with bounds that count rows.
+        leaves: what is read of a row group that is filtered, the filter's leaves first.
+        unfiltered: what is read of one that is not.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError: no such column, or several.
+    """
+
+    __slots__ = ("bounded", "leaves", "output", "predicate", "unfiltered")
+
+    def __init__(
+        self,
+        schema: ParquetSchema,
+        output: tuple[Projection, ...],
+        names: Iterable[str] = (),
+        predicate: Mapping[str, PredicateColumn] = MappingProxyType({}),
+    ) -> None:
+        self.output = output
+        self.predicate: dict[str, PredicateColumn] = dict(predicate)
+        for name in names:
+            projection = schema.projection(name)
+            leaf = schema.leaves[projection.leaves[0]] if len(projection.leaves) == 1 else None
+            is_value = leaf is not None and leaf.dotted == name and leaf.max_repetition_level == 0
+            self.predicate[name] = PredicateColumn(projection, leaf if is_value else None)
+        self.bounded = {name: leaf for name, (_, leaf) in self.predicate.items() if leaf is not None}
+        filtering = [column.projection for column in self.predicate.values()]
+        self.leaves = _leaves(filtering, output)
+        self.unfiltered = _leaves((), output)
+
+    def without_bounds(self, names: Collection[str]) -> ReadColumns:
+        """The same columns, of which ``names`` are not pruned by."""
+        other = copy.copy(self)
+        other.bounded = {name: leaf for name, leaf in self.bounded.items() if name not in names}
+        return other
+
+
+def _leaves(filtering: Iterable[Projection], output: Iterable[Projection]) -> tuple[ReadLeaf, ...]:
+    found: dict[int, ReadLeaf] = {}
+    for predicate, projections in ((True, filtering), (False, output)):
+        for projection in projections:
+            for index in projection.leaves:
+                if index not in found:
+                    found[index] = ReadLeaf(index, projection.field, predicate)
+    return tuple(found.values())
+
+
+ColumnNames: TypeAlias = Sequence[str | int]
+
+
+class Resolved(NamedTuple):
+    """The columns of a question, in one version.
+
+    Attributes:
+        columns: what is read.
+        schema: Arrow schema of the output.
+        dictionaries: ordinals of the fields that come as dictionary arrays.
+        types: of the columns that the predicate names, by the name of the top-level field.
+        weight: approximate bytes held in memory.
+        view: the columns as the file has them; None where they are the file's own.
+        inexact: for columns of the predicate, types of literals that are not compared with statistics.
+    """
+
+    columns: ReadColumns
+    schema: pa.Schema
+    dictionaries: frozenset[int]
+    types: Mapping[str, pa.DataType]
+    weight: int
+    view: ViewShape | None = None
+    inexact: Mapping[str, frozenset[type]] = {}
+
+    def for_literals(self, where: Expression | None, prune: Expression | None) -> Resolved:
+        """The same, for predicates whose literals may not all be compared with statistics."""
+        if not self.inexact:
+            return self
+        blind = {
+            name
+            for expr in (where, prune)
+            if expr is not None
+            for atom in atoms(expr)
+            for name in column_names(atom)
+            if not self.inexact.get(name, frozenset()).isdisjoint(map(type, literals(atom)))
+        }
+        return self._replace(columns=self.columns.without_bounds(blind)) if blind else self
+
+
+def resolve(
+    version: FileVersion,
+    names: ColumnNames | None,
+    keys: Sequence[str],
+    named: Sequence[str],
+    pruning: Sequence[str],
+    read_dictionary: Sequence[str],
+    extensions: frozenset[str],
+) -> Resolved:
+    """Resolve names.
+
+    Args:
+        names, keys: columns to return (see :class:`Question`).
+        named: columns that the predicate names.
+        pruning: those that it still names once it is simplified.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError: no such column, several of that name, or one asked for twice.
+        UnsupportedFeatureError: a column of ``read_dictionary`` cannot come as dictionary arrays.
+    """
+    schema = version.metadata.schema
+    output = (*resolve_output(schema, names), *[schema.projection(name) for name in keys])
+    fields = list(dict.fromkeys([schema.projection(name).field for name in named]))
+    kinds = field_types(version, fields, extensions) if fields else []
+    types = {schema.fields[field].name: kind.arrow.type for field, kind in zip(fields, kinds, strict=True)}
+    arrow = file_schema(version, output, extensions)
+    dictionaries = _dictionary_fields(version, read_dictionary)
+    for at, projection in enumerate(output):
+        if projection.field in dictionaries:
+            arrow = arrow.set(at, arrow.field(at).with_type(dictionary_type(arrow.field(at).type)))
+    read = ReadColumns(schema, output, pruning)
+    weight = 1000 + 400 * (len(output) + len(read.leaves) + len(read.unfiltered) + len(types))
+    return Resolved(read, arrow, dictionaries, types, weight)
+
+
+def resolve_output(schema: ParquetSchema, names: ColumnNames | None) -> tuple[Projection, ...]:
+    """The top-level fields asked for, or parts of them, in the order asked.
+
+    Several paths into one field give it once, where the first of them stands.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError: no such column, several of that name, or one asked for twice.
+    """
+    if names is None:
+        return schema.whole_fields
+    asked: dict[int, list[int]] = {}
+    for name in names:
+        projection = schema.projection(name)
+        leaves = asked.setdefault(projection.field, [])
+        if not set(leaves).isdisjoint(projection.leaves):
+            raise AmbiguousColumnError(
+                "the column, or a part of it, is asked for twice", column=str(name), hint="Name each part once."
+            )
+        leaves += projection.leaves
+    return tuple([Projection(field, tuple(sorted(leaves))) for field, leaves in asked.items()])
+
+
+def _dictionary_fields(version: FileVersion, names: Sequence[str]) -> frozenset[int]:
+    """Ordinals of the fields that are to come as dictionary arrays.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError: no such column, or several of that name.
+        UnsupportedFeatureError: a nested column, or an encrypted file.
+    """
+    schema = version.metadata.schema
+    fields: set[int] = set()
+    for name in names:
+        projection = schema.projection(name)
+        flat = [schema.leaves[leaf].is_flat for leaf in projection.leaves] == [True]
+        if not flat or version.decryption is not None:
+            raise UnsupportedFeatureError(
+                "read_dictionary is for columns that are neither nested nor encrypted",
+                column=name,
+                hint="Leave the column out of read_dictionary.",
+            )
+        fields.add(projection.field)
+    return frozenset(fields)
+
+
+def meant(schema: ParquetSchema, name: str) -> str | None:
+    """Which column may have been meant by a name that the file lacks."""
+    try:
+        schema.projection(name)
+    except QueryError as error:
+        return error.hint
+    return None
+
+
+def resolve_view(
+    version: FileVersion,
+    view: FileView,
+    names: ColumnNames | None,
+    keys: Sequence[str],
+    named: Sequence[str],
+    pruning: Sequence[str],
+    read_dictionary: Sequence[str],
+    extensions: frozenset[str],
+) -> Resolved:
+    """As :func:`resolve`, for names of a dataset's columns.
+
+    Args:
+        pruning: columns that the predicate still names once it is simplified and this file's constants are in it.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError, UnsupportedFeatureError: as :func:`resolve`.
+        SchemaMismatchError: the file has a column that cannot be the dataset's.
+    """
+    dictionaries = frozenset(_dictionary_column(view, name) for name in read_dictionary)
+
+    def columns(names: ColumnNames | None, *, unique: bool) -> list[ColumnView]:
+        asked = view.ordinals(names)
+        return view.columns(version, asked, extensions, dictionaries=dictionaries, unique=unique)
+
+    output = columns(names, unique=True)
+    for name in keys:
+        output += columns([name], unique=True)
+    types = view.types(named)
+    predicate = {column.field.name: column for column in columns(pruning, unique=False)}
+    reads: dict[str, PredicateColumn] = {}
+    inexact: dict[str, frozenset[type]] = {}
+    for name in pruning:
+        (ordinal,) = view.ordinals([name])
+        projection = predicate[view.schema.field(ordinal).name].projection
+        if projection is not None:
+            leaf, kinds = view.leaf(version, name)
+            reads[name] = PredicateColumn(projection, leaf)
+            if kinds:
+                inexact[name] = kinds
+    projections = tuple([column.projection for column in output if column.projection is not None])
+    read = ReadColumns(version.metadata.schema, projections, predicate=reads)
+    decoded = frozenset(
+        column.projection.field
+        for column in (*output, *predicate.values())
+        if column.projection is not None
+        and view.schema.get_field_index(column.field.name) in dictionaries
+        and reads_as_dictionary(version, column.projection)
+    )
+    schema = pa.schema([column.field for column in output], metadata=view.schema.metadata)
+    weight = 2000 + 800 * (len(output) + len(predicate) + len(read.leaves) + len(types))
+    return Resolved(read, schema, decoded, types, weight, ViewShape(tuple(output), predicate), inexact)
+
+
+def _dictionary_column(view: FileView, name: str) -> int:
+    """Ordinal of a column that is to come as dictionary arrays.
+
+    Raises:
+        ColumnNotFoundError, AmbiguousColumnError: no such column, or several of that name.
+        UnsupportedFeatureError: a nested column.
+    """
+    ((ordinal, (path,)),) = view.ordinals([name]).items()
+    if path or pa.types.is_nested(view.schema.field(ordinal).type):
+        raise UnsupportedFeatureError(
+            "read_dictionary is for columns that are not nested",
+            column=name,
+            hint="Leave the column out of read_dictionary.",
+        )
+    return ordinal

@@ -1,0 +1,381 @@
+"""One read of one version of an object: its units are fetched, decoded and counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.caching.keys import ContentKey
+from asyncpq.caching.single_flight import Flight
+from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray
+from asyncpq.decoding.plain import PackedPage
+from asyncpq.decoding.row_group import Allowance, Matched, RowGroupReader
+from asyncpq.decoding.sources import QueryShape
+from asyncpq.errors import AsyncpqError, CorruptFileError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.page_indexes import drop_locations, indexed_chunk, learn_locations
+from asyncpq.objects.parts import Parts, discard_parts, fetch_parts, share_pages, share_parts
+from asyncpq.objects.read_plan import Item, Piece, ReadPlan, RowGroupPlan, Unit
+from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.storage.base import RequestContext
+
+_SMALL_DICTIONARY = 4096  # bytes, decoded
+_INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
+
+
+async def landed(validation: Flight[None] | None, metrics: ReadMetrics) -> None:
+    """Wait for a validation that was joined, if there is one."""
+    if validation is not None:
+        metrics.wait_begins()
+        try:
+            await validation.wait()
+        finally:
+            metrics.wait_ends()
+            validation.leave()
+
+
+class Fetched(NamedTuple):
+    """What was fetched for a list of items, in its order.
+
+    Attributes:
+        keys: of the items.
+        values: bytes, or what the cache had decoded already.
+        parts: where they came from.
+    """
+
+    keys: list[ContentKey]
+    values: list[bytes | Dictionary | LeafArray | PackedPage]
+    parts: Parts
+
+
+NOTHING = Fetched([], [], Parts({}))
+
+
+class _Unproven(NamedTuple):
+    """A page that came with its whole column chunk, and may be damaged.
+
+    Attributes:
+        key: of the page, or dictionary.
+        stop_row: once the row group's rows before this one were decoded, it is not.
+        data: its bytes, if all rows of the row group are decoded, and others find it by the chunk's own OffsetIndex.
+    """
+
+    key: ContentKey
+    stop_row: int
+    data: bytes | None
+
+
+class Read:
+    """Fetches and decodes the units of a plan.
+
+    Args:
+        source, version: what is read.
+        plan: what to read of it.
+        shape: the output's schema, the filter and the limits.
+        context: requests are counted there; its round is that of the first data request.
+        admit: keep fetched pages in memory; tiers outside this process decide by themselves.
+        rows_only: count matching rows, decode no output.
+        read_bytes: what the call takes, other files included: caches decide by that.
+
+    Attributes:
+        current: the version is known to be the object's, as far as the cache policy asks.
+        rows_matched: rows that came out so far.
+    """
+
+    def __init__(
+        self,
+        source: ObjectSource,
+        version: FileVersion,
+        plan: ReadPlan,
+        shape: QueryShape,
+        context: RequestContext,
+        *,
+        admit: bool,
+        rows_only: bool = False,
+        read_bytes: int = 0,
+    ) -> None:
+        self.plan = plan
+        self.version = version
+        self.context = context
+        self.current = False
+        self.rows_matched = plan.rows_known
+        self._rows_seen = 0
+        self._source = source
+        self._shape = shape
+        self._admit = admit
+        self._rows_only = rows_only
+        self._read_bytes = read_bytes
+        # Decoded pages are shared with sessions that check CRCs and that allow no extension types; and
+        # they are several times larger: reads of many of them would push out all others.
+        self._use_decoded = not shape.extensions
+        self._keep_decoded = (
+            admit
+            and shape.limits.verify_crc
+            and not shape.extensions
+            and self._read_bytes * 64 < source.resources.memory.max_bytes
+        )
+        tiers = source.tiers_of(version)
+        self._shares = tiers is not None and tiers.take(self._read_bytes)
+        memory = source.resources.memory
+        self._has_room = self._keep_decoded and memory.current_bytes * 2 < memory.max_bytes
+        self._readers: dict[int, RowGroupReader] = {}
+        self._future_items: dict[int, list[Item]] = {}
+        self._page_keys: dict[tuple[int, int, int], ContentKey] = {}
+        self._new: set[ContentKey] = set()  # parts that no cache had
+        self._unproven: dict[int, list[_Unproven]] = {}  # pages of chunks that come whole, by row group
+        self._good: dict[ContentKey, bytes] = {}  # such pages, for the tiers
+        self._whole = False
+
+    def units(self, unit_bytes: int | None) -> list[Unit]:
+        """The plan's units, or all in one; tells the readers which pages they are to wait for."""
+        units = self.plan.units(1 << 62 if unit_bytes is None else unit_bytes)
+        self._whole = unit_bytes is None
+        for unit in units:
+            for piece in unit.pieces:
+                self._future_items.setdefault(piece.row_group.ordinal, []).extend(piece.items)
+        return units
+
+    async def fetch(self, items: Sequence[Item], round_: int) -> Fetched:
+        """Bytes of ``items``, all misses of all caches in one round."""
+        context = self.context
+        keys = [self.version.key(item.kind, item.start, item.stop) for item in items]
+        parts = await fetch_parts(
+            self._source,
+            self.version,
+            keys,
+            context if round_ == context.round else context.step("data", round_),
+            admit=self._admit,
+            decoded=self._use_decoded,
+            read_bytes=self._read_bytes,
+        )
+        self.current |= parts.validated
+        self._new.update(parts.asked)
+        return Fetched(keys, [parts.data[key] for key in keys], parts)
+
+    async def run(self, unit: Unit) -> list[pa.Table]:
+        """Fetch and decode one unit; units of one row group in order."""
+        fetched = await self.fetch([item for piece in unit.pieces for item in piece.items], self.context.round)
+        return await self.decode(unit, fetched)
+
+    async def decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
+        """The matching rows of a unit, one table for each of its row groups.
+
+        Where nothing of the read came from the store and the cache policy wants the store asked, it is
+        asked beside the decoding, and nothing is given out before it has answered.
+
+        Raises:
+            ObjectChangedError: the object has another version now.
+        """
+        validation = self._start_validation()
+        started = time.perf_counter()
+        try:
+            tables = await self._decode(unit, fetched)
+        except AsyncpqError as error:
+            self._discard(error, fetched)
+            raise error.locate(url=self.version.url) from error.__cause__
+        finally:
+            self.context.metrics.decode_s += time.perf_counter() - started
+            await landed(validation, self.context.metrics)
+        self.current = True
+        share_parts(self._source, self.version, fetched.parts, read_bytes=self._read_bytes, scan=self.context.scan)
+        if self._good:
+            good, self._good = self._good, {}
+            share_pages(self._source, self.version, good, read_bytes=self._read_bytes, scan=self.context.scan)
+        return tables
+
+    def _discard(self, error: AsyncpqError, fetched: Fetched) -> None:
+        """The next read shall see for itself whether the object, or what came of it, is damaged."""
+        if isinstance(error, PageLocationError):
+            error.dropped = self._drop_locations(error.column)
+            if error.dropped:
+                error.hint = "The column's page index is not used any more: ask again."
+        if isinstance(error, CorruptFileError):
+            discard_parts(self._source, self.version, fetched.keys)
+            discard_parts(self._source, self.version, [page.key for some in self._unproven.values() for page in some])
+
+    def _drop_locations(self, column: str | None) -> bool:
+        """Use no OffsetIndex of a column any more; return whether this read did."""
+        schema = self.version.metadata.schema
+        found = [
+            (group.ordinal, planned.chunk.leaf)
+            for group in self.plan.row_groups
+            for planned in group.columns
+            if planned.offsets is not None
+            and column in (schema.leaves[planned.chunk.leaf].dotted, schema.fields[planned.field].name)
+        ]
+        for row_group, leaf in found:
+            drop_locations(self._source, self.version, row_group, leaf)
+        return bool(found)
+
+    def _start_validation(self) -> Flight[None] | None:
+        if self.current or self._source.currency.is_fresh(self.version):
+            return None
+        flight = self._source.start_validation(self.version, self.context)
+        flight.join()
+        return flight
+
+    async def ensure_current(self) -> None:
+        """Ask the store if the cache policy wants it asked."""
+        await landed(self._start_validation(), self.context.metrics)
+        self.current = True
+
+    async def _decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
+        resources = self._source.resources
+        if not self.plan.late:
+            size = sum([len(value) for value in fetched.values if isinstance(value, bytes)])
+            limit = resources.options.limits.inline_decode_bytes
+            if size < limit and self._expected_bytes(unit, fetched) < limit * _INLINE_GROWTH:
+                return self._decode_all(unit, fetched)
+            return await resources.in_thread(lambda: self._decode_all(unit, fetched))
+        matches = await resources.in_thread(lambda: self._match_all(unit, fetched))
+        late = [
+            reader.late_items(matched, self.plan.first_columns(piece.row_group)) for piece, reader, matched in matches
+        ]
+        items = [item for some in late for item in some]
+        asked = time.perf_counter()
+        rest = await self.fetch(items, self.context.round + 1) if items else NOTHING
+        self.context.metrics.decode_s -= time.perf_counter() - asked  # that was no decoding
+        try:
+            tables = await resources.in_thread(lambda: self._emit_all(matches, late, rest))
+        except AsyncpqError as error:
+            self._discard(error, rest)
+            raise
+        share_parts(self._source, self.version, rest.parts, read_bytes=self._read_bytes, scan=self.context.scan)
+        return tables
+
+    def _expected_bytes(self, unit: Unit, fetched: Fetched) -> int:
+        """How much a unit decodes to, at most."""
+        values = iter(fetched.values)
+        return sum([self._reader(piece.row_group).expected_bytes(piece.items, values) for piece in unit.pieces])
+
+    def check_complete(self) -> None:
+        """Hold what was read to what was planned, once every unit has been decoded.
+
+        Raises:
+            CorruptFileError: rows are missing, which no check before this one noticed.
+        """
+        planned = sum([group.rows.num_rows for group in self.plan.row_groups])
+        if self._rows_seen != planned:
+            raise CorruptFileError(
+                f"{self._rows_seen} rows were read where {planned} were planned", url=self.version.url
+            )
+
+    # -- in a thread ------------------------------------------------------------------------------
+
+    def _decode_all(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
+        matches = self._match_all(unit, fetched)
+        return self._emit_all(matches, [()] * len(matches), NOTHING)
+
+    def _match_all(self, unit: Unit, fetched: Fetched) -> list[tuple[Piece, RowGroupReader, Matched]]:
+        matches: list[tuple[Piece, RowGroupReader, Matched]] = []
+        arrived = zip(fetched.keys, fetched.values, strict=True)
+        limit = self._shape.limits.max_decoded_bytes
+        allowance = Allowance(limit)
+        for piece in unit.pieces:
+            reader = self._reader(piece.row_group)
+            # what is read as a whole is what was asked for: each of its row groups may have as much
+            reader.allowance = Allowance(limit) if self._whole else allowance
+            self._add(reader, piece.items, arrived)
+            matched = reader.match(self.plan.first_columns(piece.row_group))
+            self._rows_seen += matched.seen
+            self.context.metrics.rows_scanned += matched.seen
+            matches.append((piece, reader, matched))
+        return matches
+
+    def _emit_all(
+        self, matches: Sequence[tuple[Piece, RowGroupReader, Matched]], late: Sequence[Sequence[Item]], rest: Fetched
+    ) -> list[pa.Table]:
+        tables: list[pa.Table] = []
+        arrived = zip(rest.keys, rest.values, strict=True)
+        for (piece, reader, matched), items in zip(matches, late, strict=True):
+            self._add(reader, items, arrived)
+            self.rows_matched += matched.num_rows
+            if matched.num_rows and not self._rows_only:
+                tables.append(reader.emit(matched))
+            else:
+                reader.skip(matched)
+            self.context.metrics.pages_read += reader.take_pages_decoded()
+            for reason in self.version.dropped([column.chunk.leaf for column in piece.row_group.columns]):
+                self.context.metrics.fall_back(reason)
+            self._prove(piece.row_group, matched.stop_row)
+            if piece.last:
+                for leaf, index in reader.locations():
+                    learn_locations(self._source, self.version, piece.row_group.ordinal, leaf, index)
+                self._readers.pop(piece.row_group.ordinal, None)
+        return tables
+
+    def _reader(self, plan: RowGroupPlan) -> RowGroupReader:
+        reader = self._readers.get(plan.ordinal)
+        if reader is None:
+            keep = self._keep if self._keep_decoded else None
+            kept = (self._admit or self._shares) and self._shape.limits.verify_crc and self._use_decoded
+            keep_part = self._keep_part if kept else None
+            reader = RowGroupReader(self.version, plan, self._shape, keep=keep, keep_part=keep_part)
+            self._readers[plan.ordinal] = reader
+            reader.expect(self._future_items.pop(plan.ordinal, ()))
+        return reader
+
+    def _keep(self, row_group: int, leaf: int, array: LeafArray | PackedPage) -> None:
+        """Cache a decoded page."""
+        key = self._page_keys.get((row_group, leaf, array.first_row))
+        if key is not None:
+            self._source.resources.memory.put(key, array, array.weight, scan=self.context.guest)
+
+    def _keep_part(self, row_group: int, leaf: int, page: ChunkPage) -> None:
+        """Cache a page, or a decoded dictionary, of a chunk that came whole."""
+        made = page.dictionary
+        key = self.version.key("page" if made is None else "dictionary", page.start, page.stop)
+        memory = self._source.resources.memory
+        told = memory.get(key, scan=True) is not None  # by whoever put it there
+        if self._admit and not told:
+            if made is None:
+                memory.offer(key, page.data, len(page.data))
+            else:
+                memory.offer(key, made, made.weight)
+        plan = self._readers[row_group].plan
+        found_again = (
+            self._shares
+            and not told
+            and not (plan.filtered or self._rows_only)
+            and plan.rows.num_rows == plan.num_rows
+            and indexed_chunk(self.version, row_group, leaf).offsets is not None
+        )
+        unproven = _Unproven(key, page.stop_row, page.data if found_again else None)
+        self._unproven.setdefault(row_group, []).append(unproven)
+
+    def _prove(self, group: RowGroupPlan, stop_row: int) -> None:
+        """The wanted rows before ``stop_row`` were decoded: pages that hold no others are good."""
+        pages = self._unproven.pop(group.ordinal, None)
+        if pages is None:
+            return
+        self._good.update({page.key: page.data for page in pages if page.data and page.stop_row <= stop_row})
+        left = [page for page in pages if page.stop_row > stop_row]
+        if left:
+            self._unproven[group.ordinal] = left
+
+    def _add(self, reader: RowGroupReader, items: Sequence[Item], arrived: Iterator[tuple[ContentKey, object]]) -> None:
+        """Hand the next fetched values to the reader whose items they are."""
+        for item, (key, value) in zip(items, arrived, strict=False):
+            if isinstance(value, Dictionary):
+                reader.set_dictionary(item, value)
+            elif item.kind == "dictionary" and isinstance(value, bytes):
+                made = reader.add_dictionary(item, value)
+                if made is None:
+                    if self._admit:
+                        self._source.resources.memory.put(key, value, len(value), scan=self.context.guest)
+                elif self._shape.limits.verify_crc and self._use_decoded:
+                    weight = made.weight  # small ones are kept as page indexes are: every scan needs them again
+                    guest = self.context.guest and weight > _SMALL_DICTIONARY
+                    self._source.resources.memory.put(key, made, weight, scan=guest)
+            elif isinstance(value, (LeafArray, PackedPage)):
+                reader.add_decoded(item, value)
+            elif isinstance(value, bytes):
+                # most pages are used once: without room, they are kept decoded from their second use on
+                if self._keep_decoded and item.kind == "page" and (self._has_room or key not in self._new):
+                    self._page_keys[reader.plan.ordinal, item.leaf, item.first_row] = key
+                reader.add(item, value)

@@ -1,0 +1,317 @@
+"""From a query to a read plan: prune row groups, fetch the page indexes that help, prune pages, ask bloom filters.
+
+Column chunks that claim the same bytes: one of them lies, and which cannot be told.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from asyncpq.errors import CorruptFileError
+from asyncpq.expressions import Constant, Expression
+from asyncpq.objects.bloom_filters import row_group_filters
+from asyncpq.objects.page_indexes import IndexRequest, PageIndexes, fetch_page_indexes, indexed_chunk
+from asyncpq.objects.read_plan import BloomReport, ColumnPlan, PruningReport, ReadPlan, RowGroupPlan, skips_pages
+from asyncpq.objects.source import ObjectSource
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.schema import Leaf
+from asyncpq.pruning.access_plan import ResolvedAccess
+from asyncpq.pruning.pages import PageZones, prune_pages
+from asyncpq.pruning.row_groups import RowGroupPruning, RowGroupZones, prune_row_groups
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.columns import ReadColumns
+from asyncpq.storage.base import RequestContext
+
+
+def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) -> None:
+    """Hold that no two chunks that are read share bytes; chunks that are not read do not matter.
+
+    Raises:
+        CorruptFileError: two do.
+    """
+    chunks = [column.chunk for group in row_groups for column in group.columns]
+    spans = sorted((chunk.start, chunk.stop, chunk.leaf) for chunk in chunks if chunk.start < chunk.stop)
+    for (_, stop, leaf), (following, end, other) in itertools.pairwise(spans):
+        if following < stop:
+            raise CorruptFileError(
+                f"column chunks of {leaves[leaf].dotted!r} and {leaves[other].dotted!r} claim the same bytes",
+                byte_range=(following, min(stop, end)),
+            )
+
+
+_WEIGHT: Final = attrgetter("weight")
+
+
+class Query(NamedTuple):
+    """What is asked of one file.
+
+    Attributes:
+        columns: those to return, and those of ``where``.
+        rows: those that may be read, by row group.
+        where: the predicate that rows must satisfy, simplified; or None.
+        prune: what to prune by instead, implied by ``where`` and simplified; or None.
+        limit: rows wanted, or None.
+        rows_only: matching rows are counted, those that are proven to match from statistics alone.
+    """
+
+    columns: ReadColumns
+    rows: ResolvedAccess
+    where: Expression | None = None
+    prune: Expression | None = None
+    limit: int | None = None
+    rows_only: bool = False
+
+
+async def plan_read(source: ObjectSource, version: FileVersion, query: Query, context: RequestContext) -> ReadPlan:
+    """Decide what to fetch for ``query``; fetches page indexes and bloom filters where they may help.
+
+    Raises:
+        StoreError, ObjectChangedError, FormatError: indexes or filters could not be had.
+    """
+    if version.decryption is not None:
+        context.metrics.fall_back("encrypted, whole column chunks are read through pyarrow")
+    where = query.where
+    if isinstance(where, Constant) and where.value is True:
+        where = None
+    prune = where if query.prune is None or where is None else query.prune
+    trust = source.resources.options.read.trust_statistics
+    left, statistics = _row_groups(version, query, where, prune, context, trust=trust)
+    candidates = _candidates(query.rows, left, query.limit if where is None else None)
+    proven = RowRanges.empty()
+    # The keys of a lookup hardly ever fill a row group: it is spared the search.
+    if statistics is not None and prune is where and (context.scan or query.rows_only):
+        proven = statistics.all_match
+    rows_known = 0
+    if proven:
+        context.metrics.row_groups_proven = sum([ordinal in proven for ordinal, _ in candidates])
+        if query.rows_only:
+            rows_known = sum([rows.num_rows for ordinal, rows in candidates if ordinal in proven])
+            candidates = [item for item in candidates if item[0] not in proven]
+    filters = row_group_filters(source, version, prune, query.columns.bounded, context) if candidates else None
+    if filters is not None:
+        await filters.rule_out([ordinal for ordinal, _ in candidates if ordinal not in proven])
+        candidates = [item for item in candidates if item[0] not in filters.dropped]
+    indexes = await _fetch_indexes(source, version, query, where, candidates, proven, context)
+    groups: list[RowGroupPlan] = []
+    for ordinal, rows in _pruned_by_pages(version, query, prune, candidates, indexes):
+        filtered = where is not None and ordinal not in proven
+        groups.append(_plan_row_group(version, query, ordinal, rows, indexes, filtered))
+    late = _late(source, groups, query)
+    bloom: BloomReport | None = None
+    if filters is not None:
+        await filters.rule_out([group.ordinal for group in groups if group.filtered], _stakes(groups, late))
+        bloom = filters.report()
+        if bloom.dropped:
+            groups = [group for group in groups if group.ordinal not in bloom.dropped]
+            late = _late(source, groups, query)
+    if not version.padded_chunks:
+        refuse_overlaps(groups, version.metadata.schema.leaves)
+    source.keep(version)
+    for reason in version.dropped([item.leaf for item in query.columns.leaves]):
+        context.metrics.fall_back(reason)
+    report = _report(version, query.rows, groups, left.num_rows, bloom, context)
+    return ReadPlan(tuple(groups), late, report, statistics, bloom, _learnt(groups, indexes), rows_known)
+
+
+def _pruned_by_pages(
+    version: FileVersion,
+    query: Query,
+    prune: Expression | None,
+    candidates: Sequence[tuple[int, RowRanges]],
+    indexes: PageIndexes,
+) -> Iterator[tuple[int, RowRanges]]:
+    """Row groups and their rows that may match by the page indexes."""
+    for ordinal, rows in candidates:
+        if prune is not None and indexes.zones:
+            num_rows = version.metadata.row_groups[ordinal].num_rows
+            rows &= prune_pages(prune, num_rows, _page_zones(query, ordinal, indexes))
+        if rows:
+            yield ordinal, rows
+
+
+async def _fetch_indexes(
+    source: ObjectSource,
+    version: FileVersion,
+    query: Query,
+    where: Expression | None,
+    candidates: Sequence[tuple[int, RowRanges]],
+    proven: RowRanges,
+    context: RequestContext,
+) -> PageIndexes:
+    """Those that rule out pages: for the filter, or since of a row group not all rows are wanted."""
+    if where is None and query.limit is None and not query.rows.selected:
+        return PageIndexes()
+    wanted: list[IndexRequest] = []
+    bounded: set[int] = set()
+    prunes = not isinstance(query.prune, Constant)  # else whoever asks has done that
+    if where is not None and prunes and source.resources.options.read.trust_statistics:
+        bounded = {leaf.index for leaf in query.columns.bounded.values()}
+    for ordinal, rows in candidates:
+        if where is not None and ordinal not in proven:
+            wanted += [IndexRequest(ordinal, item.leaf, item.leaf in bounded) for item in query.columns.leaves]
+        elif (where is not None and query.limit is not None) or _skips_pages(source, version, query, ordinal, rows):
+            wanted += [IndexRequest(ordinal, item.leaf, False) for item in query.columns.unfiltered]
+    return await fetch_page_indexes(source, version, wanted, context)
+
+
+def _skips_pages(source: ObjectSource, version: FileVersion, query: Query, ordinal: int, rows: RowRanges) -> bool:
+    """Whether to look for pages of a row group without any of ``rows``, which are not to be filtered."""
+    chunks = (indexed_chunk(version, ordinal, item.leaf).span for item in query.columns.unfiltered)
+    num_rows = version.metadata.row_groups[ordinal].num_rows
+    return skips_pages(rows, num_rows, chunks, source.resources.options.requests.gap_bytes)
+
+
+def _row_groups(
+    version: FileVersion,
+    query: Query,
+    where: Expression | None,
+    prune: Expression | None,
+    context: RequestContext,
+    *,
+    trust: bool,
+) -> tuple[RowRanges, RowGroupPruning | None]:
+    """Ordinals of the row groups that may hold wanted rows; and what statistics said."""
+    groups = version.metadata.row_groups
+    context.metrics.row_groups_total = len(groups)
+    if isinstance(where, Constant):  # false or null: no row matches
+        return RowRanges.empty(), None
+    asked = query.rows.ordinals
+    if prune is None:
+        return asked, None
+    zones = row_group_zones(version, query.columns) if trust else {}
+    verdict = prune_row_groups(prune, zones, len(groups))
+    if verdict.kept.num_rows == len(groups):
+        for reason in verdict.reasons:
+            context.metrics.fall_back(reason)
+    return asked & verdict.kept, verdict
+
+
+def row_group_zones(version: FileVersion, columns: ReadColumns) -> dict[str, RowGroupZones]:
+    """What statistics say of each row group, for the columns that they count rows of, by name."""
+    zones: dict[str, RowGroupZones] = {}
+    for name, leaf in columns.bounded.items():
+        zones[name] = version.derived(
+            ("row group zones", leaf.index), partial(RowGroupZones, version.metadata, leaf), _WEIGHT
+        )
+    return zones
+
+
+def _candidates(rows: ResolvedAccess, left: RowRanges, limit: int | None) -> list[tuple[int, RowRanges]]:
+    """Rows of interest in the row groups ``left``, no more than ``limit``.
+
+    What lies behind the limit, or between the rows asked for, is not looked at: a file may have thousands of
+    row groups.
+    """
+    found: list[tuple[int, RowRanges]] = []
+    for ordinal in left.rows():
+        some = rows[ordinal]
+        if limit is not None:
+            if limit <= 0:
+                break
+            some = some.slice(0, limit)
+            limit -= some.num_rows
+        found.append((ordinal, some))
+    return found
+
+
+def _page_zones(query: Query, ordinal: int, indexes: PageIndexes) -> dict[str, PageZones]:
+    zones = {name: indexes.zones.get((ordinal, leaf.index)) for name, leaf in query.columns.bounded.items()}
+    return {name: known for name, known in zones.items() if known is not None}
+
+
+def _plan_row_group(
+    version: FileVersion, query: Query, ordinal: int, rows: RowRanges, indexes: PageIndexes, filtered: bool
+) -> RowGroupPlan:
+    num_rows = version.metadata.row_groups[ordinal].num_rows
+    leaves = query.columns.leaves if filtered else query.columns.unfiltered
+    plans = [
+        ColumnPlan(
+            item.field,
+            indexed_chunk(version, ordinal, item.leaf).span,
+            indexes.offsets.get((ordinal, item.leaf)),
+            item.predicate,
+            num_rows,
+            rows,
+        )
+        for item in leaves
+    ]
+    return RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered)
+
+
+def _late(source: ObjectSource, groups: list[RowGroupPlan], query: Query) -> bool:
+    """Whether to fetch the filter's columns first: it costs one more round, and saves what the other
+    columns' pages without a matching row would have cost."""
+    requests = source.resources.options.requests
+    leaves = query.columns.leaves
+    if not leaves or not leaves[0].predicate or leaves[-1].predicate:
+        return False  # the filter's stand first
+    if requests.late_materialization != "auto":
+        return requests.late_materialization == "always"
+    budget = requests.latency_s * requests.bandwidth_bytes_s
+    size = 0
+    for group in groups:
+        if group.filtered:
+            size += sum([column.num_bytes for column in group.columns if not column.predicate])
+            if size > budget:
+                return True
+    return False
+
+
+def _stakes(groups: list[RowGroupPlan], late: bool) -> dict[int, int]:
+    """Bytes that the first step takes of each row group."""
+    return {
+        group.ordinal: sum([column.num_bytes for column in group.columns if column.predicate or not late])
+        for group in groups
+    }
+
+
+def _learnt(groups: list[RowGroupPlan], indexes: PageIndexes) -> tuple[int, ...]:
+    """Fields that are read page by page by locations that no index gave."""
+    if not indexes.learnt:
+        return ()
+    found = [
+        column.field
+        for group in groups
+        for column in group.columns
+        if column.offsets is not None and (group.ordinal, column.chunk.leaf) in indexes.learnt
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _report(
+    version: FileVersion,
+    rows: ResolvedAccess,
+    groups: list[RowGroupPlan],
+    num_left: int,
+    bloom: BloomReport | None,
+    context: RequestContext,
+) -> PruningReport:
+    """Count what pruning left."""
+    pages = pages_kept = rows_kept = 0
+    for group in groups:
+        rows_kept += group.rows.num_rows
+        for column in group.columns:
+            if column.offsets is not None:
+                pages += column.offsets.num_pages
+                pages_kept += len(column.pages)
+    metrics = context.metrics
+    metrics.row_groups_by_bloom = 0 if bloom is None else bloom.dropped.num_rows
+    metrics.row_groups_read = len(groups)
+    metrics.pages_total = pages
+    return PruningReport(
+        row_groups=len(version.metadata.row_groups),
+        row_groups_accessed=len(rows),
+        row_groups_after_statistics=num_left,
+        row_groups_by_bloom=metrics.row_groups_by_bloom,
+        row_groups_kept=len(groups),
+        row_groups_proven=metrics.row_groups_proven,
+        pages=pages,
+        pages_kept=pages_kept,
+        rows=version.metadata.num_rows,
+        rows_accessed=rows.num_rows,
+        rows_kept=rows_kept,
+    )

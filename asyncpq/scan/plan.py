@@ -1,0 +1,265 @@
+"""What a read would fetch, and why: :meth:`asyncpq.File.plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from asyncpq.decoding.filter import Filter
+from asyncpq.decoding.sources import QueryShape
+from asyncpq.errors import printable
+from asyncpq.expressions import is_unsatisfiable
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.coalesce import ByteRange
+from asyncpq.objects.read_plan import BloomReport, Item, PruningReport
+from asyncpq.objects.source import ObjectSource, Tail
+from asyncpq.parquet.schema import ParquetSchema, Projection
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.scan.planner import Prepared, Question
+
+_SHOWN = 40  # ranges, and names in a list, that explain() lists before it sums up
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRequest:
+    """One range GET.
+
+    Attributes:
+        start, stop: bytes of the object.
+        useful_bytes: how many of them were asked for; the rest are gaps.
+        columns: the columns that it serves: their names, or dotted paths of leaves where only parts of one are read.
+    """
+
+    start: int
+    stop: int
+    useful_bytes: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A read that has not begun.
+
+    Attributes:
+        url, version: what would be read.
+        guarantee: how surely it would be one version.
+        columns: names that would be returned, or dotted paths of the leaves where parts of a column would be.
+        where: the predicate, as text; None without one.
+        limit: rows wanted, or None.
+        access: which of the file's rows may be read; None for all.
+        pruning: what row groups and pages were ruled out.
+        by_statistics: for each condition, how many row groups its statistics alone rule out.
+        bloom: whose bloom filters were asked, what they ruled out and cost; None if none were asked.
+        requests: range GETs of the first round, after caches and coalescing.
+        num_requests, num_bytes: of those.
+        cached_bytes: bytes that caches have already.
+        late: a second round would fetch the other columns for matching rows only.
+        learnt: columns that are read page by page since their chunks were read before, without an OffsetIndex.
+        fallbacks: what could not be done the best way, and what metadata contradict the rest of the file, as far as
+            reads have found out.
+        metadata_requests: requests that planning itself took.
+    """
+
+    url: str
+    version: str
+    guarantee: str
+    columns: tuple[str, ...]
+    where: str | None
+    limit: int | None
+    access: AccessPlan | None
+    pruning: PruningReport
+    by_statistics: tuple[tuple[str, int], ...]
+    bloom: str | None
+    requests: tuple[PlannedRequest, ...]
+    cached_bytes: int
+    late: bool
+    late_columns: tuple[str, ...]
+    learnt: tuple[str, ...]
+    fallbacks: tuple[str, ...]
+    metadata_requests: int
+
+    @property
+    def num_requests(self) -> int:
+        return len(self.requests)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(request.stop - request.start for request in self.requests)
+
+    def explain(self) -> str:
+        """The plan as text, several lines."""
+        pruning = self.pruning
+        lines = [
+            f"read {printable(self.url)}",
+            f"  version {printable(self.version)} ({self.guarantee})",
+            f"  columns: {_listed(self.columns) or '(none: rows are counted)'}",
+            f"  where: {printable(self.where) if self.where is not None else '(all rows)'}",
+            *([f"  access plan: {_accessed(pruning)}"] if self.access is not None else []),
+            f"  row groups: {pruning.row_groups_kept} of {pruning.row_groups} "
+            + (
+                "(the first rows are enough)"
+                if self.where is None and self.limit is not None
+                else f"({pruning.row_groups_accessed - pruning.row_groups_after_statistics} ruled out by statistics, "
+                f"{pruning.row_groups_after_statistics - pruning.row_groups_by_bloom - pruning.row_groups_kept} "
+                "by page indexes"
+                f"{f', {pruning.row_groups_by_bloom} by bloom filters' if self.bloom is not None else ''})"
+            ),
+            *([f"  limit: {self.limit} rows"] if self.limit is not None else []),
+            f"  rows that may match: {pruning.rows_kept} of {pruning.rows}",
+        ]
+        if pruning.row_groups_proven:
+            lines.append(
+                f"  row groups of which all rows match, by statistics: {pruning.row_groups_proven}, not filtered"
+            )
+        lines.extend(f"    {printable(text)}: {count} ruled out by statistics" for text, count in self.by_statistics)
+        if self.bloom is not None:
+            lines.append(f"  {self.bloom}")
+        if pruning.pages:
+            pages_by = "by page locations" if self.learnt else "by page indexes"
+            lines.append(f"  pages in those row groups: {pruning.pages_kept} of {pruning.pages} {pages_by}")
+        if self.requests or self.late:
+            asked = f"{self.num_requests} request{'' if self.num_requests == 1 else 's'}, {self.num_bytes} bytes"
+            lines.append(f"  round 1 of {1 + self.late}: {asked}; {self.cached_bytes} bytes from memory")
+        else:
+            lines.append(f"  no requests: {self.cached_bytes} bytes from memory")
+        for request in self.requests[:_SHOWN]:
+            gap = request.stop - request.start - request.useful_bytes
+            lines.append(
+                f"    GET {request.start}-{request.stop - 1} ({request.stop - request.start} bytes"
+                f"{f', {gap} of them gaps' if gap else ''}): {_listed(request.columns)}"
+            )
+        if len(self.requests) > _SHOWN:
+            lines.append(f"    ... and {len(self.requests) - _SHOWN} more")
+        if self.late:
+            lines.append(f"  round 2 of 2: pages of {_listed(self.late_columns)} with matching rows")
+        if self.learnt:
+            lines.append(f"  page locations learnt: {_listed(self.learnt)}")
+        lines.extend(f"  fallback: {printable(reason)}" for reason in self.fallbacks)
+        lines.append(f"  planning took {self.metadata_requests} requests")
+        return "\n".join(lines)
+
+    __str__ = explain
+
+
+def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, question: Question, *, scan: bool) -> Plan:
+    """What ``prepared`` would fetch now, given what memory holds; tiers on disk or elsewhere are not asked.
+
+    Args:
+        scan: it would be read unit by unit, as scans are; else in one round where it is small enough.
+    """
+    version, plan = prepared.version, prepared.plan
+    schema = version.metadata.schema
+    planned = [column for group in plan.row_groups for column in group.columns]
+    labels = _labels(schema, [column.chunk.leaf for column in planned])
+    # An OffsetIndex that was fetched may serve other leaves of the same field
+    by_page = [column.chunk.leaf for column in planned if column.offsets is not None and column.field in plan.learnt]
+    options = source.resources.options
+    memory = source.resources.memory
+    tail: Tail | None = memory.get(version.key("tail", 0, 0), scan=True)
+    whole = not scan and plan.num_bytes() <= options.limits.round_bytes
+    requests: list[PlannedRequest] = []
+    cached = 0
+    for unit in plan.units(1 << 62 if whole else options.limits.unit_bytes):
+        missing: list[tuple[Item, str]] = []
+        for piece in unit.pieces:
+            for item in piece.items:
+                key = version.key(item.kind, item.start, item.stop)
+                if memory.get(key, scan=True) is not None or (tail is not None and item.start >= tail.start):
+                    cached += item.stop - item.start
+                else:
+                    missing.append((item, labels[item.leaf]))
+        ranges = source.merge([(item.start, item.stop) for item, _ in missing], part_bytes=options.requests.part_bytes)
+        requests.extend(_request(span, missing) for span in ranges)
+    late_columns = {
+        labels[column.chunk.leaf]: None for group in plan.row_groups for column in group.columns if not column.predicate
+    }
+    validator = version.validator
+    return Plan(
+        url=version.url,
+        version=validator.etag or validator.version or f"{validator.size} bytes",
+        guarantee=str(source.handle.guarantee),
+        columns=_columns(prepared.shape, schema),
+        where=_where(question, prepared.shape.filter),
+        limit=question.limit,
+        access=question.access,
+        pruning=plan.report,
+        by_statistics=tuple(plan.statistics.dropped_by.items()) if plan.statistics is not None else (),
+        bloom=None if plan.bloom is None or not plan.bloom.asked else _bloom(plan.bloom, metrics),
+        requests=tuple(requests),
+        cached_bytes=cached,
+        late=plan.late,
+        late_columns=tuple(late_columns) if plan.late else (),
+        learnt=tuple(dict.fromkeys(_labels(schema, by_page).values())),
+        fallbacks=tuple(metrics.fallbacks),
+        metadata_requests=metrics.requests,
+    )
+
+
+def _columns(shape: QueryShape, schema: ParquetSchema) -> tuple[str, ...]:
+    """What would be returned: of a dataset its columns, which the file may have under other names."""
+    if shape.view is not None:
+        return tuple(shape.schema.names)
+    return tuple(path for projection in shape.output for path in _paths(schema, projection))
+
+
+def _paths(schema: ParquetSchema, projection: Projection) -> tuple[str, ...]:
+    """The name of a field that is wanted whole, else the dotted paths of the leaves that are."""
+    field = schema.fields[projection.field]
+    if len(projection.leaves) == field.leaf_stop - field.first_leaf:
+        return (field.name,)
+    return tuple(schema.leaves[leaf].dotted for leaf in projection.leaves)
+
+
+def _labels(schema: ParquetSchema, leaves: Iterable[int]) -> dict[int, str]:
+    """For each of the leaves that are read its dotted path; the name of its field where that is read whole."""
+    read: dict[int, set[int]] = {}
+    for leaf in leaves:
+        read.setdefault(schema.leaves[leaf].field_index, set()).add(leaf)
+    labels: dict[int, str] = {}
+    for field, some in read.items():
+        found = sorted(some)
+        names = _paths(schema, Projection(field, tuple(found)))
+        labels.update(zip(found, names if len(names) == len(found) else names * len(found), strict=True))
+    return labels
+
+
+def _where(question: Question, compiled: Filter | None) -> str | None:
+    if question.where is None:
+        return None
+    text = str(question.where)
+    if question.relative is not None:
+        text += f" (that is {question.relative})"
+    if compiled is not None and is_unsatisfiable(question.where, compiled.engine_atoms):
+        text += " (no row can meet it)"
+    return text
+
+
+def _accessed(pruning: PruningReport) -> str:
+    return f"{pruning.row_groups_accessed} of {pruning.row_groups} row groups, {pruning.rows_accessed:,} rows"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return f"{', '.join(map(printable, names[:_SHOWN]))}{more}"
+
+
+def _bloom(bloom: BloomReport, metrics: ReadMetrics) -> str:
+    sent = [request for request in metrics.log if request.purpose == "bloom"]
+    return (
+        f"bloom filters of {', '.join(map(printable, bloom.columns))}: "
+        f"asked for {_ordinals(bloom.asked)}, ruled out {_ordinals(bloom.dropped)}; "
+        f"{len(sent)} request{'' if len(sent) == 1 else 's'}, {sum(request.bytes for request in sent)} bytes"
+    )
+
+
+def _ordinals(row_groups: RowRanges) -> str:
+    spans = [f"{start}-{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in row_groups]
+    more = f", ... ({row_groups.num_rows} in all)" if len(spans) > _SHOWN else ""
+    return f"row groups {', '.join(spans[:_SHOWN])}{more}" if spans else "none"
+
+
+def _request(span: ByteRange, items: list[tuple[Item, str]]) -> PlannedRequest:
+    inside = [(item, name) for item, name in items if item.start < span.stop and item.stop > span.start]
+    useful = sum(min(item.stop, span.stop) - max(item.start, span.start) for item, _ in inside)
+    return PlannedRequest(span.start, span.stop, useful, tuple(dict.fromkeys(name for _, name in inside)))

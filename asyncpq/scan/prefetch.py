@@ -1,0 +1,253 @@
+"""Read-ahead: units of one file or of many, fetched ahead and decoded in order, within the session's budget."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.errors import UsageError
+from asyncpq.objects.read_plan import Unit
+from asyncpq.objects.runtime import Resources
+from asyncpq.scan.file_scan import Read
+
+DECODED_AHEAD = 2  # units that may lie decoded before their consumer comes
+
+
+class Job(NamedTuple):
+    """A unit to fetch and decode.
+
+    Attributes:
+        read: whose it is. All units of one follow one another.
+        last: it is the last one of them.
+    """
+
+    read: Read
+    unit: Unit
+    last: bool
+
+
+class Landed(NamedTuple):
+    """A job that was done, and what came of it: one table for each row group with matching rows."""
+
+    job: Job
+    tables: list[pa.Table]
+
+
+class _Running(NamedTuple):
+    """A unit on its way, and its task."""
+
+    job: Job
+    task: asyncio.Task[list[pa.Table]]
+
+
+async def jobs_of(read: Read, units: Iterable[Unit]) -> AsyncGenerator[Job]:
+    """The units of one read."""
+    todo = list(units)
+    for unit in todo:
+        yield Job(read, unit, unit is todo[-1])
+
+
+class Pipeline:
+    """Does jobs with read-ahead; gives them in order, or as they become ready.
+
+    Bytes are granted in delivery order. The unit that the consumer waits for is always granted, over
+    budget if need be; further ones wait for the session's budget. Close it, or it leaves tasks.
+
+    Args:
+        jobs: asked for the next one once the one before was granted; what it raises is raised after all that
+            it gave was delivered. It is closed with the pipeline.
+        ordered: jobs are delivered in order; else those of different reads as they become ready.
+    """
+
+    def __init__(self, jobs: AsyncGenerator[Job], resources: Resources, *, ordered: bool = True) -> None:
+        self._jobs = jobs
+        self._resources = resources
+        self._ordered = ordered
+        self._running: deque[_Running] = deque()
+        self._head: _Running | None = None
+        self._decode_slots = asyncio.Semaphore(DECODED_AHEAD)
+        self._holding_slots: set[int] = set()  # ids of jobs
+        self._dropped: set[Read] = set()
+        self._drained = asyncio.Event()
+        self._started = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+        self._ending: list[asyncio.Task[Any]] = []
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin fetching."""
+        if self._pump is not None or self._closed:
+            raise UsageError("a pipeline is started once")
+        self._drained.set()
+        self._pump = asyncio.get_running_loop().create_task(self._fetch_ahead())
+
+    async def _fetch_ahead(self) -> None:
+        previous: _Running | None = None
+        async with aclosing(self._jobs) as jobs:
+            async for job in jobs:
+                if job.read in self._dropped:
+                    continue
+                await self._grant(job.unit.num_bytes)
+                if job.read in self._dropped:
+                    self._resources.budget.release(job.unit.num_bytes)
+                    continue
+                after = previous if previous is not None and (self._ordered or previous.job.read is job.read) else None
+                work = self._run(job, None if after is None else after.task)
+                previous = _Running(job, asyncio.get_running_loop().create_task(work))
+                self._running.append(previous)
+                self._drained.clear()
+                self._started.set()
+
+    async def _grant(self, size: int) -> None:
+        """Wait until the budget has room, or nothing of this read is under way any more."""
+        budget = self._resources.budget
+        if not self._running:
+            budget.take(size)
+            return
+        granted = budget.request(size)
+        if granted.done():
+            return
+        drained = asyncio.ensure_future(self._drained.wait())
+        try:
+            await asyncio.wait((granted, drained), return_when=asyncio.FIRST_COMPLETED)
+            if not budget.withdraw(granted):
+                budget.take(size)
+        except asyncio.CancelledError:
+            if budget.withdraw(granted):
+                budget.release(size)
+            raise
+        finally:
+            drained.cancel()
+
+    async def _run(self, job: Job, previous: asyncio.Task[list[pa.Table]] | None) -> list[pa.Table]:
+        read, unit = job.read, job.unit
+        items = [item for piece in unit.pieces for item in piece.items]
+        fetched = await read.fetch(items, read.context.round)
+        if not read.current:  # all of it was cached: the store is asked now, not when it is this unit's turn
+            await read.ensure_current()
+        if previous is not None:
+            if not previous.done():
+                await asyncio.wait((previous,))
+            if previous.cancelled() or previous.exception() is not None:
+                # the consumer meets that one first; those behind this one are not to take the turns of those before
+                raise asyncio.CancelledError
+        await self._decode_slots.acquire()
+        self._holding_slots.add(id(job))
+        return await read.decode(unit, fetched)
+
+    async def next(self, bound: AbstractAsyncContextManager[None] | None = None) -> Landed | None:
+        """The next unit, or None at the end. Raises what finding, fetching or decoding it raised.
+
+        Args:
+            bound: entered while a unit that is under way is waited for, not while one is being found.
+        """
+        while not self._running:
+            pump = self._pump
+            if pump is None or self._closed:
+                raise UsageError("the scan is closed")
+            if pump.done():
+                pump.result()
+                if not self._running:
+                    return None
+                break
+            self._started.clear()
+            waiting = asyncio.ensure_future(self._started.wait())
+            try:
+                await asyncio.wait((waiting, pump), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+        async with bound or nullcontext():
+            running = await self._next_running()
+        self._head = running
+        if running.task.cancelled():  # not by the consumer, who would not be here
+            raise UsageError("the session was closed while this read was under way")
+        return Landed(running.job, running.task.result())
+
+    @property
+    def head(self) -> Job | None:
+        """What :meth:`next` gave last, or raised for, until it is done with."""
+        return None if self._head is None else self._head.job
+
+    async def _next_running(self) -> _Running:
+        """The unit that is delivered next, once it is done."""
+        if self._ordered:
+            head = self._running[0]  # close() may take it out while it is waited for
+            if not head.task.done():
+                await asyncio.wait((head.task,))
+            return head
+        while not self._closed:
+            for running in self._running:
+                if running.task.done():
+                    return running
+            self._started.clear()  # one that begins meanwhile may be done first
+            begun = asyncio.ensure_future(self._started.wait())
+            try:
+                await asyncio.wait(
+                    (begun, *[running.task for running in self._running]), return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                begun.cancel()
+        raise UsageError("the session was closed while this read was under way")
+
+    def done_with_head(self) -> None:
+        """The tables of the last :meth:`next` were consumed: their bytes are free for read-ahead."""
+        running, self._head = self._head, None
+        if running is None:
+            raise UsageError("nothing of the pipeline is being consumed")
+        if self._closed:  # which has given its bytes back
+            raise UsageError("the session was closed while this read was under way")
+        self._running.remove(running)
+        self._resources.budget.release(running.job.unit.num_bytes)
+        self._release_slot(running.job)
+        if not self._running:
+            self._drained.set()
+
+    def _release_slot(self, job: Job) -> None:
+        if id(job) in self._holding_slots:
+            self._holding_slots.remove(id(job))
+            self._decode_slots.release()
+
+    async def drop(self, read: Read) -> None:
+        """Leave out what is left of one read, whose unit has failed; where order does not matter, the others go on."""
+        self._dropped.add(read)
+        self._head = None
+        left = [running for running in self._running if running.job.read is read]
+        for running in left:
+            self._running.remove(running)
+            self._end(running.task, running.job.unit.num_bytes)
+        if left:
+            await asyncio.wait([running.task for running in left])
+        for running in left:
+            self._release_slot(running.job)
+        if not self._running:
+            self._drained.set()
+
+    async def close(self) -> None:
+        """Cancel what runs, wait until it has ended, give the budget back. Idempotent: a cancelled close can be
+        called again, and what it was to wait for gives its bytes back in any case."""
+        self._closed = True
+        if self._pump is not None and self._pump not in self._ending:
+            self._end(self._pump, 0)
+        while self._running:
+            running = self._running.popleft()
+            self._end(running.task, running.job.unit.num_bytes)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _end(self, task: asyncio.Task[Any], size: int) -> None:
+        def ended(task: asyncio.Task[Any]) -> None:
+            self._resources.budget.release(size)
+            if not task.cancelled():
+                task.exception()  # the consumer has left: nobody else will look at it
+
+        self._ending.append(task)
+        if task.done():
+            ended(task)
+        else:
+            task.cancel()
+            task.add_done_callback(ended)

@@ -1,0 +1,288 @@
+"""What callers pass to the verbs of files, checked before anything else is done.
+
+Lookups by key: one key or many, of one column or several.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.selection import take_table
+from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError
+from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, parse_filters
+from asyncpq.expressions.scalars import RelativeTime, Scalar, as_scalar, as_scalars, is_collection
+from asyncpq.pruning.access_plan import AccessPlan
+
+
+def column_names(columns: Any, argument: str = "columns") -> list[str | int] | None:
+    """Names and ordinals of columns; None for all.
+
+    Raises:
+        InvalidOptionError: it is no list of such.
+    """
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise InvalidOptionError(
+            f"{argument}={columns!r}: must be a list of names", hint="Write [...] around the name."
+        )
+    names = list(columns)
+    for name in names:
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            raise InvalidOptionError(f"{argument}: {name!r} is neither a name nor an ordinal")
+    return names
+
+
+def dictionary_names(names: Any) -> tuple[str, ...]:
+    """Names of columns that are to come as dictionary arrays.
+
+    Raises:
+        InvalidOptionError: it is no list of names.
+    """
+    found = column_names(names, "read_dictionary")
+    if found is None or not all(isinstance(name, str) for name in found):
+        raise InvalidOptionError(f"read_dictionary={names!r}: must be a list of names")
+    return tuple(str(name) for name in found)
+
+
+class Predicate(TypedDict, total=False):
+    """What a :class:`asyncpq.scan.planner.Question` takes for a predicate."""
+
+    where: Expression
+    unbound: pc.Expression
+
+
+def predicate(where: object) -> Predicate:
+    """The predicate in whichever form it was given; nothing for None.
+
+    Raises:
+        ExpressionError: it is none.
+    """
+    if where is None:
+        return {}
+    return {"unbound": where} if isinstance(where, pc.Expression) else {"where": parse_filters(where)}
+
+
+def access_plan(access: Any) -> AccessPlan | None:
+    """Which of a file's rows may be read; None for all.
+
+    Raises:
+        InvalidOptionError: it is no :class:`AccessPlan`.
+    """
+    if access is not None and not isinstance(access, AccessPlan):
+        raise InvalidOptionError(
+            f"access={access!r}: must be an AccessPlan", hint="Make one with asyncpq.AccessPlan.rows([...]), say."
+        )
+    return access
+
+
+def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    """Check the argument ``name``.
+
+    Raises:
+        InvalidOptionError: it is none of those that are known.
+    """
+    if value not in known:
+        raise InvalidOptionError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
+
+
+def whole_number(name: str, value: Any, least: int) -> int | None:
+    """The argument ``name``, if it was given.
+
+    Raises:
+        InvalidOptionError: it is no whole number, or less than ``least``.
+    """
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        raise InvalidOptionError(f"{name}={value!r}: must be a whole number of at least {least}")
+    return value
+
+
+def row_numbers(rows: Any) -> list[int]:
+    """Row numbers as ints; Arrow and numpy arrays are taken as lists.
+
+    Raises:
+        InvalidOptionError: it is no list of whole numbers.
+    """
+    if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+        raise InvalidOptionError(f"rows={rows!r}: must be a list of row numbers")
+    values = rows.to_pylist() if isinstance(rows, (pa.Array, pa.ChunkedArray)) else list(rows)
+    if any(isinstance(row, bool) for row in values):
+        raise InvalidOptionError("rows must be whole numbers, not True or False")
+    try:
+        return [operator.index(row) for row in values]
+    except TypeError as error:
+        raise InvalidOptionError(f"rows must be whole numbers: {error}") from error
+
+
+KEY_POSITION = "key_position"
+_MAX_PAIRS_PRUNED = 256  # composite keys that prune one by one; more prune column by column
+
+
+class Keys:
+    """The keys of one lookup.
+
+    Args:
+        keys: for each key column a value, or a list of values; lists pair up by position.
+
+    Attributes:
+        names: the key columns.
+        where: predicate that every matching row satisfies; exact for one key column or one key.
+        prune: a sharper predicate to prune by, or None.
+    """
+
+    def __init__(self, keys: Any) -> None:
+        if not isinstance(keys, Mapping) or not keys:
+            raise QueryError(
+                "a lookup needs at least one key column",
+                hint='Pass a mapping of column to value or list of values, such as {"id": 42}.',
+            )
+        self.names = tuple(keys)
+        lists = {name: _values(name, value) for name, value in keys.items()}
+        lengths = {len(values) for values in lists.values()}
+        if len(lengths) > 1:
+            raise QueryError(
+                "lists of keys pair up by position and must have equal lengths, not "
+                + ", ".join(f"{name}: {len(values)}" for name, values in lists.items())
+            )
+        for name, values in lists.items():
+            if RelativeTime in set(map(type, values)):
+                raise QueryError(
+                    "the keys of a lookup are values, not times relative to now",
+                    column=name,
+                    hint="Ask with where= of scan, read or count.",
+                )
+        (self._count,) = lengths
+        self._tuples = list(zip(*lists.values(), strict=True))
+        self.prune: Expression | None = None
+        if self._count == 1:
+            self.where = _and([_equals(name, values[0]) for name, values in lists.items()])
+        else:
+            self.where = _and([KeyIn(name, values) for name, values in lists.items()])
+        if len(self.names) > 1 and 1 < self._count <= _MAX_PAIRS_PRUNED:
+            self.prune = Or(
+                tuple(
+                    _and([_equals(name, value) for name, value in zip(self.names, values, strict=True)])
+                    for values in self._tuples
+                )
+            )
+
+    @property
+    def _exact(self) -> bool:
+        """Whether ``where`` alone says which rows match."""
+        return len(self.names) == 1 or self._count <= 1
+
+    def columns(self, with_keys: bool) -> tuple[str, ...]:
+        """The key columns to read behind those asked for: all, where they are needed to pair rows with keys."""
+        return () if self._exact and not with_keys else self.names
+
+    def finish(self, table: pa.Table, with_keys: bool) -> pa.Table:
+        """From the rows of ``where`` to the rows of the lookup.
+
+        Args:
+            table: rows that satisfy ``where``, with the columns asked for, and behind them those of :meth:`columns`.
+            with_keys: add the position of the key.
+        """
+        if self._exact and not with_keys:
+            return table
+        num_columns = table.num_columns - len(self.names)
+        if with_keys and KEY_POSITION in table.column_names[:num_columns]:
+            raise AmbiguousColumnError(f"the file has a column {KEY_POSITION!r} of its own", column=KEY_POSITION)
+        rows, positions = self._pairs(table)
+        table = take_table(table, pa.array(rows if with_keys else sorted(set(rows)), pa.int64()))
+        table = table.select(list(range(num_columns)))
+        if with_keys:
+            table = table.append_column(KEY_POSITION, pa.array(positions, pa.int64()))
+        return table
+
+    def _pairs(self, table: pa.Table) -> tuple[list[int], list[int]]:
+        """Pairs of (row in ``table``, position of key), by row, then by position."""
+        first = table.num_columns - len(self.names)
+        columns = [_values_of(table, first + at, name) for at, name in enumerate(self.names)]
+        pairs = self._hashed(columns) if self._hashable(columns) else self._compared(columns, table.num_rows)
+        return [row for row, _ in pairs], [position for _, position in pairs]
+
+    def _hashable(self, columns: Sequence[pa.ChunkedArray]) -> bool:
+        """Whether Python's equality of the values is ``==`` of the columns: same plain kind on both sides."""
+        return all(
+            kind is not None and all(type(values[number]) is kind for values in self._tuples)
+            for number, kind in enumerate(_python_kind(column.type) for column in columns)
+        )
+
+    def _hashed(self, columns: Sequence[pa.ChunkedArray]) -> list[tuple[int, int]]:
+        by_key: dict[tuple[Any, ...], list[int]] = {}
+        for position, values in enumerate(self._tuples):
+            key = tuple([value.encode("utf-8", "surrogatepass") if type(value) is str else value for value in values])
+            by_key.setdefault(key, []).append(position)
+        rows = zip(*(_plain_values(column) for column in columns), strict=True)
+        return [(row, position) for row, key in enumerate(rows) for position in by_key.get(key, ())]
+
+    def _compared(self, columns: Sequence[pa.ChunkedArray], num_rows: int) -> list[tuple[int, int]]:
+        """Key by key, by the filter itself: for types whose Python values compare otherwise."""
+        names = [f"key{number}" for number in range(len(columns))]
+        arrays = dict(zip(names, columns, strict=True))
+        types = {name: column.type for name, column in arrays.items()}
+        pairs: list[tuple[int, int]] = []
+        for position, values in enumerate(self._tuples):
+            expression = _and([_equals(name, value) for name, value in zip(names, values, strict=True)])
+            mask = compile_filter(expression, types).mask(arrays, num_rows)
+            pairs.extend((row, position) for row in pc.indices_nonzero(mask).to_pylist())
+        return sorted(pairs)
+
+
+def _values_of(table: pa.Table, position: int, name: str) -> pa.ChunkedArray:
+    """A column, or a leaf of a struct column by its dotted path."""
+    path = name[len(table.field(position).name) + 1 :]
+    column = table.column(position)
+    return pc.struct_field(column, path.split(".")) if path else column
+
+
+def _values(name: str, value: Any) -> tuple[Scalar, ...]:
+    """The keys of one column: of a collection its values, else the one."""
+    try:
+        if not is_collection(value):
+            return (as_scalar(value),)
+        if not isinstance(value, Mapping):
+            return as_scalars(value)
+    except ExpressionError as error:
+        raise error.locate(column=name) from error.__cause__
+    raise QueryError(
+        "the keys of a column are a value or a list of values, not a mapping",
+        column=name,
+        hint='Pass its .keys() or .values(); name leaves of structs by dotted path, such as {"address.city": ...}.',
+    )
+
+
+def _plain_values(column: pa.ChunkedArray) -> list[Any]:
+    """Integers or bytes; text as bytes, since a file may hold what is no UTF-8."""
+    if pa.types.is_dictionary(column.type):
+        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], column.type.value_type)
+    if _python_kind(column.type) is str:
+        column = column.cast(pa.large_binary())
+    return list(column.to_pylist())
+
+
+def _python_kind(kind: pa.DataType) -> type | None:
+    """The Python type whose equality and hash are those of the Arrow type, if there is one."""
+    if pa.types.is_dictionary(kind):
+        return _python_kind(kind.value_type)
+    if pa.types.is_integer(kind):
+        return int
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return str
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return bytes
+    return None
+
+
+def _equals(name: str, value: Scalar) -> Expression:
+    return Comparison(name, "==", value)
+
+
+def _and(parts: Sequence[Expression]) -> Expression:
+    return parts[0] if len(parts) == 1 else And(tuple(parts))

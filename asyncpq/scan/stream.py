@@ -1,0 +1,394 @@
+"""Streaming reads: record batches in file order, with read-ahead that the consumer's pace bounds.
+
+Batches of a scan for consumers that pull them in a thread: Arrow's C stream, pyarrow, DuckDB, Polars.
+
+Record batches as a consumer asks for them: what scans of one file and of many have in common.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar
+
+import pyarrow as pa
+
+from asyncpq.errors import ObjectChangedError, UsageError
+from asyncpq.events import Operation
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.runtime import Resources
+from asyncpq.parquet.page_index import PageLocationError
+from asyncpq.scan.prefetch import Pipeline, jobs_of
+
+if TYPE_CHECKING:
+    from asyncpq.scan.planner import Preparation, Prepared
+
+
+T = TypeVar("T")
+
+_LOOK_S: Final = 1.0  # how often a waiting consumer looks whether the event loop still runs
+
+
+class BatchPuller(Generic[T]):
+    """An iterator over the batches that an event loop in another thread makes. Made in that loop's thread.
+
+    Args:
+        next_batch: gives the next batch, None after the last one.
+        close: ends what makes them; called when the iterator is dropped before its end. None: others end it.
+    """
+
+    def __init__(
+        self,
+        next_batch: Callable[[], Coroutine[Any, Any, T | None]],
+        close: Callable[[], Coroutine[Any, Any, None]] | None,
+    ) -> None:
+        self._next_batch = next_batch
+        self._close = close
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._process = os.getpid()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        """
+        Raises:
+            UsageError: it is called in the event loop's own thread, or the loop has ended.
+            AsyncpqError: reading failed.
+        """
+        self._check()
+        future = asyncio.run_coroutine_threadsafe(self._next_batch(), self._loop)
+        try:
+            batch = self._result(future)
+        except BaseException:
+            future.cancel()
+            raise
+        if batch is None:
+            self._close = None
+            raise StopIteration
+        return batch
+
+    def __del__(self) -> None:
+        close, self._close = self._close, None
+        if close is not None and self._process == os.getpid() and self._loop.is_running():
+            post(self._loop, close)
+
+    def _check(self) -> None:
+        if threading.get_ident() == self._thread:
+            raise UsageError(
+                "the batches of a scan are pulled in its event loop's own thread, which would wait for itself",
+                hint="Pull in another one: `await asyncio.to_thread(consume, reader)`; or `await scan.to_table()`.",
+            )
+        if self._process != os.getpid() or not self._loop.is_running():
+            raise _ended()
+
+    def _result(self, future: concurrent.futures.Future[T | None]) -> T | None:
+        while True:
+            try:
+                return future.result(_LOOK_S)
+            except concurrent.futures.CancelledError:
+                raise _ended() from None
+            except TimeoutError:  # the wait's, or that of the read
+                if future.done():
+                    return future.result()
+                if not self._loop.is_running():
+                    raise _ended() from None
+
+
+def post(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run ``work`` in ``loop`` some time, without waiting for it: from a destructor, in any thread."""
+
+    def start() -> None:
+        task = loop.create_task(work())
+        _running.add(task)
+        task.add_done_callback(_running.discard)
+
+    try:
+        loop.call_soon_threadsafe(start)
+    except RuntimeError:  # it was closed since: nothing is left to end
+        return
+
+
+_running: set[asyncio.Task[None]] = set()
+
+
+def _ended() -> UsageError:
+    return UsageError("the scan's event loop has ended", hint="Consume the reader while the scan and its loop run.")
+
+
+class Batches(ABC):
+    """Entered once, iterated inside, and ended by leaving, an error or a cancellation.
+
+    Args:
+        operation: the call; begun when it is entered.
+        batch_size: rows of a batch, at most.
+        limit: rows in all, or None.
+
+    Attributes:
+        metrics: what it has cost so far.
+    """
+
+    _of: ClassVar[str]  # what it is a scan of, as messages name it
+
+    def __init__(self, resources: Resources, operation: Operation, *, batch_size: int, limit: int | None) -> None:
+        self.metrics: ReadMetrics = operation.metrics
+        self._resources = resources
+        self._operation = operation
+        self._batch_size = batch_size
+        self._left = limit
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._holds_unit = False
+        self._state = "new"
+        self._pulling = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._operation.url!r}, {self._state})"
+
+    @property
+    def entered(self) -> bool:
+        """Whether the scan was entered."""
+        return self._state != "new"
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the batches."""
+
+    @abstractmethod
+    async def _begin(self) -> None:
+        """Plan and start fetching."""
+
+    @abstractmethod
+    async def _next_unit(self) -> Sequence[pa.Table] | None:
+        """The rows of the next unit, None at the end."""
+
+    @abstractmethod
+    def _done_with_unit(self) -> None:
+        """The rows of the last one were consumed."""
+
+    @abstractmethod
+    def _waiting(self) -> AbstractAsyncContextManager[object]:
+        """What bounds the wait for the next batch."""
+
+    @abstractmethod
+    async def _stop(self) -> None:
+        """End what runs. Idempotent."""
+
+    async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise UsageError("a scan can be entered once", hint=f"Call {self._of}.scan(...) again.")
+        self._resources.check()
+        self._state = "open"
+        self._resources.register(self, self.close)
+        self._operation.begin()
+        try:
+            async with self._resources.deadline(self._operation.url):
+                await self._begin()
+        except BaseException as error:
+            await self._end("closed", error)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        if self._state == "new":
+            raise UsageError(
+                "a scan is iterated inside `async with`",
+                hint=f"Write `async with {self._of}.scan(...) as scan:`, or await {self._of}.read(...) for one table.",
+            )
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        """The next batch: at least one row, at most ``batch_size``, all of one file. Consumers share the batches.
+
+        Raises:
+            ObjectChangedError: a file was replaced after rows of it were given out.
+            AsyncpqError: reading failed; the scan is over.
+        """
+        if self._state == "open":
+            self._resources.check()  # in another loop or process it would wait for ever
+        async with self._pulling:
+            return await self._pull()
+
+    async def _pull(self) -> pa.RecordBatch:
+        """The next batch, for one consumer at a time."""
+        if self._state == "done":
+            raise StopAsyncIteration
+        if self._state != "open":
+            raise UsageError("the scan is closed")
+        try:
+            if self._left == 0:
+                raise StopAsyncIteration
+            if not self._batches:
+                async with self._waiting():
+                    while not self._batches:
+                        await self._refill()
+            batch = self._batches.popleft()
+            if batch.num_rows > self._batch_size:  # cut as they are asked for: rows without columns may be any number
+                self._batches.appendleft(batch.slice(self._batch_size))
+                batch = batch.slice(0, self._batch_size)
+        except StopAsyncIteration:
+            await self._end("done", None)
+            raise
+        except BaseException as error:
+            await self._end("closed", error)
+            raise
+        if self._left is not None:
+            batch = batch.slice(0, self._left)
+            self._left -= batch.num_rows
+        self.metrics.rows_returned += batch.num_rows
+        return batch
+
+    async def to_table(self) -> pa.Table:
+        """The rows that were not given out yet, as one table. A scan that was not entered is entered and closed.
+
+        Raises:
+            AsyncpqError: reading failed.
+        """
+        if self._state == "new":
+            async with self:
+                return await self.to_table()
+        batches = [batch async for batch in self]
+        return pa.Table.from_batches(batches, self.schema)
+
+    async def to_reader(self) -> pa.RecordBatchReader:
+        """The batches that were not given out yet, for one consumer in another thread::
+
+            async with file.scan() as scan:
+                reader = await scan.to_reader()
+                await asyncio.to_thread(duckdb_query, reader)
+
+        A consumer in this thread gets a UsageError: it would wait for itself. The reader is used inside the ``async
+        with`` block. It fetches ahead no more than the scan does.
+
+        Raises:
+            UsageError: the scan is not open.
+        """
+        self.__aiter__()  # it was entered
+        return reader_of(self, closes=False)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> NoReturn:
+        raise UsageError(
+            "an async scan is no Arrow stream, since its consumer would block the event loop",
+            hint="Give away `await scan.to_table()`, or in another thread `await scan.to_reader()`; or use "
+            "asyncpq.blocking, whose scans are Arrow streams.",
+        )
+
+    async def _refill(self) -> None:
+        if self._holds_unit:
+            self._holds_unit = False
+            self._done_with_unit()
+        tables = await self._next_unit()
+        if tables is None:
+            raise StopAsyncIteration
+        self._holds_unit = True
+        for table in tables:
+            self._batches.extend(batch for batch in table.to_batches() if batch.num_rows)
+
+    async def close(self) -> None:
+        """End the scan and everything it runs. Idempotent."""
+        await self._end("closed", None)
+
+    async def _end(self, state: str, error: BaseException | None) -> None:
+        self._state = "closed"
+        self._batches.clear()
+        try:
+            await self._stop()
+        finally:
+            self._resources.unregister(self)
+            self._operation.end(error)
+        self._state = state
+
+
+def reader_of(scan: Batches, *, closes: bool) -> pa.RecordBatchReader:
+    """See :meth:`Batches.to_reader`; called in the scan's event loop.
+
+    Args:
+        closes: the scan is closed when the reader is dropped.
+    """
+
+    async def next_batch() -> pa.RecordBatch | None:
+        return await anext(scan, None)
+
+    return pa.RecordBatchReader.from_batches(scan.schema, BatchPuller(next_batch, scan.close if closes else None))
+
+
+class Scan(Batches):
+    """Batches of one file's rows. Use it as ``async with file.scan(...) as scan: async for batch in scan``.
+
+    It owns its tasks: leaving the block early, an error or a cancellation ends them before the block
+    is left. Made by :meth:`asyncpq.File.scan`.
+
+    Attributes:
+        metrics: what it has cost so far.
+    """
+
+    _of: ClassVar[str] = "file"
+
+    def __init__(self, preparation: Preparation, *, batch_size: int, limit: int | None) -> None:
+        super().__init__(preparation.source.resources, preparation.operation, batch_size=batch_size, limit=limit)
+        self._preparation = preparation
+        self._prepared: Prepared | None = None
+        self._pipeline: Pipeline | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the batches; known once the scan was entered."""
+        if self._prepared is None:
+            raise UsageError("the scan has not been entered", hint="Write `async with file.scan(...) as scan:`.")
+        return self._prepared.shape.schema
+
+    async def _begin(self) -> None:
+        """Plan and start fetching, over again while the object changes in between."""
+        self._prepared = await self._preparation.prepare(scan=True)
+        read = self._prepared.read
+        units = read.units(self._resources.options.limits.unit_bytes)
+        self._pipeline = Pipeline(jobs_of(read, units), self._resources)
+        self._pipeline.start()
+
+    def _waiting(self) -> AbstractAsyncContextManager[object]:
+        return self._preparation.deadline()
+
+    async def _next_unit(self) -> Sequence[pa.Table] | None:
+        while True:
+            pipeline = self._pipeline
+            if pipeline is None:
+                raise UsageError("the scan is closed")
+            try:
+                landed = await pipeline.next()
+                if landed is not None:
+                    return landed.tables
+                if self._prepared is not None:
+                    self._prepared.read.check_complete()
+                    await self._prepared.read.ensure_current()
+                return None
+            except ObjectChangedError as error:
+                await pipeline.close()
+                await self._preparation.changed(error, restartable=not self.metrics.rows_returned)
+                await self._begin()
+            except PageLocationError as error:
+                if self.metrics.rows_returned:
+                    raise
+                self._preparation.relocated(error)
+                await pipeline.close()
+                await self._begin()
+
+    def _done_with_unit(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.done_with_head()
+
+    async def _stop(self) -> None:
+        if self._pipeline is not None:
+            await self._pipeline.close()

@@ -1,0 +1,179 @@
+"""A store's own threads, for filesystem calls that block.
+
+Work done side by side, of which none is left behind.
+
+Many calls, a few at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+_Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
+_Calls: TypeAlias = "SimpleQueue[_Call | None]"  # None: end
+
+
+class Threads:
+    """At most ``count`` threads, made when they are needed. Belongs to one event loop at a time.
+
+    They are daemon threads: a call that a disk never answers keeps no process from ending.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count = count
+        self._name = name
+        self._calls: _Calls = SimpleQueue()
+        self._idle = threading.Semaphore(0)  # threads that wait for a call
+        self._threads: dict[threading.Thread, Future[None]] = {}
+        self._running: set[asyncio.Future[Any]] = set()
+        # once: by close(), or when nobody has these threads any more
+        self._end = weakref.finalize(self, _end, self._calls, count)
+        self._end.atexit = False
+
+    def start(self, work: Callable[..., T], *arguments: Any, **options: Any) -> asyncio.Future[T]:
+        """Call ``work`` in a thread. A call that has begun goes on when the future is cancelled.
+
+        Raises:
+            RuntimeError: the threads were told to end.
+        """
+        if not self._end.alive:
+            raise RuntimeError("the threads were closed")
+        call: Future[T] = Future()
+        future = asyncio.wrap_future(call)
+        self._running.add(future)
+        future.add_done_callback(self._ended)
+        self._calls.put((call, functools.partial(work, *arguments, **options)))
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._count:
+            ended: Future[None] = Future()
+            ended.set_running_or_notify_cancel()  # no waiter cancels it
+            thread = threading.Thread(
+                target=_serve,
+                args=(self._calls, self._idle, ended),
+                name=f"{self._name}_{len(self._threads)}",
+                daemon=True,
+            )
+            self._threads[thread] = ended
+            thread.start()
+        return future
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Give up what has not begun; wait for the running calls; end the threads. Idempotent.
+
+        Args:
+            timeout_s: what runs for longer is left to its thread, which ends after it.
+        """
+        self._end()
+        ends = [asyncio.wrap_future(ended) for ended in self._threads.values() if not ended.done()]
+        try:
+            if ends:
+                await asyncio.wait(ends, timeout=timeout_s)
+        finally:
+            for end in ends:
+                end.cancel()
+        for thread, ended in self._threads.items():
+            if ended.done():
+                thread.join()  # it is past its last call: this does not block
+        for future in list(self._running):
+            if future.get_loop() is asyncio.get_running_loop():
+                future.cancel()
+
+    def _ended(self, future: asyncio.Future[Any]) -> None:
+        self._running.discard(future)
+        if not future.cancelled():
+            future.exception()  # whoever waited has seen it, or has left
+
+
+def _serve(calls: _Calls, idle: threading.Semaphore, ended: Future[None]) -> None:
+    while (item := _next(calls, idle)) is not None:
+        call, work = item
+        if call.set_running_or_notify_cancel():
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001  # whatever it is, it is the caller's
+                call.set_exception(error)
+            else:
+                call.set_result(result)
+                del result
+        del item, call, work  # nothing is held while the thread waits for the next one
+    ended.set_result(None)
+
+
+def _next(calls: _Calls, idle: threading.Semaphore) -> _Call | None:
+    try:
+        return calls.get_nowait()
+    except Empty:
+        idle.release()
+        return calls.get()
+
+
+def _end(calls: _Calls, count: int) -> None:
+    """Drop the calls that have not begun, and let each thread end after the one that it is at."""
+    with contextlib.suppress(Empty):
+        while True:
+            item = calls.get_nowait()
+            if item is not None:
+                item[0].cancel()
+    for _ in range(count):
+        calls.put(None)
+
+
+_AT_ONCE = 16
+
+
+async def results_of(work: Sequence[Awaitable[T]]) -> list[T]:
+    """What all of ``work`` gives, in its order. The first error ends all, and is raised once they have ended."""
+    if len(work) == 1:
+        return [await work[0]]
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+async def all_of(items: Sequence[T], call: Callable[[T], Awaitable[None]], at_once: int = _AT_ONCE) -> None:
+    """Await ``call(item)`` for each, a few of them at once. The first error ends all, and is raised once they have
+    ended."""
+    left = iter(items)
+
+    async def work() -> None:
+        for item in left:
+            await call(item)
+
+    await results_of([work() for _ in range(min(at_once, len(items)))])
+
+
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+
+
+async def call_each(call: Callable[[_T], Awaitable[_U]], arguments: Iterable[_T], *, at_once: int) -> list[_U]:
+    """The results, in order. The first error ends the other calls; none is left behind."""
+    free = asyncio.Semaphore(at_once)
+
+    async def bounded(argument: _T) -> _U:
+        async with free:
+            return await call(argument)
+
+    tasks = [asyncio.ensure_future(bounded(argument)) for argument in arguments]
+    if not tasks:
+        return []
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

@@ -1,0 +1,337 @@
+"""What s3fs and botocore do for S3: credentials, endpoint, region, addressing, trust. Their only door.
+
+What botocore would send is asked of botocore itself: for each bucket one GET is prepared and signed
+by s3fs's client and caught before it leaves. Where that request holds nothing but what
+:class:`~asyncpq.storage.s3.store.S3Object` can send, the bucket is read directly; otherwise
+(SSE-C, requester pays, access points, S3 Express, proxies, ...) through s3fs's own calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import unquote
+
+import aiobotocore.httpsession
+import aiobotocore.session
+import aiohttp
+import botocore.exceptions
+import botocore.httpsession
+import botocore.utils
+import s3fs
+from yarl import URL
+
+from asyncpq.errors import (
+    AsyncpqError,
+    CredentialsError,
+    InvalidOptionError,
+    TransportError,
+    UnsupportedStoreError,
+)
+from asyncpq.storage.base import Unpicklable
+from asyncpq.storage.responses import RangeRequest, redirected
+from asyncpq.storage.retry import RetryableError, parse_retry_after_s
+from asyncpq.storage.s3.error_codes import error_for
+from asyncpq.storage.s3.options import KNOWN_HEADERS, NAMES, fallback_reason
+from asyncpq.storage.s3.requests import Route
+from asyncpq.storage.s3.sigv4 import Credentials
+from asyncpq.storage.urls import nearest_s3_option, refusal, safe_url
+from asyncpq.storage.wire import connection_failure
+
+_PROBE_KEY = "k"
+_AUTHORIZATION = re.compile(r"AWS4-HMAC-SHA256 Credential=(.+)/\d{8}/([a-z0-9-]+)/s3/aws4_request, ")
+_CREDENTIALS_HINT = "Pass key and secret (or profile) in storage_options, or anon=True for public objects."
+
+_caught: ContextVar[list[Any] | None] = ContextVar("asyncpq_s3_probe", default=None)
+
+
+class _CaughtError(Exception):
+    """Stops botocore's request before it is sent."""
+
+
+def _catch(request: Any, **_: Any) -> None:
+    """botocore's before-send hook: does nothing except while a bucket's route is asked for."""
+    caught = _caught.get()
+    if caught is not None:
+        caught.append(request)
+        raise _CaughtError
+
+
+class _RedirectError(Exception):
+    """A redirect that is not S3's word that the bucket is in another region."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__("redirect")  # the location may hold secrets
+        self.location = location
+
+
+class _WithoutRedirects:
+    """An aiohttp session that follows no redirect. botocore itself signs anew for the region named."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    async def request(self, *arguments: Any, **options: Any) -> Any:
+        response = await self._session.request(*arguments, **options, allow_redirects=False)
+        if 300 <= response.status < 400 and response.status != 304 and "x-amz-bucket-region" not in response.headers:
+            response.close()
+            raise _RedirectError(response.headers.get("Location", ""))
+        return response
+
+
+class _HttpSession(aiobotocore.httpsession.AIOHTTPSession):  # type: ignore[misc]  # Any: not typed
+    """aiobotocore's, which would follow a redirect and take a customer's key and session token along."""
+
+    async def _get_session(self, proxy_url: Any) -> Any:
+        return _WithoutRedirects(await super()._get_session(proxy_url))
+
+
+class S3Client(Unpicklable):
+    """One asynchronous S3FileSystem, and what it knows.
+
+    Args:
+        options: those of s3fs.S3FileSystem.
+
+    Attributes:
+        filesystem: the s3fs.S3FileSystem, for listing and writing.
+
+    Raises:
+        InvalidOptionError: s3fs does not take them.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+        self._reason = fallback_reason(options)
+        self.filesystem = _filesystem(options)
+        self._connected: list[Any] = []
+        self._session: Any = None
+
+    def split(self, path: str) -> tuple[str, str]:
+        """Bucket (or access point) and key of ``bucket/key``."""
+        bucket, key = self.filesystem._find_bucket_key(path)
+        return bucket, key
+
+    async def close(self) -> None:
+        """Closes connections. Idempotent."""
+        connected, self._connected = self._connected, []
+        for filesystem in connected:
+            await filesystem._s3creator.__aexit__(None, None, None)
+
+    async def find_route(self, bucket: str, url: str) -> Route | str:
+        """The bucket's route, or why it has to be read with s3fs. Sends nothing to the bucket.
+
+        Raises:
+            CredentialsError: there are none.
+            InvalidOptionError: botocore does not take the options or the bucket's name.
+        """
+        if self._reason is not None:
+            return self._reason
+        if bucket.startswith("arn:"):
+            return "access point"
+        if bucket.endswith("--x-s3"):
+            return "S3 Express bucket"
+        try:
+            await self._connect(self.filesystem)
+            request = await self._probe(bucket)
+        except (botocore.exceptions.BotoCoreError, TypeError, ValueError, KeyError) as error:
+            raise _option_error(error, url, self._options) from None
+        proxies = botocore.utils.get_environ_proxies(request.url)
+        target = URL(request.url, encoded=True)
+        if target.scheme in proxies or "all" in proxies:
+            return "proxy of the environment"
+        headers = {name.lower(): _text(value) for name, value in request.headers.items()}
+        strange = sorted(set(headers) - KNOWN_HEADERS)
+        if strange:
+            return f"header {strange[0]}"
+        if not target.raw_path.endswith("/" + _PROBE_KEY) or target.raw_query_string or not target.raw_host:
+            return "unusual url"
+        region = await self._signed_region(headers.get("authorization"))
+        if region is None:
+            return "unusual signature"
+        config = self._options.get("config_kwargs") or {}
+        return Route(
+            scheme=target.scheme,
+            host=target.host_port_subcomponent or target.raw_host,
+            prefix=unquote(target.raw_path[: -len(_PROBE_KEY)]),
+            region=region,
+            endpoint_region=".amazonaws.com" in target.raw_host,
+            user_agent=headers.get("user-agent") if any(name.startswith("user_agent") for name in config) else None,
+        )
+
+    async def _probe(self, bucket: str) -> Any:
+        """The GET that botocore would send for an object of the bucket, signed and not sent."""
+        client = await self.filesystem.get_s3(bucket)
+        client.meta.events.register("before-send.s3.GetObject", _catch, unique_id="asyncpq-probe")
+        requests: list[Any] = []
+        token = _caught.set(requests)
+        try:
+            await self.filesystem._call_s3(
+                "get_object", Bucket=bucket, Key=_PROBE_KEY, Range="bytes=0-0", IfMatch='"0"'
+            )
+        except _CaughtError:
+            return requests[-1]
+        finally:
+            _caught.reset(token)
+        raise UnsupportedStoreError("s3fs's client sends no request", hint="Pass no session in storage_options.")
+
+    async def _signed_region(self, authorization: str | None) -> str | None:
+        """The region of the probe's signature; None if it is not one that Signer makes."""
+        if self.filesystem.anon:
+            region = self.filesystem._s3.meta.region_name or "us-east-1"
+            return str(region) if authorization is None else None
+        match = _AUTHORIZATION.match(authorization or "")
+        credentials = await self.fetch_credentials(False)
+        if match is None or credentials is None or credentials.access_key != match[1]:
+            return None
+        return match[2]
+
+    async def fetch_credentials(self, again: bool) -> Credentials | None:
+        """Current credentials as botocore finds and refreshes them; ``again`` looks for others."""
+        if self.filesystem.anon:
+            return None
+        client = self.filesystem.client_kwargs
+        key = self.filesystem.key or client.get("aws_access_key_id")
+        secret = self.filesystem.secret or client.get("aws_secret_access_key")
+        if key and secret:
+            if again:
+                raise CredentialsError("the credentials in storage_options have expired", hint="Pass new ones.")
+            return Credentials(key, secret, self.filesystem.token or client.get("aws_session_token"))
+        try:
+            if again or self._session is None:
+                given = None if again else self.filesystem.session
+                self._session = given or aiobotocore.session.AioSession(**self.filesystem.kwargs)
+            found = await self._session.get_credentials()
+            frozen = await found.get_frozen_credentials() if found is not None else None
+        except (botocore.exceptions.BotoCoreError, TypeError, ValueError) as error:
+            what = refusal(error, self._options)
+            raise CredentialsError(f"no credentials: {what}", hint=_credentials_hint(error)) from None
+        if frozen is None:
+            raise CredentialsError("no credentials were found", hint=_CREDENTIALS_HINT)
+        return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
+
+    async def ssl_context(self, scheme: str) -> ssl.SSLContext | bool:
+        """The trust that botocore would have."""
+        if scheme != "https":
+            return True
+        verify = self.filesystem.client_kwargs.get("verify")
+        if verify is None:
+            verify = (
+                self.filesystem.session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
+            )
+        if verify is False:
+            return False
+        try:
+            return await asyncio.to_thread(
+                ssl.create_default_context, cafile=botocore.httpsession.get_cert_path(verify)
+            )
+        except OSError as error:
+            raise InvalidOptionError(f"the CA bundle cannot be loaded: {error.strerror}") from error
+
+    async def connect_fallback(self) -> Any:
+        """A connected S3FileSystem whose client does not retry: S3fsObject does, and counts it."""
+        if not hasattr(aiobotocore.httpsession.AIOHTTPSession, "_get_session"):
+            raise UnsupportedStoreError(
+                "this aiobotocore would follow redirects with the request's secrets", hint="Install a newer one."
+            )
+        config = dict(self._options.get("config_kwargs") or {})
+        mode = (config.get("retries") or {}).get("mode", "standard")
+        config["retries"] = {"mode": mode, "total_max_attempts": 1}
+        filesystem = _filesystem({**self._options, "config_kwargs": config})
+        filesystem.retries = 1
+        try:
+            await self._connect(filesystem)
+        except (botocore.exceptions.BotoCoreError, TypeError, ValueError, KeyError) as error:
+            raise _option_error(error, "s3://", self._options) from None
+        return filesystem
+
+    async def _connect(self, filesystem: Any) -> None:
+        await filesystem.set_session()
+        if all(filesystem is not other for other in self._connected):  # fsspec's == compares options
+            self._connected.append(filesystem)
+
+
+def _filesystem(options: Mapping[str, Any]) -> Any:
+    config = {"http_session_cls": _HttpSession, **(options.get("config_kwargs") or {})}
+    try:
+        return s3fs.S3FileSystem(
+            **{**options, "config_kwargs": config, "asynchronous": True, "skip_instance_cache": True}
+        )
+    except (TypeError, ValueError, KeyError) as error:
+        raise InvalidOptionError(f"s3fs does not take these storage_options: {refusal(error, options)}") from None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+def _credentials_hint(error: Exception) -> str:
+    if isinstance(error, botocore.exceptions.ProfileNotFound):
+        return "Look for the profile, of storage_options or AWS_PROFILE, in ~/.aws/config and ~/.aws/credentials."
+    return _CREDENTIALS_HINT
+
+
+def _option_error(error: Exception, url: str, options: Mapping[str, Any]) -> AsyncpqError:
+    """For errors before any request: credentials, options, or the bucket's name."""
+    what = refusal(error, options)
+    if isinstance(error, _CREDENTIALS_ERRORS):
+        return CredentialsError(f"no credentials: {what}", url=safe_url(url), hint=_credentials_hint(error))
+    return InvalidOptionError(
+        f"botocore does not take these storage_options or this bucket: {what}",
+        url=safe_url(url),
+        hint=nearest_s3_option(what, NAMES)
+        or "Check endpoint_url, client_kwargs and config_kwargs, and the bucket's name.",
+    )
+
+
+def error_code(error: Exception) -> str:
+    """S3's code of an error of s3fs's call, or nothing."""
+    cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
+    found = cause.response.get("Error", {}) if isinstance(cause, botocore.exceptions.ClientError) else {}
+    return str(found.get("Code", ""))
+
+
+def explain(error: Exception, request: RangeRequest) -> AsyncpqError | RetryableError | None:
+    """What an error of s3fs's call stands for; None if it is none of s3fs's."""
+    cause = error if isinstance(error, botocore.exceptions.ClientError) else error.__cause__
+    if isinstance(cause, botocore.exceptions.ClientError):
+        found, meta = cause.response.get("Error", {}), cause.response.get("ResponseMetadata", {})
+        headers = meta.get("HTTPHeaders", {})
+        return error_for(
+            request,
+            int(meta.get("HTTPStatusCode", 0)),
+            error_code(error),
+            str(found.get("Message", ""))[:200],
+            retry_after_s=parse_retry_after_s(headers.get("retry-after"), now=time.time()),
+        )
+    sent = getattr(error, "kwargs", {}).get("error")
+    if isinstance(sent, _RedirectError):
+        return redirected(request, sent.location)
+    if isinstance(sent, aiohttp.ClientConnectorError):
+        return connection_failure(sent, request)
+    if isinstance(error, botocore.exceptions.HTTPClientError | botocore.exceptions.ConnectionError):
+        what = f"the connection failed ({type(error).__name__})"
+        return RetryableError(TransportError(what, url=request.url, byte_range=request.byte_range))
+    if isinstance(error, botocore.exceptions.BotoCoreError):
+        return _option_error(error, request.url, {})
+    return None
+
+
+_CREDENTIALS_ERRORS = (
+    botocore.exceptions.CredentialRetrievalError,
+    botocore.exceptions.LoginError,
+    botocore.exceptions.MetadataRetrievalError,
+    botocore.exceptions.NoAuthTokenError,
+    botocore.exceptions.NoCredentialsError,
+    botocore.exceptions.PartialCredentialsError,
+    botocore.exceptions.ProfileNotFound,
+    botocore.exceptions.RefreshWithMFAUnsupportedError,
+    botocore.exceptions.SSOError,
+    botocore.exceptions.TokenRetrievalError,
+    botocore.exceptions.UnknownCredentialError,
+)

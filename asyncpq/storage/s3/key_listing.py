@@ -1,0 +1,438 @@
+"""Lists the keys of a prefix, many pages at once where there are many.
+
+Pages can only be asked for one after the other, each behind the last key of the one before, or behind a key that is
+guessed. While the pages that come are full, ranges of keys are cut in two, and both are listed; how often, is bounded
+by the pages so far, so that guesses cost a fraction of what is listed.
+
+Where to cut a range of keys in two, knowing only some of its keys. Pure.
+
+A bad cut costs a request that finds nothing; no cut loses a key.
+
+Lists the keys in wanted folders of a prefix, where that takes fewer requests than to list all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from asyncpq.errors import InvalidResponseError
+from asyncpq.storage.base import RequestContext
+from asyncpq.storage.concurrency import results_of
+from asyncpq.storage.s3.listing import ListedKey, ListPage, PageRequest
+
+LAST = "\U0010ffff"  # no key's character comes behind it
+
+_DIGITS = frozenset("0123456789")
+_HEX = frozenset("0123456789abcdef")
+_LONGEST = 200  # characters that are looked at
+
+
+class Cut(NamedTuple):
+    """A key, or what could be one, between the ends of a range.
+
+    Attributes:
+        weight: what part of all keys may be in the range, if they are spread evenly; for comparisons.
+    """
+
+    key: str
+    weight: float
+
+
+class Alphabets:
+    """Which characters keys have at each position."""
+
+    def __init__(self) -> None:
+        self._sets: list[set[str]] = []
+        self._sorted: list[str] = []
+
+    def learn(self, keys: Sequence[str]) -> None:
+        """Take the keys of a page."""
+        longest = min(max(map(len, keys), default=0), _LONGEST)
+        while len(self._sets) < longest:
+            self._sets.append(set())
+            self._sorted.append("")
+        for at in range(longest):
+            new = {key[at] for key in keys if len(key) > at}
+            if new <= self._sets[at]:
+                continue
+            if not new.isdisjoint(_DIGITS):
+                new |= _HEX if new <= _HEX and len(new - _DIGITS) > 2 else _DIGITS
+            self._sets[at] |= new
+            self._sorted[at] = "".join(sorted(self._sets[at]))
+
+    def at(self, position: int) -> str:
+        """The characters at a position, ascending."""
+        return self._sorted[position] if position < len(self._sorted) else ""
+
+
+def skip(first: str, last: str, shorter: int) -> str | None:
+    """Behind all keys that begin as ``first`` and ``last`` both do, without its last ``shorter`` characters."""
+    common = _common(first, last)
+    return None if shorter >= common else first[: common - shorter] + LAST
+
+
+def middle(low: str, high: str, alphabets: Alphabets) -> Cut | None:
+    """A key between ``low`` and ``high``, about in the middle; None if none is in sight.
+
+    Args:
+        low, high: the ends, low < high.
+    """
+    at = _common(low, high)
+    weight = 1.0
+    for position in range(at):
+        weight /= len(alphabets.at(position)) or 1
+    head, bound = low[:at], high[at : at + 1]
+    below = low[at : at + 1]
+    while at < _LONGEST:
+        known = alphabets.at(at)
+        if not known:
+            return None
+        between = [mark for mark in known if mark > below and (not bound or mark < bound)]
+        part = weight * len(between) / len(known)
+        if bound and below and len(high) > at + 1 and bound != LAST:
+            between.append(bound)  # between the keys that begin as low, and those that begin as high
+        if between:
+            return Cut(head + between[len(between) // 2], part or weight / len(known) / 2)
+        weight /= len(known)
+        if below:  # on among the keys that begin as low
+            head, bound, below = head + below, "", low[at + 1 : at + 2]
+        elif bound:  # low has ended: on among those that begin as high
+            head, bound = head + bound, high[at + 1 : at + 2]
+            if not bound:
+                return None
+        else:
+            return None
+        at += 1
+    return None
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    for at, (mark, its) in enumerate(zip(one, other, strict=False)):
+        if mark != its:
+            return at
+    return min(len(one), len(other))
+
+
+FetchPage = Callable[[PageRequest, RequestContext], Awaitable[ListPage]]
+
+_AT_ONCE = 16  # pages on their way
+_EMPTY_PAGES = 100  # one after the other, before a listing is given up
+
+_key = attrgetter("key")
+
+
+class _DisorderError(Exception):
+    """The store's order is not that of the keys, or it does not begin where it is asked to."""
+
+
+async def list_keys(fetch_page: FetchPage, prefix: str, context: RequestContext, *, url: str) -> list[ListedKey]:
+    """All keys that begin with ``prefix``, ascending.
+
+    Args:
+        url: for messages.
+
+    Raises:
+        InvalidResponseError: the listing does not get on.
+        StoreError: as ``fetch_page``.
+    """
+    return await list_rest(fetch_page, prefix, context, await fetch_page(PageRequest(prefix), context), url=url)
+
+
+async def list_rest(
+    fetch_page: FetchPage, prefix: str, context: RequestContext, first: ListPage, *, url: str
+) -> list[ListedKey]:
+    """The same, where the ``first`` page is there."""
+    if first.token is None:
+        return sorted(first.keys, key=_key)
+    try:
+        return await _Ranges(fetch_page, prefix, context, url).list_rest(first)
+    except _DisorderError:
+        return await _in_turn(fetch_page, prefix, context, first, url)
+
+
+async def list_between(
+    fetch_page: FetchPage, prefix: str, after: str, last: str, context: RequestContext, *, url: str
+) -> list[ListedKey]:
+    """Those behind ``after``, up to ``last``."""
+    try:
+        return await _Ranges(fetch_page, prefix, context, url).list_between(after, last)
+    except _DisorderError:
+        found = await list_keys(fetch_page, prefix, context, url=url)
+        return [listed for listed in found if after < listed.key <= last]
+
+
+async def _in_turn(
+    fetch_page: FetchPage, prefix: str, context: RequestContext, page: ListPage, url: str
+) -> list[ListedKey]:
+    """Page after page, whatever the order."""
+    keys = list(page.keys)
+    seen = {listed.key for listed in keys}
+    progress = _Progress(url)
+    while page.token is not None:
+        progress.check(page)
+        context = context.step(context.purpose, context.round + 1)
+        page = await fetch_page(PageRequest(prefix, token=page.token), context)
+        for listed in page.keys:
+            if listed.key in seen:
+                raise _endless(url)
+            seen.add(listed.key)
+        keys += page.keys
+    return sorted(keys, key=_key)
+
+
+class _Progress:
+    """Whether pages that go on by tokens get on."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._token: str | None = None
+        self._empty = 0
+
+    def check(self, page: ListPage) -> None:
+        self._empty = 0 if page.keys or page.folders else self._empty + 1
+        if page.token == self._token or self._empty > _EMPTY_PAGES:
+            raise _endless(self._url)
+        self._token = page.token
+
+
+class _Range:
+    """The keys behind ``after``, up to ``last`` or to the end.
+
+    Attributes:
+        keys: those that have come.
+        token: of the next page; None where it is asked for by ``after``.
+        first: the first key of the last page.
+        skips: cuts that were made towards an unknown end.
+        started: a page has come.
+    """
+
+    def __init__(self, after: str, last: str | None, round_: int, skips: int) -> None:
+        self.after = after
+        self.last = last
+        self.round = round_
+        self.skips = skips
+        self.keys: list[ListedKey] = []
+        self.token: str | None = None
+        self.first = ""
+        self.started = False
+
+
+class _Ranges:
+    def __init__(self, fetch_page: FetchPage, prefix: str, context: RequestContext, url: str) -> None:
+        self._fetch_page = fetch_page
+        self._prefix = prefix
+        self._context = context
+        self._url = url
+        self._alphabets = Alphabets()
+        self._live: dict[asyncio.Task[ListPage], _Range] = {}
+        self._ranges: list[_Range] = []
+        self._full = 0  # pages all of whose keys were new
+        self._partial = 0  # other pages
+        self._progress: dict[_Range, _Progress] = {}
+
+    async def list_rest(self, first: ListPage) -> list[ListedKey]:
+        """All keys; ``first`` is the first page."""
+        whole = _Range("", None, self._context.round, 0)
+        self._ranges.append(whole)
+        if self._take(whole, first):
+            self._go_on(whole)
+        return await self._finish()
+
+    async def list_between(self, after: str, last: str) -> list[ListedKey]:
+        """The keys behind ``after``, up to ``last``."""
+        whole = _Range(after, last, self._context.round - 1, 0)
+        self._ranges.append(whole)
+        self._go_on(whole)
+        return await self._finish()
+
+    async def _finish(self) -> list[ListedKey]:
+        try:
+            while self._live:
+                self._cut()
+                done, _ = await asyncio.wait(self._live, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    range_ = self._live.pop(task)
+                    if self._take(range_, task.result()):
+                        self._go_on(range_)
+        finally:
+            for task in self._live:
+                task.cancel()
+            if self._live:
+                await asyncio.wait(self._live)
+        self._ranges.sort(key=lambda range_: range_.keys[0].key if range_.keys else "")
+        return [listed for range_ in self._ranges for listed in range_.keys]
+
+    def _go_on(self, range_: _Range) -> None:
+        """Ask for the range's next page."""
+        range_.round += 1
+        request = PageRequest(self._prefix, after=range_.after, token=range_.token)
+        context = self._context.step(self._context.purpose, range_.round)
+        task = asyncio.ensure_future(self._fetch_page(request, context))
+        self._live[task] = range_
+
+    def _take(self, range_: _Range, page: ListPage) -> bool:
+        """Keep what of a page is in the range; whether more is to come."""
+        last = range_.after
+        for listed in page.keys:
+            if listed.key <= last:
+                raise _DisorderError
+            last = listed.key
+        names = [listed.key for listed in page.keys]
+        self._alphabets.learn([name[len(self._prefix) :] for name in names])
+        range_.started = True
+        kept = page.keys
+        if range_.last is not None and last > range_.last:
+            kept = [listed for listed in kept if listed.key <= range_.last]
+        range_.keys += kept
+        ended = page.token is None or len(kept) < len(page.keys)
+        if ended or not kept:
+            self._partial += 1
+        else:
+            self._full += 1
+        if kept:
+            range_.first, range_.after = (kept[0].key, kept[-1].key)
+        if ended:
+            return False
+        self._progress.setdefault(range_, _Progress(self._url)).check(page)
+        range_.token = page.token
+        return range_.last is None or range_.after < range_.last
+
+    # -- cutting ----------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        """Begin as many further ranges as the pages so far are worth."""
+        while len(self._live) < _AT_ONCE and self._partial + len(self._live) <= self._full // 4:
+            best: tuple[float, str, _Range] | None = None
+            for range_ in self._live.values():
+                cut = self._cut_of(range_)
+                if cut is not None and (best is None or cut[0] > best[0]):
+                    best = (*cut, range_)
+            if best is None:
+                return
+            _, key, range_ = best
+            begun = _Range(key, range_.last, range_.round - 1, range_.skips + (range_.last is None))
+            range_.last = key
+            self._ranges.append(begun)
+            self._go_on(begun)
+
+    def _cut_of(self, range_: _Range) -> tuple[float, str] | None:
+        """Weight and place of a cut; None if it is not to be cut now."""
+        if not range_.started or not range_.keys:
+            return None
+        begin = len(self._prefix)
+        after = range_.after[begin:]
+        if range_.last is None:
+            key = skip(range_.first[begin:], after, range_.skips)
+            if key is not None:
+                return 2.0, self._prefix + key
+        last = LAST if range_.last is None else range_.last[begin:]
+        cut = middle(after, last, self._alphabets) if after < last else None
+        return None if cut is None else (cut.weight, self._prefix + cut.key)
+
+
+def _endless(url: str) -> InvalidResponseError:
+    return InvalidResponseError(
+        "the store's listing comes to no end: it lists the same keys again", url=url, hint="Give the urls of the files."
+    )
+
+
+_FOLDERS_AT_ONCE = 16  # folders that are listed at once
+_FEW = 32  # folders that are looked into though none of their level was ruled out
+_IN_VAIN = 8  # levels that rule nothing out, before the search for one that does ends
+
+Keys = list[ListedKey]
+
+
+class _Level(NamedTuple):
+    """What a folder holds directly.
+
+    Attributes:
+        keys: objects.
+        runs: folders that are wanted, those together that have none between them which is not.
+    """
+
+    keys: Keys
+    runs: Sequence[Sequence[str]]
+
+
+async def list_wanted_keys(
+    fetch_page: FetchPage, prefix: str, wants: Callable[[str], bool], context: RequestContext, *, url: str
+) -> Keys:
+    """Keys that begin with ``prefix``, ascending; others than those in wanted folders may be left out.
+
+    Args:
+        wants: of the keys that begin with this one, which ends in a slash, some are needed.
+        url: for messages.
+
+    Raises:
+        InvalidResponseError: the listing does not get on.
+        StoreError: as ``fetch_page``.
+    """
+    found = await _Folders(fetch_page, wants, context, url).list(prefix, context.round)
+    return [listed for _, listed in sorted({listed.key: listed for listed in found}.items())]
+
+
+class _Folders:
+    def __init__(self, fetch_page: FetchPage, wants: Callable[[str], bool], context: RequestContext, url: str) -> None:
+        self._fetch_page = fetch_page
+        self._wants = wants
+        self._context = context
+        self._url = url
+        self._in_vain = 0
+        self._turns = asyncio.Semaphore(_FOLDERS_AT_ONCE)
+
+    async def list(self, prefix: str, round_: int) -> Keys:
+        """The keys of a folder, perhaps without those that are not wanted; some may come twice."""
+        async with self._turns:
+            first = await self._fetch_page(PageRequest(prefix), self._step(round_))
+            if first.token is None:
+                return first.keys
+            level = await self._level(prefix, first, round_ + 1)
+            if level is None:
+                return await list_rest(self._fetch_page, prefix, self._step(round_), first, url=self._url)
+        parts = await results_of([self._list_run(prefix, run, round_ + 2) for run in level.runs])
+        return [*level.keys, *(listed for part in parts for listed in part)]
+
+    async def _list_run(self, prefix: str, run: Sequence[str], round_: int) -> Keys:
+        if len(run) == 1:
+            return await self.list(run[0], round_)
+        async with self._turns:
+            return await list_between(
+                self._fetch_page, prefix, run[0], run[-1] + LAST, self._step(round_), url=self._url
+            )
+
+    async def _level(self, prefix: str, first: ListPage, round_: int) -> _Level | None:
+        """What is to be listed of the folder; None where that is all of it, or would not take fewer requests."""
+        keys: Keys = []
+        folders: list[tuple[str, bool]] = []
+        token: str | None = None
+        last = first.keys[-1].key if first.keys else ""
+        a_page = 0  # folders that one page of keys covers
+        while True:
+            page = await self._fetch_page(PageRequest(prefix, token=token, folders=True), self._step(round_))
+            keys += page.keys
+            folders += [(folder, self._wants(folder)) for folder in page.folders]
+            a_page += sum(folder <= last for folder in page.folders)
+            unwanted = sum(not wanted for _, wanted in folders)
+            if page.token is None:
+                break
+            if page.token == token or unwanted * 2 < len(folders) or a_page * 2 > len(folders):
+                return None
+            token, round_ = page.token, round_ + 1
+        wanted = [folder for folder, wanted in folders if wanted]
+        if a_page <= 1:  # each fills pages of its own
+            if not unwanted:
+                self._in_vain += 1
+                if self._in_vain > _IN_VAIN or len(folders) > _FEW:
+                    return None
+            return _Level(keys, [[folder] for folder in wanted])
+        runs = [[folder for folder, _ in run] for wanted, run in groupby(folders, key=lambda item: item[1]) if wanted]
+        return _Level(keys, runs) if unwanted and len(runs) < len(folders) / a_page else None
+
+    def _step(self, round_: int) -> RequestContext:
+        return self._context.step(self._context.purpose, round_)

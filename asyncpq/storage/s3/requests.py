@@ -1,0 +1,220 @@
+"""Requests to one bucket: signed, and sent again once what the store refused them for is corrected.
+
+Where a bucket is, and who signs the requests to it. Both may be corrected by what the store answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from asyncpq.errors import AsyncpqError, CredentialsError, InvalidResponseError, StoreError
+from asyncpq.storage.base import Unpicklable
+from asyncpq.storage.responses import RangeRequest, redirected
+from asyncpq.storage.retry import RetryableError, parse_retry_after_s
+from asyncpq.storage.s3.error_codes import EXPIRED, error_for, error_in_200, parse_error, parse_region
+from asyncpq.storage.s3.sigv4 import Credentials, Signer
+from asyncpq.storage.wire import DEFAULT_HEADERS, DirectWire, Target
+
+
+@dataclass(slots=True)
+class Route:
+    """Where one bucket is reached. Changed in place when the store names another region.
+
+    Attributes:
+        scheme, host: of the url; ``host`` with its port unless it is the scheme's own.
+        prefix: path before the key, with slashes: "/" or "/bucket/".
+        region: that requests are signed for.
+        endpoint_region: True where the host's name follows the region (AWS's own endpoints).
+        user_agent: the User-Agent header to send, or None for the transport's own.
+    """
+
+    scheme: str
+    host: str
+    prefix: str
+    region: str
+    endpoint_region: bool
+    user_agent: str | None = None
+    name: str = field(init=False)  # for cache keys: where the bucket was first looked for
+
+    def __post_init__(self) -> None:
+        self.name = f"{self.scheme}://{self.host}[{self.region}]"
+
+    def move(self, region: str) -> None:
+        """To another region."""
+        if self.endpoint_region:
+            self.host = host_in_region(self.host, self.region, region)
+        self.region = region
+
+
+def host_in_region(host: str, old: str, new: str) -> str:
+    """AWS's host name of the same bucket in region ``new``."""
+    labels = host.split(".")
+    if old in labels:
+        at = len(labels) - 1 - labels[::-1].index(old)
+        labels[at] = new
+    else:  # the global endpoint: s3.amazonaws.com
+        at = len(labels) - 1 - labels[::-1].index("amazonaws") if "amazonaws" in labels else len(labels)
+        labels.insert(at, new)
+    return ".".join(labels)
+
+
+class Signers(Unpicklable):
+    """Who signs: credentials that are fetched again now and then, and the clock as the store sees it."""
+
+    def __init__(self, fetch: Callable[[bool], Awaitable[Credentials | None]], *, refresh_s: float = 30.0) -> None:
+        """``fetch(again)`` gives the credentials (None: sign nothing); ``again`` when the last ones expired."""
+        self._fetch = fetch
+        self._refresh_s = refresh_s
+        self._credentials: Credentials | None = None
+        self._fetched_at: float | None = None
+        self._signers: dict[str, Signer] = {}
+        self._identity = "anonymous"
+        self.clock_offset_s = 0.0
+
+    def are_fresh(self) -> bool:
+        """False when :meth:`refresh` has to come before :meth:`signer`."""
+        return self._fetched_at is not None and time.monotonic() - self._fetched_at < self._refresh_s
+
+    async def refresh(self) -> None:
+        """Ask for the credentials again, unless that was done a short time ago."""
+        if not self.are_fresh():
+            self._use(await self._fetch(False))
+
+    def signer(self, region: str) -> Signer | None:
+        """A signer for the region with the credentials in use; None to send unsigned."""
+        signer = self._signers.get(region)
+        if signer is None and self._credentials is not None:
+            signer = self._signers[region] = Signer(self._credentials, region)
+        return signer
+
+    async def identity(self) -> str:
+        """Digest of the access key id in use, "anonymous" if nothing is signed."""
+        await self.refresh()
+        return self._identity
+
+    async def renew(self, expired: Signer) -> None:
+        """Replace credentials that the store called expired, once for all requests that used them."""
+        if self._signers.get(expired.region) is expired:
+            self._use(await self._fetch(True))
+
+    def _use(self, credentials: Credentials | None) -> None:
+        self._fetched_at = time.monotonic()
+        if credentials != self._credentials:
+            self._credentials = credentials
+            self._signers.clear()
+            self._identity = "anonymous"
+            if credentials is not None:
+                self._identity = hashlib.sha256(credentials.access_key.encode()).hexdigest()[:16]
+
+
+_REGION = re.compile(r"[a-z0-9-]{2,40}")
+
+
+class S3Resource(Unpicklable):
+    """What requests are sent to: one path of a bucket's route.
+
+    Args:
+        path: as it is sent.
+    """
+
+    def __init__(self, *, wire: DirectWire, signers: Signers, route: Route, path: str) -> None:
+        self._wire = wire
+        self.signers = signers
+        self._route = route
+        self._path = path
+
+    @property
+    def server(self) -> str:
+        """See :meth:`asyncpq.storage.base.StoredObject.server`."""
+        return self._route.host
+
+    def _target(self, route: Route, query: str) -> Target:
+        headers = DEFAULT_HEADERS if route.user_agent is None else DEFAULT_HEADERS | {"User-Agent": route.user_agent}
+        return self._wire.target(f"{route.scheme}://{route.host}{self._path}" + (f"?{query}" if query else ""), headers)
+
+    def move(self, signed_for: str, region: str) -> bool:
+        """Learn the bucket's region; False if the request was signed for it already."""
+        if region == signed_for:
+            return False
+        if self._route.region != region:
+            self._route.move(region)
+        return True
+
+    def set_clock(self, date: str | None) -> bool:
+        """Learn the store's clock from its Date header; False if there is none."""
+        try:
+            store = parsedate_to_datetime(date or "").timestamp()
+        except (ValueError, OverflowError):
+            return False
+        self.signers.clock_offset_s = store - time.time()
+        return True
+
+
+class SignedExchange:
+    """One request, however often it is sent. What can be corrected is corrected once each."""
+
+    method = "GET"
+
+    def __init__(self, resource: S3Resource, request: RangeRequest) -> None:
+        self.request = request
+        self._resource = resource
+        self.signer: Signer | None = None
+        self._expired: Signer | None = None
+        self._corrected = ""
+
+    def prepare(self) -> Coroutine[Any, Any, None] | None:
+        """See :class:`asyncpq.storage.transport.Exchange`."""
+        if self._expired is None and self._resource.signers.are_fresh():
+            return None
+        return self._find_credentials()
+
+    async def _find_credentials(self) -> None:
+        expired, self._expired = self._expired, None
+        signers = self._resource.signers
+        try:
+            await (signers.refresh() if expired is None else signers.renew(expired))
+        except CredentialsError as error:
+            error.locate(url=self.request.url)
+            raise
+
+    def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
+        code, message = parse_error(body)
+        retry_after = parse_retry_after_s(headers.get("retry-after"), now=time.time())
+        request = self.request
+        if status == 416 and request.start < 0 and not headers.get("content-range", "*/0").endswith("*/0"):
+            return InvalidResponseError("the store does not know suffix ranges", url=request.url)
+        if status == 200:
+            return error_in_200(request, body)
+        if 300 <= status < 400 and "location" in headers:
+            error: AsyncpqError | RetryableError = redirected(request, headers["location"])
+        else:
+            error = error_for(request, status, code, message, retry_after_s=retry_after)
+        if isinstance(error, StoreError) and self._correct(status, code, headers, body):
+            return RetryableError(error, at_once=True)
+        return error
+
+    def _correct(self, status: int, code: str, headers: Mapping[str, str], body: bytes) -> bool:
+        """Whether sending again can help since something was learned from the refusal."""
+        signer = self.signer
+        region = headers.get("x-amz-bucket-region") or parse_region(body)
+        if region and _REGION.fullmatch(region) and status in (301, 307, 400, 403) and self._once("region"):
+            signed_for = signer.region if signer is not None else ""
+            return self._resource.move(signed_for, region)
+        if code == "RequestTimeTooSkewed" and self._once("clock"):
+            return self._resource.set_clock(headers.get("date"))
+        if code in EXPIRED and signer is not None and self._once("credentials"):
+            self._expired = signer
+            return True
+        return False
+
+    def _once(self, what: str) -> bool:
+        if what in self._corrected:
+            return False
+        self._corrected += what
+        return True

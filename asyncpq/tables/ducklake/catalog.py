@@ -1,0 +1,238 @@
+"""DuckLake tables: columns, files, bounds and deletes of one snapshot, from the SQL catalog."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from asyncpq.datasets.model import ColumnBounds, DataFile, Reader, Snapshot, TableField
+from asyncpq.errors import CorruptFileError, InvalidOptionError, UnsupportedFeatureError
+from asyncpq.expressions import Expression
+from asyncpq.expressions.tree import columns as columns_of
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.storage.concurrency import Threads
+from asyncpq.storage.urls import safe_url
+from asyncpq.tables.ducklake.deletes import DeleteFile, DuckLakeDeletes
+from asyncpq.tables.ducklake.inlined import inlined_file
+from asyncpq.tables.ducklake.schema import Leaf, columns_of_rows, leaves_of, mapped_fields
+from asyncpq.tables.ducklake.sql import Row, SqlCatalog, TableState, joined
+from asyncpq.tables.ducklake.values import bounds_of_statistics
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Engine
+
+_T = TypeVar("_T")
+
+
+class DuckLakeTable:
+    """A table of a DuckLake: what its SQL catalog says of one snapshot. See :class:`asyncpq.datasets.model.Catalog`.
+
+    Args:
+        catalog: SQLAlchemy's url of the catalog database, or an engine: SQLite, PostgreSQL, or a DuckDB file by
+            duckdb-engine and pytz.
+        table: its name, ``"schema.table"`` or a table of the schema ``main``; upper and lower case differ.
+        snapshot: id of the snapshot to read; by default the newest when it is opened.
+        as_of: read what was the newest snapshot at this time, which has a time zone.
+        data_path: where the data is, if not where the catalog says.
+        metadata_schema: the database's schema that holds the catalog's tables; by default the database's own.
+
+    Raises:
+        InvalidOptionError: names or times that cannot be meant.
+        UsageError: SQLAlchemy, or the database's driver, is not installed.
+    """
+
+    def __init__(
+        self,
+        catalog: str | URL | Engine,
+        table: str,
+        *,
+        snapshot: int | None = None,
+        as_of: dt.datetime | None = None,
+        data_path: str | None = None,
+        metadata_schema: str | None = None,
+    ) -> None:
+        schema, _, name = table.rpartition(".")
+        if not name:
+            raise InvalidOptionError(f"{table!r} names no table")
+        if snapshot is not None and as_of is not None:
+            raise InvalidOptionError("snapshot and as_of are two ways to name a snapshot", hint="Give one of them.")
+        if as_of is not None and as_of.tzinfo is None:
+            raise InvalidOptionError("as_of has no time zone", hint="Write datetime(..., tzinfo=datetime.UTC).")
+        self.schema = schema or "main"
+        self.table = name
+        self._wanted = (snapshot, as_of)
+        self._data_path = data_path
+        self._catalog = SqlCatalog(catalog, metadata_schema)
+
+    def __repr__(self) -> str:
+        return f"<DuckLakeTable {self.schema}.{self.table} of {self._catalog.shown}>"
+
+    async def snapshot(self, reader: Reader) -> Snapshot:
+        """The snapshot that was asked for, pinned.
+
+        Raises:
+            ObjectNotFoundError: no such catalog, snapshot, schema or table.
+            UnsupportedFeatureError: the table has what is not read.
+            StoreError: the database failed.
+        """
+        state = await _asked(self._catalog.state, self.schema, self.table, *self._wanted, self._data_path)
+        return await asyncio.to_thread(DuckLakeSnapshot, self._catalog, f"{self.schema}.{self.table}", state)
+
+
+class DuckLakeSnapshot:
+    """One snapshot of a table. See :class:`asyncpq.datasets.model.Snapshot`.
+
+    Statistics are asked for when a predicate first names their column, and kept.
+    """
+
+    def __init__(self, catalog: SqlCatalog, table: str, state: TableState) -> None:
+        self._catalog = catalog
+        self._state = state
+        self._table = table
+        time = "" if state.time is None else f" ({state.time.isoformat(timespec='seconds')})"
+        self.description = f"DuckLake table {table} of {catalog.shown}, snapshot {state.snapshot_id}{time}"
+        columns = [row for row in state.columns if state.visible(row)]
+        known = columns_of_rows(columns, f"{table} of {catalog.shown}")
+        self.fields: tuple[TableField, ...] = tuple(column.field for column in known)
+        self._leaves = leaves_of(columns, state.columns)
+        self._refuse_unread()
+        self._files = self._data_files({row["column_id"]: str(row["column_type"]) for row in columns})
+        self._inlined = [inlined_file(rows, state, self.fields, table) for rows in state.inlined]
+        self._records = {row["data_file_id"]: row["record_count"] for row in state.data_files}
+        self._bounds: dict[str, Mapping[int, ColumnBounds]] = {}  # by column, by file
+        self._given: Sequence[DataFile] = (*self._files.values(), *self._inlined)
+        self._loading = asyncio.Lock()
+
+    async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
+        """All files of the snapshot, then the rows that the catalog keeps; the same object while nothing is learnt.
+
+        They have bounds of the columns that predicates have named so far.
+        """
+        names = () if where is None else columns_of(where)
+        async with self._loading:
+            missing = [name for name in names if name in self._leaves and name not in self._bounds]
+            for name in missing:
+                self._bounds[name] = await _asked(self._load_bounds, self._leaves[name])
+            if missing:
+                bounded = (self._bounded(key, file) for key, file in self._files.items())
+                self._given = (*bounded, *self._inlined)
+        return self._given
+
+    def _data_files(self, types: Mapping[int, str]) -> dict[int, DataFile]:
+        state = self._state
+        deletes = _deletes_by_file(state)
+        files: dict[int, DataFile] = {}
+        for row in state.data_files:
+            url = _url(row, state)
+            fields: tuple[TableField, ...] | None = None
+            partition: Mapping[str, Any] = {}
+            if row.get("mapping_id") is not None:
+                fields, partition = mapped_fields(self.fields, state.names_by_mapping[row["mapping_id"]], types, url)
+            files[row["data_file_id"]] = DataFile(
+                url=url,
+                size=row["file_size_bytes"],
+                num_rows=row["record_count"],
+                partition=partition,
+                deletes=deletes.get(row["data_file_id"]),
+                immutable=True,
+                fields=fields,
+            )
+        return files
+
+    def _bounded(self, key: int, file: DataFile) -> DataFile:
+        bounds = {name: of[key] for name, of in self._bounds.items() if key in of and name not in file.partition}
+        return dataclasses.replace(file, bounds=bounds)
+
+    def _load_bounds(self, leaf: Leaf) -> Mapping[int, ColumnBounds]:
+        found: dict[int, ColumnBounds] = {}
+        for row in self._catalog.statistics(self._state.version, self._state.table_id, leaf.column_id):
+            records = self._records.get(row["data_file_id"])
+            if records is None:
+                continue
+            nan = row.get("contains_nan")
+            bounds = bounds_of_statistics(
+                leaf.type_name,
+                min_text=row["min_value"],
+                max_text=row["max_value"],
+                value_count=row["value_count"],
+                null_count=row["null_count"],
+                contains_nan=None if nan is None else bool(nan),
+                record_count=records,
+            )
+            if bounds is not None:
+                found[row["data_file_id"]] = bounds
+        return found
+
+    def _refuse_unread(self) -> None:
+        state = self._state
+        for row in state.data_files:
+            if row.get("encryption_key") is not None:
+                self._refuse("encrypted files")
+            if str(row["file_format"]).lower() != "parquet":
+                self._refuse(f"files of format {row['file_format']}")
+        for mapping, names in state.names_by_mapping.items():
+            kind = state.mappings.get(mapping)
+            if kind != "map_by_name" or not names:
+                self._refuse(f"files with column mapping {mapping} of type {kind}")
+        for row in state.delete_files:
+            if row.get("encryption_key") is not None:
+                self._refuse("encrypted delete files")
+            if str(row["format"]).lower() not in ("parquet", "puffin"):
+                self._refuse(f"delete files of format {row['format']}")
+
+    def _refuse(self, feature: str) -> None:
+        raise UnsupportedFeatureError(f"DuckLake table {self._table}: {feature} are not read", url=self._catalog.shown)
+
+
+async def _asked(call: Callable[..., _T], *arguments: Any) -> _T:
+    """``call`` in a thread of its own, which keeps no process from ending: a database may never answer."""
+    return await Threads(1, "asyncpq_ducklake").start(call, *arguments)
+
+
+def _url(row: Row, state: TableState) -> str:
+    return joined(state.location, row["path"], row.get("path_is_relative"))
+
+
+def _deletes_by_file(state: TableState) -> dict[int, DuckLakeDeletes]:
+    files: dict[int, list[DeleteFile]] = {}
+    for row in state.delete_files:
+        file = DeleteFile(url=_url(row, state), format=str(row["format"]).lower())
+        files.setdefault(row["data_file_id"], []).append(file)
+    found = {}
+    for row in state.data_files:
+        key, url = row["data_file_id"], _url(row, state)
+        partial_max = row.get("partial_max")
+        visible = None
+        info = row.get("partial_file_info")
+        if info is not None and partial_max is None:
+            partial_max, visible = _partial(str(info), state.snapshot_id, url)
+        later = partial_max is not None and partial_max > state.snapshot_id
+        if not (key in files or key in state.inlined_deletes or later or visible is not None):
+            continue
+        found[key] = DuckLakeDeletes(
+            data_url=url,
+            snapshot=state.snapshot_id,
+            files=tuple(files.get(key, ())),
+            inlined=RowRanges.from_rows(sorted(state.inlined_deletes.get(key, ()))),
+            later_rows=later,
+            visible_rows=visible,
+        )
+    return found
+
+
+def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None]:
+    """Of a merged file, before format 0.4: the snapshot id of its last row, or how many rows are visible.
+
+    ``info`` is ``partial_max:<snapshot>``, or ``<snapshot>:<rows up to it>`` joined by ``|``.
+    """
+    try:
+        pairs = [(name, int(number)) for name, _, number in (part.partition(":") for part in info.split("|"))]
+        if pairs[0][0] == "partial_max":
+            return pairs[0][1], None
+        visible = [rows for begin, rows in pairs if int(begin) <= snapshot]
+        return None, (None if len(visible) == len(pairs) else max(visible, default=0))
+    except ValueError:
+        raise CorruptFileError(f"partial_file_info {info!r} is not understood", url=safe_url(url)) from None

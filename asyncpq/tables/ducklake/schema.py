@@ -1,0 +1,204 @@
+"""A DuckLake table's columns as fields, found in files by field id, and the leaves that have statistics.
+
+Files that were added to a DuckLake as they are: their columns are found by name, as a mapping says.
+
+Spec: ``ducklake_column_mapping``, ``ducklake_name_mapping``. Field ids in such files are not the table's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from asyncpq.datasets.model import TableField
+from asyncpq.errors import UnsupportedFeatureError
+from asyncpq.expressions.scalars import Timestamp
+from asyncpq.storage.urls import safe_url
+from asyncpq.tables.ducklake.sql import Row
+from asyncpq.tables.ducklake.values import RESOLUTIONS, arrow_type, value_of_text
+
+_Children: TypeAlias = Mapping[int | None, Sequence[Row]]  # by the parent's id, in their order
+
+_NESTED = ("struct", "list", "map")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column, or a part of a struct, that has bounds.
+
+    Attributes:
+        column_id: in the table; the Parquet field id in its files.
+        type_name: DuckLake's.
+    """
+
+    column_id: int
+    type_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, or a part of a nested one.
+
+    Attributes:
+        field: as files have it.
+        type_name: DuckLake's.
+        children: its parts.
+    """
+
+    field: TableField
+    type_name: str
+    children: tuple[Column, ...]
+
+
+def columns_of_rows(rows: Sequence[Row], table: str) -> tuple[Column, ...]:
+    """The columns of a snapshot's rows of ``ducklake_column``.
+
+    Raises:
+        UnsupportedFeatureError: a type, or a default, that is not read; names column and ``table``.
+    """
+    children = _by_parent(rows)
+    return tuple(_column(row, children, table) for row in children.get(None, ()))
+
+
+def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, Leaf]:
+    """What statistics can be looked up for, by name or dotted path; ``ever`` are the columns of any snapshot.
+
+    A text column that once had another type is left out, as its bounds may be in that type's order; so are
+    paths that mean two columns.
+    """
+    types: dict[int, set[str]] = {}
+    for row in ever:
+        types.setdefault(row["column_id"], set()).add(row["column_type"])
+    found: dict[str, Leaf] = {}
+    twice: set[str] = set()
+    for path, row in _leaf_paths(_by_parent(columns), None, ""):
+        if path in found:
+            twice.add(path)
+        if row["column_type"] != "varchar" or types[row["column_id"]] == {"varchar"}:
+            found[path] = Leaf(row["column_id"], row["column_type"])
+    return {path: leaf for path, leaf in found.items() if path not in twice}
+
+
+def _leaf_paths(children: _Children, parent: int | None, above: str) -> Iterator[tuple[str, Row]]:
+    for row in children.get(parent, ()):
+        path = f"{above}{row['column_name']}"
+        if row["column_type"] == "struct":
+            yield from _leaf_paths(children, row["column_id"], f"{path}.")
+        elif row["column_type"] not in _NESTED:
+            yield path, row
+
+
+def _by_parent(columns: Sequence[Row]) -> _Children:
+    children: dict[int | None, list[Row]] = {}
+    for row in sorted(columns, key=lambda row: row["column_order"]):
+        children.setdefault(row["parent_column"], []).append(row)
+    return children
+
+
+def _column(row: Row, below: _Children, table: str) -> Column:
+    children = tuple(_column(child, below, table) for child in below.get(row["column_id"], ()))
+    fields = tuple(child.field for child in children)
+    name, type_name = str(row["column_name"]), str(row["column_type"])
+    type_ = _type(type_name, fields)
+    if type_ is None:
+        raise UnsupportedFeatureError(f"DuckLake table {table}: columns of type {type_name} are not read", column=name)
+    field = TableField(
+        name=name,
+        type=type_,
+        nullable=bool(row["nulls_allowed"]),
+        field_id=row["column_id"],
+        default=_default(row, type_, table),
+        children=fields,
+    )
+    return Column(field, type_name, children)
+
+
+def _type(name: str, children: tuple[TableField, ...]) -> pa.DataType | None:
+    parts = [pa.field(child.name, child.type, child.nullable) for child in children]
+    if name == "struct" and parts:
+        return pa.struct(parts)
+    if name == "list" and len(parts) == 1:
+        return pa.list_(parts[0])
+    if name == "map" and len(parts) == 2:
+        return pa.map_(parts[0].with_nullable(False), parts[1])
+    return arrow_type(name) if not children else None
+
+
+def _default(row: Row, type_: pa.DataType, table: str) -> pa.Scalar | None:
+    """What rows of files without the column hold: ``initial_default``, which is text."""
+    text = row["initial_default"]
+    if text is None:
+        return None
+    try:
+        return typed(str(text), str(row["column_type"]), type_)
+    except (ValueError, pa.ArrowException):
+        raise UnsupportedFeatureError(
+            f"DuckLake table {table}: an initial default of type {row['column_type']} is not read",
+            column=str(row["column_name"]),
+        ) from None
+
+
+def typed(text: str, type_name: str, type_: pa.DataType) -> pa.Scalar:
+    """A value that the catalog, or a path, has as text.
+
+    Raises:
+        ValueError, pyarrow.ArrowException: it is none of the type.
+    """
+    value = value_of_text(text, type_name)
+    return pa.scalar(value.nanoseconds if isinstance(value, Timestamp) else value, type_)
+
+
+_NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def mapped_fields(
+    fields: Sequence[TableField], names: Sequence[Row], types: Mapping[int, str], url: str
+) -> tuple[tuple[TableField, ...], dict[str, Any]]:
+    """How an added file has the table's columns: its fields, and the values that its path names.
+
+    Args:
+        names: rows of ``ducklake_name_mapping`` of the file's mapping.
+        types: DuckLake's type names by column id.
+        url: of the file; directories ``key=value`` are partition columns, percent-encoded.
+
+    Raises:
+        UnsupportedFeatureError: the path does not say what the mapping takes from it.
+    """
+    by_target = {row["target_field_id"]: row for row in names}
+    partition: dict[str, Any] = {}
+    for field in fields:
+        row = by_target.get(field.field_id)
+        if row is not None and row.get("is_partition"):
+            text = _of_path(url, str(row["source_name"]))
+            try:
+                partition[field.name] = None if text is None else typed(text, types[row["target_field_id"]], field.type)
+            except (ValueError, pa.ArrowException):
+                raise UnsupportedFeatureError(
+                    f"the file's path has {text!r}, which is no {field.type}", url=safe_url(url), column=field.name
+                ) from None
+    return tuple(_mapped(field, by_target, types) for field in fields), partition
+
+
+def _mapped(field: TableField, by_target: Mapping[int, Row], types: Mapping[int, str]) -> TableField:
+    row = None if field.field_id is None else by_target.get(field.field_id)
+    return dataclasses.replace(
+        field,
+        field_id=None,
+        names=_NO_NAME if row is None else (str(row["source_name"]),),
+        children=tuple(_mapped(child, by_target, types) for child in field.children),
+        resolution=None if field.field_id is None else RESOLUTIONS.get(types[field.field_id]),
+    )
+
+
+def _of_path(url: str, key: str) -> str | None:
+    found = {part.partition("=")[2] for part in url.split("/")[:-1] if part.partition("=")[:2] == (key, "=")}
+    if len(found) != 1:
+        raise UnsupportedFeatureError(f"no telling the partition value {key!r} from the file's path", url=safe_url(url))
+    (text,) = found
+    return None if text == _HIVE_NULL else unquote(text)

@@ -1,0 +1,348 @@
+"""What a DuckLake's SQL catalog says of one table at one snapshot; the one door to SQLAlchemy.
+
+Blocking: callers use a thread. All of a state is read in one transaction, so it is consistent. Tables are
+addressed by their names in the specification, columns by theirs, so that the versions' differences show as
+columns that are absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from asyncpq.errors import CorruptFileError, ObjectNotFoundError, StoreError, UnsupportedFeatureError, UsageError
+from asyncpq.tables.ducklake.values import snapshot_time
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, ColumnClause, Connection, Engine, Select, TableClause
+
+Row: TypeAlias = Mapping[str, Any]
+
+#: Versions of the format whose differences are known. A new one may keep deleted rows where nobody looks.
+VERSIONS = ("0.1", "0.2", "0.3-dev1", "0.3", "0.4-dev1", "0.4", "1.0", "1.1-dev1", "1.1")
+_STATISTICS = {"0.1": "ducklake_file_column_statistics", "0.2": "ducklake_file_column_statistics"}
+_INLINED_SYSTEM_COLUMNS = 3  # row id, begin and end snapshot come first; their names differ between versions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlinedRows:
+    """Rows that are kept in the catalog: one of the table's ``ducklake_inlined_data_tables``.
+
+    Attributes:
+        name: of the catalog's table.
+        schema_version: the names are those of this version of the table's schema.
+        names: of the columns.
+        rows: those that are in the snapshot.
+    """
+
+    name: str
+    schema_version: int
+    names: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """One table at one snapshot, as the catalog's rows.
+
+    Attributes:
+        version: of the format.
+        snapshot_id, time: which snapshot, and when it was made.
+        table_id: of the table; its columns' ids are only unique within it.
+        location: url or path of the table's folder, ending with ``/``.
+        columns: rows of ``ducklake_column`` of any time: those of the snapshot are :meth:`visible`.
+        data_files, delete_files: rows of the snapshot, by id.
+        inlined_deletes: row numbers by data file.
+        inlined: rows that no file has.
+        schema_begins: the snapshot that a version of the table's schema began with.
+        mappings: types of the column mappings that files have.
+        names_by_mapping: rows of ``ducklake_name_mapping``.
+    """
+
+    version: str
+    snapshot_id: int
+    time: dt.datetime | None
+    table_id: int
+    location: str
+    columns: Sequence[Row]
+    data_files: Sequence[Row]
+    delete_files: Sequence[Row]
+    inlined_deletes: Mapping[int, Sequence[int]]
+    inlined: Sequence[InlinedRows]
+    schema_begins: Mapping[int, int]
+    mappings: Mapping[int, str]
+    names_by_mapping: Mapping[int, Sequence[Row]]
+
+    def visible(self, row: Row) -> bool:
+        """Whether a row with begin and end snapshot is part of the snapshot."""
+        end = row.get("end_snapshot")
+        return row["begin_snapshot"] <= self.snapshot_id and (end is None or end > self.snapshot_id)
+
+
+class SqlCatalog:
+    """A DuckLake's catalog database.
+
+    Args:
+        database: SQLAlchemy's url, or an engine of the caller's.
+        metadata_schema: the database's schema that holds the ``ducklake_`` tables; None for its default.
+    """
+
+    def __init__(self, database: str | URL | Engine, metadata_schema: str | None) -> None:
+        try:
+            from sqlalchemy import URL, Engine, create_engine, pool
+            from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+        except ImportError as error:
+            raise UsageError(
+                "DuckLake needs SQLAlchemy", hint="Install it: pip install 'asyncpq[ducklake]'."
+            ) from error
+        self.metadata_schema = metadata_schema
+        if isinstance(database, Engine):
+            self.engine = database
+        else:
+            try:
+                self.engine = create_engine(database, poolclass=pool.NullPool)
+            except ImportError as error:
+                raise UsageError(
+                    f"the driver of the catalog's database is not installed: {error.name}",
+                    hint="Install the package that has it, or name another: postgresql+psycopg://host/database.",
+                ) from error
+            except (ArgumentError, NoSuchModuleError, ValueError) as error:  # whose text may have the password
+                raise _unusable(type(error).__name__) from None
+        url = self.engine.url
+        if "@" in (url.host or ""):
+            raise _unusable("an @ in the host")
+        # without user, password and query, which may hold secrets
+        self.shown = str(URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database))
+
+    def state(
+        self, schema: str, table: str, snapshot: int | None, as_of: dt.datetime | None, data_path: str | None
+    ) -> TableState:
+        """The table at a snapshot, by default the newest, or the one that was newest at ``as_of``.
+
+        Args:
+            data_path: in the place of the catalog's.
+
+        Raises:
+            ObjectNotFoundError: no such catalog, snapshot, schema or table.
+            UnsupportedFeatureError: the catalog's version is not known.
+            StoreError: the database failed.
+        """
+        with self._transaction() as connection:
+            return self._state(_Tables(connection, self.metadata_schema), schema, table, snapshot, as_of, data_path)
+
+    def statistics(self, version: str, table_id: int, column_id: int) -> Sequence[Row]:
+        """Rows of ``ducklake_file_column_stats`` of one column, whatever the snapshot."""
+        name = _STATISTICS.get(version, "ducklake_file_column_stats")
+        with self._transaction() as connection:
+            return _Tables(connection, self.metadata_schema).rows(name, table_id=table_id, column_id=column_id)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database, and does not write."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        dialect = self.engine.dialect.name
+        options: dict[str, Any] = {}
+        if dialect in ("postgresql", "mysql", "mariadb"):
+            options = {"isolation_level": "REPEATABLE READ"}  # a snapshot in all three; DuckDB and SQLite have no less
+        path = self.engine.url.database
+        if (
+            dialect in ("sqlite", "duckdb")
+            and path
+            and not path.startswith((":", "file:"))
+            and not os.path.exists(path)
+        ):
+            raise ObjectNotFoundError("no DuckLake catalog", url=self.shown)  # connecting would make an empty one
+        try:
+            with self.engine.connect() as connection:
+                connection = connection.execution_options(**options)
+                if dialect == "sqlite":  # Python's driver begins no transaction for what only reads
+                    connection.exec_driver_sql("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    connection.rollback()
+        except SQLAlchemyError as error:
+            raise StoreError(f"the catalog's database failed ({_first_line(error)})", url=self.shown) from error
+
+    def _state(
+        self,
+        tables: _Tables,
+        schema: str,
+        table: str,
+        snapshot: int | None,
+        as_of: dt.datetime | None,
+        data_path: str | None,
+    ) -> TableState:
+        metadata = {row["key"]: row["value"] for row in tables.rows("ducklake_metadata") if row.get("scope") is None}
+        version = str(metadata.get("version"))
+        if version not in VERSIONS:
+            raise UnsupportedFeatureError(
+                f"DuckLake format {version} is not read",
+                url=self.shown,
+                hint=f"Those that are: {', '.join(VERSIONS)}.",
+            )
+        snapshot_id, time = self._snapshot(tables, snapshot, as_of)
+        found_schema = self._named(tables, "schema", schema, snapshot_id)
+        found = self._named(tables, "table", table, snapshot_id, schema_id=found_schema["schema_id"])
+        table_id = found["table_id"]
+        at = {"snapshot": snapshot_id, "table_id": table_id}
+        data_files = sorted(tables.rows("ducklake_data_file", **at), key=lambda row: row["data_file_id"])
+        location = _folder(data_path if data_path is not None else str(metadata.get("data_path", "")))
+        for row in (found_schema, found):
+            location = _folder(joined(location, row.get("path") or "", row.get("path_is_relative")))
+        used = sorted({row["mapping_id"] for row in data_files if row.get("mapping_id") is not None})
+        kinds = tables.rows("ducklake_column_mapping", table_id=table_id) if used else ()
+        columns = tables.rows("ducklake_column", table_id=table_id)
+        return TableState(
+            version=version,
+            snapshot_id=snapshot_id,
+            time=time,
+            table_id=table_id,
+            location=location,
+            columns=columns,
+            data_files=data_files,
+            delete_files=tables.rows("ducklake_delete_file", **at),
+            inlined_deletes=_inlined_deletes(tables, table_id, snapshot_id),
+            inlined=_inlined_rows(tables, table_id, snapshot_id, columns),
+            schema_begins=_schema_begins(tables, table_id),
+            mappings={row["mapping_id"]: str(row["type"]) for row in kinds if row["mapping_id"] in used},
+            names_by_mapping={mapping: tables.rows("ducklake_name_mapping", mapping_id=mapping) for mapping in used},
+        )
+
+    def _snapshot(
+        self, tables: _Tables, snapshot: int | None, as_of: dt.datetime | None
+    ) -> tuple[int, dt.datetime | None]:
+        rows = tables.rows("ducklake_snapshot", **({} if snapshot is None else {"snapshot_id": snapshot}))
+        try:
+            times = {row["snapshot_id"]: snapshot_time(row["snapshot_time"]) for row in rows}
+        except ValueError as error:
+            raise CorruptFileError(f"the catalog's snapshot_time: {error}", url=self.shown) from None
+        if as_of is not None:
+            times = {key: time for key, time in times.items() if time is not None and time <= as_of}
+        if not times:
+            wanted = "" if snapshot is None else f" {snapshot}"
+            before = "" if as_of is None else f" at or before {as_of.isoformat()}"
+            raise ObjectNotFoundError(
+                f"the DuckLake has no snapshot{wanted}{before}", url=self.shown, hint="It may have been expired."
+            )
+        newest = max(times)
+        return newest, times[newest]
+
+    def _named(self, tables: _Tables, kind: str, name: str, snapshot: int, **equal: Any) -> Row:
+        rows = tables.rows(f"ducklake_{kind}", snapshot=snapshot, **equal)
+        for row in rows:
+            if row[f"{kind}_name"] == name:
+                return row
+        names = ", ".join(sorted(str(row[f"{kind}_name"]) for row in rows)) or "none"
+        raise ObjectNotFoundError(
+            f"the DuckLake has no {kind} {name!r} at snapshot {snapshot}", url=self.shown, hint=f"It has: {names}."
+        )
+
+
+class _Tables:
+    """The catalog's tables, within one transaction."""
+
+    def __init__(self, connection: Connection, schema: str | None) -> None:
+        self._connection = connection
+        self._schema = schema
+
+    def exists(self, name: str) -> bool:
+        from sqlalchemy import inspect
+
+        return inspect(self._connection).has_table(name, schema=self._schema)
+
+    def rows(self, name: str, *, snapshot: int | None = None, **equal: Any) -> Sequence[Row]:
+        """Rows where columns equal values, in ``snapshot`` if that is given."""
+        from sqlalchemy import column, literal_column, or_, select
+
+        query: Select[Any] = select(literal_column("*")).select_from(self._table(name))
+        query = query.where(*(column(key) == value for key, value in equal.items()))
+        if snapshot is not None:
+            end: ColumnClause[Any] = column("end_snapshot")
+            query = query.where(column("begin_snapshot") <= snapshot, or_(end.is_(None), end > snapshot))
+        return [dict(row) for row in self._connection.execute(query).mappings()]
+
+    def all(self, name: str, as_text: Collection[str] = ()) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
+        """Column names and rows, in the order of the columns; those of ``as_text`` as the database writes them."""
+        from sqlalchemy import String, cast, column, literal_column, select
+
+        query: Select[Any] = select(literal_column("*")).select_from(self._table(name))
+        result = self._connection.execute(query)
+        names = tuple(result.keys())
+        if not set(names).isdisjoint(as_text):
+            given = [cast(column(key), String) if key in as_text else column(key) for key in names]
+            result = self._connection.execute(select(*given).select_from(self._table(name)))
+        return names, [tuple(row) for row in result]
+
+    def _table(self, name: str) -> TableClause:
+        from sqlalchemy import table
+
+        return table(name, schema=self._schema)
+
+
+def _inlined_deletes(tables: _Tables, table_id: int, snapshot: int) -> dict[int, list[int]]:
+    name = f"ducklake_inlined_delete_{table_id}"
+    if not tables.exists(name):
+        return {}
+    found: dict[int, list[int]] = {}
+    for row in tables.rows(name):
+        if row["begin_snapshot"] <= snapshot:
+            found.setdefault(row["file_id"], []).append(row["row_id"])
+    return found
+
+
+def _inlined_rows(tables: _Tables, table_id: int, snapshot: int, columns: Sequence[Row]) -> list[InlinedRows]:
+    intervals = {row["column_name"] for row in columns if row["column_type"] == "interval"}  # drivers lose the months
+    found = []
+    registered = tables.rows("ducklake_inlined_data_tables", table_id=table_id)
+    for entry in sorted(registered, key=lambda row: row["schema_version"]):
+        names, rows = tables.all(entry["table_name"], intervals)
+        live = [
+            row[_INLINED_SYSTEM_COLUMNS:]
+            for row in sorted(rows, key=lambda row: row[0])
+            if row[1] <= snapshot and (row[2] is None or row[2] > snapshot)
+        ]
+        if live:
+            found.append(
+                InlinedRows(
+                    name=entry["table_name"],
+                    schema_version=entry["schema_version"],
+                    names=names[_INLINED_SYSTEM_COLUMNS:],
+                    rows=tuple(map(tuple, live)),
+                )
+            )
+    return found
+
+
+def _schema_begins(tables: _Tables, table_id: int) -> dict[int, int]:
+    if not tables.exists("ducklake_schema_versions"):  # before 0.3
+        return {}
+    rows = tables.rows("ducklake_schema_versions")
+    return {row["schema_version"]: row["begin_snapshot"] for row in rows if row.get("table_id") in (None, table_id)}
+
+
+def joined(folder: str, path: str, is_relative: bool | int | None) -> str:
+    """``path`` in ``folder``, or by itself where it is not relative."""
+    return f"{folder}{path}" if is_relative or is_relative is None else path
+
+
+def _folder(path: str) -> str:
+    return path if path.endswith("/") else f"{path}/"
+
+
+def _unusable(why: str) -> UsageError:
+    return UsageError(
+        f"the catalog's url cannot be used: {why}",
+        hint="It is SQLAlchemy's: sqlite:///catalog.sqlite, or postgresql+psycopg://host/database, with user and "
+        "password percent-encoded.",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}"

@@ -1,0 +1,495 @@
+"""What every place of an index must do (asyncpq.indexing.model.Place), as checks that any test runner can run.
+
+Give them your place, made anew for each check, on a storage that has nothing::
+
+    @pytest.mark.parametrize("check", PLACE_CHECKS, ids=lambda check: check.__name__)
+    async def test_place(check, tmp_path):
+        async with asyncpq.Session() as session:
+            await check(lambda: MyPlace(tmp_path))
+
+Each call gives one more handle on the same storage, as another process would have; the checks close them. A check
+raises AssertionError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotError, StoreError
+from asyncpq.indexing.model import AFTER_ALL, PART_SCHEMAS, UNKNOWN_KEY, VALUE_TAG, KeyRange, Part, Place, Segment
+from asyncpq.testing.catalog_contract import equal
+
+#: Makes one more handle on the same storage.
+PlaceMaker = Callable[[], Place]
+
+_BATCH_ROWS = 300
+
+
+async def check_kinds(make: PlaceMaker) -> None:
+    """Of every kind that the place takes: what was written is found, all of it and by ranges, by another handle too."""
+    numbers = random.Random(1)
+    async with _opened(make) as place, _opened(make) as other:
+        kinds = taken(place)
+        assert "files" in kinds, "every place takes the kind that names the files"
+        for kind in kinds:
+            rows = random_rows(kind, 1000, numbers)
+            segment = await write(place, f"a-{kind}", kind, rows)
+            for reader in (place, other):
+                await _compare(reader, segment, rows, numbers)
+
+
+async def check_refused_kinds(make: PlaceMaker) -> None:
+    """A kind that the place does not take is refused, by name, and says what to do."""
+    async with _opened(make) as place:
+        for kind in PART_SCHEMAS.keys() - set(taken(place)):
+            with _raises(InvalidOptionError, f"the kind {kind!r}") as errors:
+                place.check(["files", kind])
+            assert kind in str(errors[0]), f"{kind!r} is not named"
+            assert errors[0].hint, "no hint where to keep it"
+
+
+async def check_few_rows(make: PlaceMaker) -> None:
+    """Segments without rows, of one row, of one key, of unknown files only, and of long values."""
+    numbers = random.Random(2)
+    async with _opened(make) as place:
+        kind = "bounds"
+        row = {"key": b"\x01a", "max": b"\x01b", "file": 3, "group": -1, "values": None}
+        for name, some in {
+            "none": [],
+            "one": [row],
+            "same": [row] * 700,
+            "unknown": [row | {"key": UNKNOWN_KEY}] * 5,
+            "long": [row | {"key": b"\x01" + b"\xff" * size, "max": b"\xff" * size} for size in (0, 1, 90, 500, 501)],
+        }.items():
+            rows = pa.Table.from_pylist(some, schema=PART_SCHEMAS[kind])
+            await _compare(place, await write(place, name, kind, rows), rows, numbers)
+
+
+async def check_large(make: PlaceMaker) -> None:
+    """A segment that is not read whole: the same answers, and of all of it as it was written."""
+    numbers = random.Random(3)
+    async with _opened(make) as place:
+        if "keys" not in taken(place):
+            return
+        rows = _postings(110_000, numbers)
+        segment = await write(place, "large", "keys", rows)
+        async with _opened(make) as other:
+            await _compare(other, segment, rows, numbers, 2)
+        found = await place.read_segment(segment, [KeyRange(VALUE_TAG, AFTER_ALL)], limit=100)
+        assert found is None, "more rows than the limit are no answer"
+
+
+async def check_unsorted(make: PlaceMaker) -> None:
+    """Rows that are not sorted, or none of the part's, are refused, and nothing is left."""
+    async with _opened(make) as place:
+        rows = random_rows("set", 3000, random.Random(4))
+        for wrong in (rows.take(list(range(rows.num_rows - 1, -1, -1))), rows.select(["key"])):
+            with _raises(StoreError, "rows that are none"):
+                await write(place, "wrong", "set", wrong)
+            await _nothing_left(place, "wrong")
+        await write(place, "wrong", "set", rows)
+
+
+async def check_broken_off(make: PlaceMaker) -> None:
+    """Where the rows end in an error, it is the caller's, and no reader finds the segment."""
+    rows = random_rows("set", 5000, random.Random(5))
+
+    async def breaking() -> AsyncIterator[pa.RecordBatch]:
+        yield rows.to_batches()[0]
+        raise ValueError("no more")
+
+    async with _opened(make) as place:
+        part = _part("set")
+        with _raises(ValueError, "an error of the rows"):
+            await place.write_segment("broken", part, breaking())
+        await _nothing_left(place, "broken")
+
+
+async def check_missing(make: PlaceMaker) -> None:
+    """A segment that was deleted, or never was, is a StaleSnapshotError; deleting it again is no error."""
+    numbers = random.Random(6)
+    async with _opened(make) as place, _opened(make) as other:
+        rows = random_rows("set", 200, numbers)
+        segment = await write(place, "gone", "set", rows)
+        kept = await write(place, "kept", "set", rows)
+        await place.delete_segments(["gone", "never"])
+        await place.delete_segments(["gone"])
+        await place.delete_segments([])
+        for missing in (segment, replace(segment, name="never")):
+            with _raises(StaleSnapshotError, "a segment that is not there"):
+                await other.read_segment(missing, None)
+            with _raises(StaleSnapshotError, "a segment that is not there, batch by batch"):
+                async for _ in other.iterate_segment(missing):
+                    pass
+        await _compare(other, kept, rows, numbers)
+
+
+async def check_incomplete(make: PlaceMaker) -> None:
+    """A segment with other rows than the index says is never taken for all of it."""
+    async with _opened(make) as place:
+        rows = random_rows("set", 900, random.Random(7))
+        segment = await write(place, "less", "set", rows)
+        for num_rows in (899, 901):
+            with _raises(CorruptIndexError, "a segment of another number of rows"):
+                await place.read_segment(replace(segment, num_rows=num_rows), None)
+
+
+async def check_listing(make: PlaceMaker) -> None:
+    """Segments, manifests and builds are listed with their ages, by the place's clock."""
+    async with _opened(make) as place, _opened(make) as other:
+        for empty in (await place.list_segments(), await place.list_manifests(), await place.builds()):
+            equal(dict(empty), {}, "what is listed of an empty place")
+        rows = random_rows("set", 10, random.Random(8))
+        for name in ("b-1", "b-2", "c-1"):
+            await write(place, name, "set", rows)
+        equal(await place.commit(1, b"{}"), True, "whether the first commit created its manifest")
+        await place.touch("b")
+        await place.touch("b")
+        listed: list[tuple[Mapping[Any, float], set[Any]]] = [
+            (await other.list_segments(), {"b-1", "b-2", "c-1"}),
+            (await other.list_manifests(), {1}),
+            (await other.builds(), {"b"}),
+        ]
+        for ages, names in listed:
+            equal(set(ages), names, "what is listed")
+            assert all(0 <= age < 60 for age in ages.values()), f"ages in seconds: {ages}"
+        await place.end_build("b")
+        await place.end_build("b")
+        equal(dict(await other.builds()), {}, "builds that were ended")
+        await place.delete_segments(["b-1", "b-2"])
+        equal(set(await other.list_segments()), {"c-1"}, "the segments that are left")
+
+
+async def check_ages(make: PlaceMaker) -> None:
+    """Ages grow, and a sign of life ends that."""
+    async with _opened(make) as place:
+        await place.touch("build")
+        before = after = 0.0
+        for wait_s in (1.2, 2.4, 4.8):  # some clocks have whole seconds, and a busy machine takes some to answer
+            await asyncio.sleep(wait_s)
+            before = (await place.builds())["build"]
+            assert 0.15 <= before < 60, f"the age of a build after {wait_s} s: {before}"
+            await place.touch("build")
+            after = (await place.builds())["build"]
+            if after < before:
+                return
+        raise AssertionError(f"a sign of life made it {after} s old, from {before}")
+
+
+async def check_manifests(make: PlaceMaker) -> None:
+    """None is written twice; the newest is found; each is there until it is deleted."""
+    async with _opened(make) as place, _opened(make) as other:
+        assert await place.latest() is None, "there is no manifest yet"
+        assert await place.manifest(1) is None, "there is no manifest 1 yet"
+        contents = {number: b'{"number": %d, "text": "\n\\u00e4"}' % number * number for number in (1, 2, 3)}
+        for number, content in contents.items():
+            equal(await place.commit(number, content), True, "a commit")
+            equal(await other.commit(number, b"another"), False, "a second commit of the same number")
+            equal(await other.latest(), (number, content), "the newest manifest")
+        for number, content in contents.items():
+            equal(await other.manifest(number), content, f"manifest {number}")
+        await place.delete_manifests([1, 2, 17])
+        await place.delete_manifests([])
+        equal(set(await other.list_manifests()), {3}, "the manifests that are left")
+        equal(await other.manifest(2), None, "a manifest that was deleted")
+        equal(await other.latest(), (3, contents[3]), "the newest manifest after older ones were deleted")
+
+
+async def check_concurrent_commits(make: PlaceMaker) -> None:
+    """Of many at once exactly one succeeds, and what it wrote is there."""
+    async with contextlib.AsyncExitStack() as stack:
+        places = [await stack.enter_async_context(_opened(make)) for _ in range(5)]
+        for number in range(1, 5):
+            contents = [b"%d by %d" % (number, place) for place in range(len(places))]
+            made = await asyncio.gather(
+                *(place.commit(number, content) for place, content in zip(places, contents, strict=True))
+            )
+            equal(made.count(True), 1, "commits of one number that succeeded")
+            winner = contents[made.index(True)]
+            equal(await places[0].manifest(number), winner, "what was committed")
+            equal(await places[1].latest(), (number, winner), "the newest")
+
+
+async def check_reading_while_writing(make: PlaceMaker) -> None:
+    """A reader sees a segment whole or not at all, while others are written and deleted."""
+    numbers = random.Random(9)
+    async with _opened(make) as place, _opened(make) as other:
+        rows = random_rows("set", 3000, numbers)
+        keys = rows.column("key").to_pylist()
+        segment = await write(place, "first", "set", rows)
+        written = asyncio.Event()
+
+        async def read() -> int:
+            count = 0
+            while not written.is_set() or not count:
+                low = numbers.randrange(1, 200)
+                wanted = KeyRange(VALUE_TAG + bytes([low]), VALUE_TAG + bytes([low + 40]))
+                _same(await other.read_segment(segment, [wanted]), _within(rows, [wanted], keys), "rows of the first")
+                with contextlib.suppress(StaleSnapshotError):
+                    later = replace(segment, name="later-2")
+                    _same(await other.read_segment(later, [wanted]), _within(rows, [wanted], keys), "rows of a new one")
+                count += 1
+                await asyncio.sleep(0)
+            return count
+
+        reader = asyncio.create_task(read())
+        try:
+            for number in range(4):
+                later = await write(place, f"later-{number}", "set", rows)
+                equal(dict(later.extra), dict(segment.extra), "what finds a segment of the same rows")
+                if number % 2:
+                    await place.delete_segments([f"later-{number - 1}"])
+        finally:
+            written.set()
+            await reader
+
+
+async def check_drop(make: PlaceMaker) -> None:
+    """After drop() there is nothing, and a new index can begin."""
+    async with _opened(make) as place:
+        rows = random_rows("set", 100, random.Random(10))
+        for name in ("first", "second"):
+            await write(place, name, "set", rows)
+            assert await place.commit(1, b"first"), "the first commit"
+            await place.touch("build")
+            await place.drop()
+        segment = await write(place, "third", "set", rows)
+        await place.drop()
+        async with _opened(make) as other:
+            equal(await other.latest(), None, "the newest manifest")
+            for left in (await other.list_segments(), await other.list_manifests(), await other.builds()):
+                equal(dict(left), {}, "what is left")
+            with _raises(StaleSnapshotError, "a segment of an index that was dropped"):
+                await other.read_segment(segment, None)
+            await other.drop()
+
+
+PLACE_CHECKS: Final[tuple[Callable[[PlaceMaker], Awaitable[None]], ...]] = (
+    check_kinds,
+    check_refused_kinds,
+    check_few_rows,
+    check_large,
+    check_unsorted,
+    check_broken_off,
+    check_missing,
+    check_incomplete,
+    check_listing,
+    check_ages,
+    check_manifests,
+    check_concurrent_commits,
+    check_reading_while_writing,
+    check_drop,
+)
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def taken(place: Place) -> list[str]:
+    """The kinds that the place takes."""
+    kinds = []
+    for kind in PART_SCHEMAS:
+        with contextlib.suppress(InvalidOptionError):
+            place.check([kind])
+            kinds.append(kind)
+    return kinds
+
+
+def random_rows(kind: str, num_rows: int, numbers: random.Random) -> pa.Table:
+    """A table of a part, sorted by key; some keys are equal, some are ``UNKNOWN_KEY`` and the other special ones."""
+    schema = PART_SCHEMAS[kind]
+    keys = [VALUE_TAG + numbers.randbytes(numbers.choice((0, 1, 1, 2, 8))) for _ in range(num_rows)]
+    for _ in range(min(num_rows, 5)):
+        keys[numbers.randrange(num_rows)] = numbers.choice((UNKNOWN_KEY, b"\x00", b"\x02"))
+    columns = {field.name: [_value(field, numbers) for _ in range(num_rows)] for field in schema}
+    return pa.table(columns | {"key": sorted(keys)}, schema=schema)
+
+
+def _postings(num_rows: int, numbers: random.Random) -> pa.Table:
+    """Rows of the kind "keys" that hardly compress."""
+    some = numbers.randbytes(8 * num_rows)
+    keys = sorted(VALUE_TAG + some[at : at + 8] for at in range(0, len(some), 8))
+    rows = memoryview(numbers.randbytes(8 * num_rows)).cast("q").tolist()
+    columns = {"key": keys, "file": [row % 1000 for row in rows], "row": rows, "rows": [1] * num_rows}
+    return pa.table(columns, schema=PART_SCHEMAS["keys"])
+
+
+def _value(field: pa.Field, numbers: random.Random) -> Any:
+    if field.nullable and numbers.random() < 0.2:
+        return None
+    if pa.types.is_binary(field.type):
+        return numbers.randbytes(numbers.choice((0, 1, 9, 60)))
+    if pa.types.is_integer(field.type):
+        return numbers.choice((numbers.randrange(-1, 300), (1 << (field.type.bit_width - 1)) - 1))
+    if pa.types.is_list(field.type):
+        return [numbers.randrange(1 << 40) for _ in range(numbers.randrange(4))]
+    return numbers.choice(("", "a/b=c/d.parquet", "\u00e4 \U0001f600 '\"\\", "x" * 300))
+
+
+async def write(place: Place, name: str, kind: str, rows: pa.Table) -> Segment:
+    """Write ``rows``, which are sorted."""
+    part = _part(kind)
+
+    async def batches() -> AsyncIterator[pa.RecordBatch]:
+        for batch in rows.to_batches(max(_BATCH_ROWS, rows.num_rows // 5)):
+            await asyncio.sleep(0)
+            yield batch
+
+    size, extra = await place.write_segment(name, part, batches())
+    known = [key for key in rows.column("key").to_pylist() if key != UNKNOWN_KEY]
+    return Segment(
+        name=name,
+        part=part,
+        num_rows=rows.num_rows,
+        size=size,
+        low=known[0] if known else b"",
+        high=known[-1] if known else b"",
+        files=((0, 1000),),
+        has_unknown=len(known) < rows.num_rows,
+        extra=extra,
+    )
+
+
+def _part(kind: str) -> Part:
+    return Part(kind, () if kind in ("files", "footers", "pages", "manifest") else ("column",))
+
+
+async def _compare(place: Place, segment: Segment, rows: pa.Table, numbers: random.Random, questions: int = 4) -> None:
+    """What the place gives of a segment, and what it should."""
+    schema = segment.part.schema
+    _same(await place.read_segment(segment, None), rows, "all rows")
+    keys: list[bytes] = rows.column("key").to_pylist()
+    given = [batch async for batch in place.iterate_segment(segment)]
+    _same(pa.Table.from_batches(given, schema=schema), rows, "all rows, batch by batch")
+    empty = await place.read_segment(segment, [])
+    _same(empty, schema.empty_table(), "of no range nothing")
+    for _ in range(questions):
+        ranges = random_ranges(keys, numbers)
+        expected = _within(rows, ranges, keys)
+        what = f"rows of {segment.part} in {ranges}"
+        _same(await place.read_segment(segment, ranges), expected, what)
+        columns = numbers.sample(schema.names, numbers.randrange(1, len(schema.names) + 1))
+        found = await place.read_segment(segment, ranges, columns)
+        assert found is not None, f"without a limit there is always an answer: {what}"
+        equal(found.column_names, columns, "the columns that were asked for, in that order")
+        _same(found.combine_chunks(), expected.select(columns), f"some columns of {what}")
+        for limit in {max(0, expected.num_rows - 1), expected.num_rows}:
+            found = await place.read_segment(segment, ranges, limit=limit)
+            if expected.num_rows > limit:
+                equal(found, None, f"more than {limit} {what}")
+            else:
+                _same(found, expected, what)
+        if "max" in schema.names:
+            least = numbers.choice([*keys, b""])
+            found = await place.read_segment(segment, ranges, at_least=("max", least))
+            assert found is not None, f"without a limit there is always an answer: {what}"
+            _between(found, expected, "max", least)
+
+
+def random_ranges(keys: Sequence[bytes], numbers: random.Random) -> list[KeyRange]:
+    """Ranges that ascend and do not meet, often at keys that are there."""
+    some = [VALUE_TAG + numbers.randbytes(numbers.choice((0, 1, 2))) for _ in range(6)]
+    if keys:
+        some += [numbers.choice(keys) + numbers.choice((b"", b"", b"\x00", b"\xff")) for _ in range(20)]
+    ends = sorted(set(some) | {UNKNOWN_KEY, AFTER_ALL})
+    ranges: list[KeyRange] = []
+    at = numbers.randrange(3)
+    while at < len(ends) - 1 and len(ranges) < 15:
+        if numbers.random() < 0.5:
+            wanted = KeyRange.point(ends[at])
+        else:
+            wanted = KeyRange(ends[at], ends[min(at + numbers.randrange(1, 3), len(ends) - 1)])
+        if not ranges or (ranges[-1].high is not None and ranges[-1].high < wanted.low):
+            ranges.append(wanted)
+        at += numbers.randrange(1, 6)
+    if ranges and numbers.random() < 0.2:
+        ranges[-1] = KeyRange(ranges[-1].low, None)
+    return ranges
+
+
+def _within(rows: pa.Table, ranges: Sequence[KeyRange], keys: Sequence[bytes]) -> pa.Table:
+    spans = [(bisect_left(keys, low), len(keys) if high is None else bisect_left(keys, high)) for low, high in ranges]
+    return pa.concat_tables([rows.schema.empty_table(), *(rows.slice(start, stop - start) for start, stop in spans)])
+
+
+def _same(found: pa.Table | None, expected: pa.Table, what: str) -> None:
+    assert found is not None, f"no answer where there is one: {what}"
+    if not found.schema.equals(expected.schema):
+        equal(found.schema.to_string(), expected.schema.to_string(), f"the schema of {what}")
+    if not found.equals(expected):
+        equal(_sortable(found), _sortable(expected), what)
+
+
+def _sortable(table: pa.Table) -> list[Any]:
+    """Rows; those of equal keys may come in any order."""
+    rows = [tuple(row.values()) for row in table.to_pylist()]
+    return sorted(rows, key=repr) if "key" not in table.column_names else _by_key(table.column("key").to_pylist(), rows)
+
+
+def _by_key(keys: Sequence[bytes], rows: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    start = 0
+    while start < len(keys):
+        stop = bisect_right(keys, keys[start], lo=start)
+        found += sorted(rows[start:stop], key=repr)
+        start = stop
+    return found
+
+
+def _between(found: pa.Table, expected: pa.Table, column: str, least: bytes) -> None:
+    """With ``at_least``, rows of the range that have less may be there or not."""
+    got = [repr(row) for row in found.to_pylist()]
+    everything = [repr(row) for row in expected.to_pylist()]
+    needed = [repr(row) for row in expected.to_pylist() if row[column] >= least]
+    assert _contains(everything, got), f"rows that are not in the range, with {column} of at least {least!r}"
+    assert _contains(got, needed), f"rows are missing, with {column} of at least {least!r}"
+
+
+def _contains(whole: list[str], some: list[str]) -> bool:
+    left = sorted(whole)
+    for row in some:
+        at = bisect_left(left, row)
+        if at == len(left) or left[at] != row:
+            return False
+        del left[at]
+    return True
+
+
+# -- places ---------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def _opened(make: PlaceMaker) -> AsyncIterator[Place]:
+    place = make()
+    try:
+        yield place
+    finally:
+        await place.close()
+
+
+async def _nothing_left(place: Place, name: str) -> None:
+    segment = Segment(name=name, part=_part("set"), num_rows=1, size=1, low=b"", high=b"", files=())
+    with _raises((StaleSnapshotError, CorruptIndexError), "a segment that could not be written"):
+        await place.read_segment(segment, None)
+
+
+@contextlib.contextmanager
+def _raises(kind: type[Exception] | tuple[type[Exception], ...], what: str) -> Iterator[list[Any]]:
+    """Gives a list that the error is put into."""
+    errors: list[Any] = []
+    try:
+        yield errors
+    except kind as error:
+        errors.append(error)
+    if not errors:
+        raise AssertionError(f"{what}: no error")
+    if isinstance(errors[0], StoreError | CorruptIndexError) and errors[0].url is None:
+        raise AssertionError(f"{what}: the error does not say where")
