@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import pyarrow as pa
 
-from asyncpq.datasets.files_read import FilesRead
+from asyncpq.datasets.files_read import FileRows, FilesRead
 from asyncpq.datasets.providers import SkippedFile
 from asyncpq.events import Operation
 from asyncpq.objects.runtime import Resources
 from asyncpq.scan.stream import Batches
+
+
+class ReadUnits:
+    """The rows of a read of many files, unit by unit (:class:`asyncpq.scan.stream.Units`).
+
+    Args:
+        schema: of the rows.
+        tables: makes of what one unit gave the tables that go out.
+    """
+
+    def __init__(
+        self,
+        read: FilesRead,
+        schema: pa.Schema,
+        tables: Callable[[FileRows], Sequence[pa.Table]] = attrgetter("tables"),
+    ) -> None:
+        self.schema = schema
+        self._read = read
+        self._tables = tables
+
+    async def start(self) -> None:
+        """Find the files and start fetching."""
+        await self._read.start()
+
+    async def next(self) -> Sequence[pa.Table] | None:
+        """The rows of the next unit; None at the end."""
+        rows = await self._read.next()
+        return None if rows is None else self._tables(rows)
+
+    def done(self) -> None:
+        """The rows of the last unit were consumed."""
+        self._read.done_with_head()
+
+    async def close(self) -> None:
+        """End what runs. Idempotent."""
+        await self._read.close()
 
 
 class DatasetScan(Batches):
@@ -25,8 +60,6 @@ class DatasetScan(Batches):
         metrics: what it has cost so far, of files that are done with.
     """
 
-    _of: ClassVar[str] = "dataset"
-
     def __init__(
         self,
         resources: Resources,
@@ -37,32 +70,10 @@ class DatasetScan(Batches):
         batch_size: int,
         limit: int | None,
     ) -> None:
-        super().__init__(resources, operation, batch_size=batch_size, limit=limit)
-        self._schema = schema
+        super().__init__(resources, operation, ReadUnits(read, schema), batch_size=batch_size, limit=limit)
         self._read = read
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the batches."""
-        return self._schema
 
     @property
     def skipped(self) -> list[SkippedFile]:
         """Bad files that were left out so far, where the dataset was opened with ``on_bad_file="skip"``."""
         return self._read.skipped
-
-    async def _begin(self) -> None:
-        await self._read.start()
-
-    def _waiting(self) -> AbstractAsyncContextManager[object]:
-        return nullcontext()  # the read bounds the wait for each unit
-
-    async def _next_unit(self) -> Sequence[pa.Table] | None:
-        rows = await self._read.next()
-        return None if rows is None else rows.tables
-
-    def _done_with_unit(self) -> None:
-        self._read.done_with_head()
-
-    async def _stop(self) -> None:
-        await self._read.close()

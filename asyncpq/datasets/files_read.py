@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -69,6 +69,48 @@ class DatasetState:
         self.known = KnownFiles(trust_statistics=self.resources.options.read.trust_statistics)
 
 
+class FileRequests(Protocol):
+    """What a read asks of each of its files."""
+
+    def accept(self, opened: OpenedFile) -> None:
+        """Check that a file fits the read, and say how it has the columns (``opened.file.fields``).
+
+        Raises:
+            SchemaMismatchError, ...: it does not fit.
+        """
+
+    def request(self, opened: OpenedFile) -> Ask:
+        """What is asked of a file that was accepted."""
+
+    def may_match(self, opened: OpenedFile) -> bool:
+        """Whether its footer leaves rows that may match."""
+
+
+class SameRequest:
+    """The same of every file: :class:`FileRequests` of a dataset's reads. A file is held to the dataset's schema, and
+    what its footer says is learnt for later reads."""
+
+    def __init__(self, state: DatasetState, ask: Ask) -> None:
+        self._state = state
+        self._ask = ask
+
+    def accept(self, opened: OpenedFile) -> None:
+        """See :class:`FileRequests`."""
+        state = self._state
+        if state.unifier is not None and (known := opened.schema_bytes) not in state.agreed:
+            state.unifier.add(opened.version.url, opened.schema)
+            if len(state.agreed) < _MAX_AGREED:
+                state.agreed.add(known)
+
+    def request(self, opened: OpenedFile) -> Ask:
+        """See :class:`FileRequests`."""
+        return self._ask
+
+    def may_match(self, opened: OpenedFile) -> bool:
+        """See :class:`FileRequests`."""
+        return self._state.known.learn(opened, self._ask, self._state.columns)
+
+
 class FileRows(NamedTuple):
     """What came out of one unit of a file."""
 
@@ -85,6 +127,7 @@ class FilesRead:
     Args:
         scan: units are given out as they come; else all at the end (:meth:`collect`), so any file may begin anew.
         ordered: in the order of the files, else as they become ready.
+        requests: what is asked of each file; by default ``ask`` of all.
 
     Attributes:
         skipped: bad files, where they are left out.
@@ -94,7 +137,14 @@ class FilesRead:
     """
 
     def __init__(
-        self, state: DatasetState, ask: Ask, operation: Operation, *, scan: bool, ordered: bool = True
+        self,
+        state: DatasetState,
+        ask: Ask,
+        operation: Operation,
+        *,
+        scan: bool,
+        ordered: bool = True,
+        requests: FileRequests | None = None,
     ) -> None:
         self.skipped: list[SkippedFile] = []
         self.rows_matched = 0
@@ -103,6 +153,7 @@ class FilesRead:
         self._state = state
         self._resources = state.resources
         self._ask = ask
+        self._requests = SameRequest(state, ask) if requests is None else requests
         self._operation = operation
         self._metrics = operation.metrics
         self._scan = scan
@@ -236,31 +287,17 @@ class FilesRead:
 
     async def _prepare(self, opened: OpenedFile) -> None:
         """Plan what is read of a file, unless what its footer says of it, which is learnt, rules it out."""
-        state = self._state
         relocated = self._relocated.get(opened.number)
         if relocated is not None and relocated.digest == opened.version.digest:
             opened.version = relocated  # memory may have kept none
-        self._check_schema(opened)
-        if self._may_match(opened):
-            size = await opened.prepare(self._ask, state.columns, scan=self._scan, other_bytes=self._planned_bytes)
+        requests, columns = self._requests, self._state.columns
+        requests.accept(opened)
+        if requests.may_match(opened):
+            ask = requests.request(opened)
+            size = await opened.prepare(ask, columns, scan=self._scan, other_bytes=self._planned_bytes)
             self._planned_bytes += size  # others were added meanwhile
         if not opened.has_rows:
             await opened.finish()
-
-    def _may_match(self, opened: OpenedFile) -> bool:
-        """Whether it may have rows that are asked for, by its footer."""
-        return self._state.known.learn(opened, self._ask, self._state.columns)
-
-    def _check_schema(self, opened: OpenedFile) -> None:
-        """
-        Raises:
-            SchemaMismatchError: it is not the dataset's, and must be.
-        """
-        state = self._state
-        if state.unifier is not None and (known := opened.schema_bytes) not in state.agreed:
-            state.unifier.add(opened.version.url, opened.schema)
-            if len(state.agreed) < _MAX_AGREED:
-                state.agreed.add(known)
 
     async def plans(self) -> list[Plan]:
         """What would be read of the files that are not ruled out, in their order; nothing is."""

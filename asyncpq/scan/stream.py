@@ -11,12 +11,10 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -124,11 +122,33 @@ def _ended() -> UsageError:
     return UsageError("the scan's event loop has ended", hint="Consume the reader while the scan and its loop run.")
 
 
-class Batches(ABC):
+class Units(Protocol):
+    """The rows of a scan, unit by unit, as its read gives them."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+
+    async def start(self) -> None:
+        """Plan and start fetching."""
+
+    async def next(self) -> Sequence[pa.Table] | None:
+        """The rows of the next unit; None at the end."""
+
+    def done(self) -> None:
+        """The rows of the last unit were consumed."""
+
+    async def close(self) -> None:
+        """End what runs. Idempotent."""
+
+
+class Batches:
     """Entered once, iterated inside, and ended by leaving, an error or a cancellation.
 
     Args:
         operation: the call; begun when it is entered.
+        units: the rows.
+        of: what is scanned, as hints name it: "file" or "dataset".
         batch_size: rows of a batch, at most.
         limit: rows in all, or None.
 
@@ -136,12 +156,21 @@ class Batches(ABC):
         metrics: what it has cost so far.
     """
 
-    _of: ClassVar[str]  # what it is a scan of, as messages name it
-
-    def __init__(self, resources: Resources, operation: Operation, *, batch_size: int, limit: int | None) -> None:
+    def __init__(
+        self,
+        resources: Resources,
+        operation: Operation,
+        units: Units,
+        *,
+        batch_size: int,
+        limit: int | None,
+        of: str = "dataset",
+    ) -> None:
         self.metrics: ReadMetrics = operation.metrics
         self._resources = resources
         self._operation = operation
+        self._units = units
+        self._of = of
         self._batch_size = batch_size
         self._left = limit
         self._batches: deque[pa.RecordBatch] = deque()
@@ -158,29 +187,9 @@ class Batches(ABC):
         return self._state != "new"
 
     @property
-    @abstractmethod
     def schema(self) -> pa.Schema:
-        """Arrow schema of the batches."""
-
-    @abstractmethod
-    async def _begin(self) -> None:
-        """Plan and start fetching."""
-
-    @abstractmethod
-    async def _next_unit(self) -> Sequence[pa.Table] | None:
-        """The rows of the next unit, None at the end."""
-
-    @abstractmethod
-    def _done_with_unit(self) -> None:
-        """The rows of the last one were consumed."""
-
-    @abstractmethod
-    def _waiting(self) -> AbstractAsyncContextManager[object]:
-        """What bounds the wait for the next batch."""
-
-    @abstractmethod
-    async def _stop(self) -> None:
-        """End what runs. Idempotent."""
+        """Arrow schema of the batches; of a file known once the scan was entered."""
+        return self._units.schema
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
@@ -191,7 +200,7 @@ class Batches(ABC):
         self._operation.begin()
         try:
             async with self._resources.deadline(self._operation.url):
-                await self._begin()
+                await self._units.start()
         except BaseException as error:
             await self._end("closed", error)
             raise
@@ -231,10 +240,8 @@ class Batches(ABC):
         try:
             if self._left == 0:
                 raise StopAsyncIteration
-            if not self._batches:
-                async with self._waiting():
-                    while not self._batches:
-                        await self._refill()
+            while not self._batches:
+                await self._refill()
             batch = self._batches.popleft()
             if batch.num_rows > self._batch_size:  # cut as they are asked for: rows without columns may be any number
                 self._batches.appendleft(batch.slice(self._batch_size))
@@ -289,8 +296,8 @@ class Batches(ABC):
     async def _refill(self) -> None:
         if self._holds_unit:
             self._holds_unit = False
-            self._done_with_unit()
-        tables = await self._next_unit()
+            self._units.done()
+        tables = await self._units.next()
         if tables is None:
             raise StopAsyncIteration
         self._holds_unit = True
@@ -305,7 +312,7 @@ class Batches(ABC):
         self._state = "closed"
         self._batches.clear()
         try:
-            await self._stop()
+            await self._units.close()
         finally:
             self._resources.unregister(self)
             self._operation.end(error)
@@ -325,6 +332,66 @@ def reader_of(scan: Batches, *, closes: bool) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(scan.schema, BatchPuller(next_batch, scan.close if closes else None))
 
 
+class FileUnits:
+    """The rows of one file, unit by unit (:class:`Units`)."""
+
+    def __init__(self, preparation: Preparation) -> None:
+        self._preparation = preparation
+        self._prepared: Prepared | None = None
+        self._pipeline: Pipeline | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows; known once the read was started."""
+        if self._prepared is None:
+            raise UsageError("the scan has not been entered", hint="Write `async with file.scan(...) as scan:`.")
+        return self._prepared.shape.schema
+
+    async def start(self) -> None:
+        """Plan and start fetching, over again while the object changes in between."""
+        self._prepared = await self._preparation.prepare(scan=True)
+        read, resources = self._prepared.read, self._preparation.source.resources
+        units = read.units(resources.options.limits.unit_bytes)
+        self._pipeline = Pipeline(jobs_of(read, units), resources)
+        self._pipeline.start()
+
+    async def next(self) -> Sequence[pa.Table] | None:
+        """The rows of the next unit; None at the end."""
+        async with self._preparation.deadline():
+            while True:
+                pipeline, metrics = self._pipeline, self._preparation.metrics
+                if pipeline is None:
+                    raise UsageError("the scan is closed")
+                try:
+                    landed = await pipeline.next()
+                    if landed is not None:
+                        return landed.tables
+                    if self._prepared is not None:
+                        self._prepared.read.check_complete()
+                        await self._prepared.read.ensure_current()
+                    return None
+                except ObjectChangedError as error:
+                    await pipeline.close()
+                    await self._preparation.changed(error, restartable=not metrics.rows_returned)
+                    await self.start()
+                except PageLocationError as error:
+                    if metrics.rows_returned:
+                        raise
+                    self._preparation.relocated(error)
+                    await pipeline.close()
+                    await self.start()
+
+    def done(self) -> None:
+        """The rows of the last unit were consumed."""
+        if self._pipeline is not None:
+            self._pipeline.done_with_head()
+
+    async def close(self) -> None:
+        """End what runs. Idempotent."""
+        if self._pipeline is not None:
+            await self._pipeline.close()
+
+
 class Scan(Batches):
     """Batches of one file's rows. Use it as ``async with file.scan(...) as scan: async for batch in scan``.
 
@@ -335,60 +402,6 @@ class Scan(Batches):
         metrics: what it has cost so far.
     """
 
-    _of: ClassVar[str] = "file"
-
     def __init__(self, preparation: Preparation, *, batch_size: int, limit: int | None) -> None:
-        super().__init__(preparation.source.resources, preparation.operation, batch_size=batch_size, limit=limit)
-        self._preparation = preparation
-        self._prepared: Prepared | None = None
-        self._pipeline: Pipeline | None = None
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the batches; known once the scan was entered."""
-        if self._prepared is None:
-            raise UsageError("the scan has not been entered", hint="Write `async with file.scan(...) as scan:`.")
-        return self._prepared.shape.schema
-
-    async def _begin(self) -> None:
-        """Plan and start fetching, over again while the object changes in between."""
-        self._prepared = await self._preparation.prepare(scan=True)
-        read = self._prepared.read
-        units = read.units(self._resources.options.limits.unit_bytes)
-        self._pipeline = Pipeline(jobs_of(read, units), self._resources)
-        self._pipeline.start()
-
-    def _waiting(self) -> AbstractAsyncContextManager[object]:
-        return self._preparation.deadline()
-
-    async def _next_unit(self) -> Sequence[pa.Table] | None:
-        while True:
-            pipeline = self._pipeline
-            if pipeline is None:
-                raise UsageError("the scan is closed")
-            try:
-                landed = await pipeline.next()
-                if landed is not None:
-                    return landed.tables
-                if self._prepared is not None:
-                    self._prepared.read.check_complete()
-                    await self._prepared.read.ensure_current()
-                return None
-            except ObjectChangedError as error:
-                await pipeline.close()
-                await self._preparation.changed(error, restartable=not self.metrics.rows_returned)
-                await self._begin()
-            except PageLocationError as error:
-                if self.metrics.rows_returned:
-                    raise
-                self._preparation.relocated(error)
-                await pipeline.close()
-                await self._begin()
-
-    def _done_with_unit(self) -> None:
-        if self._pipeline is not None:
-            self._pipeline.done_with_head()
-
-    async def _stop(self) -> None:
-        if self._pipeline is not None:
-            await self._pipeline.close()
+        resources, units = preparation.source.resources, FileUnits(preparation)
+        super().__init__(resources, preparation.operation, units, batch_size=batch_size, limit=limit, of="file")

@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from asyncpq.dataset import Dataset
-from asyncpq.datasets.dataset_scan import DatasetScan
-from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.dataset_scan import ReadUnits
+from asyncpq.datasets.files_read import DatasetState, FilesRead
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, OpenedFile
 from asyncpq.datasets.providers import FileSet, FileSource, GivenFiles
@@ -34,9 +34,10 @@ from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.options import MIB
 from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.scan.stream import Batches
 from asyncpq.session import Session
 from asyncpq.spark.joins.keys import Asked
-from asyncpq.spark.reads.file_reads import SparkRead
+from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.lake_types import PartitionTypes, TypedFiles, index_of, is_index_list, partition_types_of
 from asyncpq.spark.reads.lakes import LakeTarget, OpenLake
 from asyncpq.spark.reads.planning import lake_of, plan_lake
@@ -175,32 +176,36 @@ class _Pinned:
 # -- read -----------------------------------------------------------------------------------------
 
 
-class _KeyRead(SparkRead):
-    """Of files of which an index names the rows, these are read as they are: which of them have a key is found out by
-    the join, once for all files, and not by a filter that holds all keys for each of them."""
+class _KeyRequests:
+    """What is asked of the files of a join.
 
-    def __init__(self, state: DatasetState, ask: Ask, operation: Operation, conf: ReadConf) -> None:
-        super().__init__(state, ask, operation, conf)
+    Rows that an index names are read without a filter: the join finds out which of them have a key, once for all files,
+    where a filter would hold all keys for each file.
+    """
+
+    def __init__(self, state: DatasetState, ask: Ask, conf: ReadConf) -> None:
         source = state.source
+        self._ask = ask
+        self._requests = SparkRequests(state, ask, conf)
         self._has_bounds = isinstance(source, _Pinned) and source.has_bounds(
             () if ask.where is None else columns(ask.where)
         )
 
-    def _may_match(self, opened: OpenedFile) -> bool:
-        if self._has_bounds and opened.file.entry is not None:
-            return True  # else the index had ruled it out
-        return super()._may_match(opened)
+    def accept(self, opened: OpenedFile) -> None:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        self._requests.accept(opened)
 
-    async def _prepare(self, opened: OpenedFile) -> None:
-        if not _names_rows(opened):
-            await super()._prepare(opened)
-            return
-        self._check_schema(opened)
-        ask = self._ask._replace(where=None, prune=None)
-        size = await opened.prepare(ask, self._state.columns, scan=self._scan, other_bytes=self._planned_bytes)
-        self._planned_bytes += size
-        if not opened.has_rows:
-            await opened.finish()
+    def request(self, opened: OpenedFile) -> Ask:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        if _names_rows(opened):
+            return self._ask._replace(where=None, prune=None)
+        return self._requests.request(opened)
+
+    def may_match(self, opened: OpenedFile) -> bool:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        if _names_rows(opened) or (self._has_bounds and opened.file.entry is not None):
+            return True  # else the index had ruled it out
+        return self._requests.may_match(opened)
 
 
 def _names_rows(opened: OpenedFile) -> bool:
@@ -215,44 +220,55 @@ def _names_rows(opened: OpenedFile) -> bool:
     return not found.scanned
 
 
-class KeyScan(DatasetScan):
-    """The rows of a lake that some keys may have, as batches of Spark's types. Used as scans of datasets are."""
+class _Gathered:
+    """The units of another read, some joined to one (:class:`asyncpq.scan.stream.Units`)."""
 
-    def __init__(self, state: DatasetState, lake: Lake, asked: Asked) -> None:
-        ask = Ask(columns=lake.columns, where=asked.where, prune=asked.prune)
-        operation = state.resources.operation("scan", lake.url)
-        conf: ReadConf = lake.conf
-        read = _KeyRead(state, ask, operation, conf)
-        super().__init__(state.resources, read, operation, pa.schema([]), batch_size=LAKE_ROWS, limit=None)
-        self._tables = SparkTables(lake.spark_schema, conf)
+    def __init__(self, units: ReadUnits) -> None:
+        self.schema = units.schema
+        self._units = units
         self._has_head = False
 
-    async def _next_unit(self) -> Sequence[pa.Table] | None:
+    async def start(self) -> None:
+        """See :class:`asyncpq.scan.stream.Units`."""
+        await self._units.start()
+
+    async def next(self) -> Sequence[pa.Table] | None:
+        """See :class:`asyncpq.scan.stream.Units`."""
         gathered: list[pa.Table] = []
         num_rows = 0
         while num_rows < _GATHERED_ROWS and len(gathered) < _GATHERED_TABLES:
-            if self._has_head:
-                self._done_with_unit()
-            rows = await self._read.next()
-            if rows is None:
+            self.done()
+            tables = await self._units.next()
+            if tables is None:
                 break
             self._has_head = True
-            for table in self._tables.of(rows):
+            for table in tables:
                 gathered.append(table)
                 num_rows += table.num_rows
         if not gathered:
             return None
         return [pa.concat_tables(gathered).combine_chunks()]
 
-    def _done_with_unit(self) -> None:
+    def done(self) -> None:
+        """See :class:`asyncpq.scan.stream.Units`."""
         if self._has_head:  # it has none at the end
             self._has_head = False
-            super()._done_with_unit()
+            self._units.done()
+
+    async def close(self) -> None:
+        """See :class:`asyncpq.scan.stream.Units`."""
+        await self._units.close()
 
 
-async def key_scan(pinned: PinnedLake, asked: Asked, session: Session) -> KeyScan:
-    """See :class:`KeyScan`."""
-    return KeyScan(await opened(session, pinned), pinned.lake, asked)
+async def key_scan(pinned: PinnedLake, asked: Asked, session: Session) -> Batches:
+    """The rows of a lake that some keys may have, as batches of Spark's types."""
+    state, lake = await opened(session, pinned), pinned.lake
+    ask = Ask(columns=lake.columns, where=asked.where, prune=asked.prune)
+    operation = state.resources.operation("scan", lake.url)
+    conf: ReadConf = lake.conf
+    read = FilesRead(state, ask, operation, scan=True, requests=_KeyRequests(state, ask, conf))
+    units = _Gathered(ReadUnits(read, pa.schema([]), SparkTables(lake.spark_schema, conf).of))
+    return Batches(state.resources, operation, units, batch_size=LAKE_ROWS, limit=None)
 
 
 # -- what a key takes -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 import pyarrow as pa
 
 from asyncpq.datasets.file_statistics import type_of
-from asyncpq.datasets.files_read import DatasetState, FilesRead
+from asyncpq.datasets.files_read import DatasetState, SameRequest
 from asyncpq.datasets.model import TableField, View
 from asyncpq.datasets.opened_file import Ask, OpenedFile
 from asyncpq.datasets.providers import FileSet, FileSource
@@ -250,37 +250,41 @@ def _values(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
 
 
-class SparkRead(FilesRead):
-    """A read whose files may have the columns in ways of their own (:mod:`asyncpq.spark.reads.file_reads`).
+class SparkRequests:
+    """What is asked of files that may have the columns in ways of their own.
+
+    It is a :class:`asyncpq.datasets.files_read.FileRequests`.
 
     Attributes:
+        conf: Spark's settings of the read.
         variants: how files have the columns, where that is not how the dataset has them.
         needs_jvm_zone: see :class:`asyncpq.spark.reads.planning.ReadPlan`.
     """
 
-    def __init__(self, state: DatasetState, ask: Ask, operation: Operation, conf: ReadConf) -> None:
-        super().__init__(state, ask, operation, scan=True)
+    def __init__(self, state: DatasetState, ask: Ask, conf: ReadConf) -> None:
         self.variants: list[tuple[TableField, ...]] = []
         self.needs_jvm_zone = False
         self.conf = conf
+        self._state = state
+        self._ask = ask
+        self._same = SameRequest(state, ask)
         self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, Ask]] = {}
 
-    def _check_schema(self, opened: OpenedFile) -> None:
-        super()._check_schema(opened)
+    def accept(self, opened: OpenedFile) -> None:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        self._same.accept(opened)
         found = self._own_of(opened)
         if found is not None and found[0].fields is not None:
             opened.file = replace(opened.file, fields=found[0].fields)
 
-    async def _prepare(self, opened: OpenedFile) -> None:
+    def request(self, opened: OpenedFile) -> Ask:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
         found = self._own_of(opened)
-        if found is None or found[1] is self._ask:
-            await super()._prepare(opened)
-            return
-        self._check_schema(opened)
-        size = await opened.prepare(found[1], self._state.columns, scan=self._scan, other_bytes=self._planned_bytes)
-        self._planned_bytes += size
-        if not opened.has_rows:
-            await opened.finish()
+        return self._ask if found is None else found[1]
+
+    def may_match(self, opened: OpenedFile) -> bool:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        return self.request(opened) is not self._ask or self._same.may_match(opened)
 
     def _own_of(self, opened: OpenedFile) -> tuple[OwnColumns, Ask] | None:
         """How a file has the columns, and what is asked of it; None for files of which a table says so.

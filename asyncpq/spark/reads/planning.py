@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from asyncpq.datasets.files_read import DatasetState
+from asyncpq.datasets.files_read import DatasetState, FilesRead
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import Ask, OpenedFile
 from asyncpq.datasets.providers import FileSet, FileSource
@@ -29,7 +29,7 @@ from asyncpq.options import KIB, MIB
 from asyncpq.parquet.footer import leaf_pieces, shared_pieces
 from asyncpq.parquet.page_index import encode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.spark.reads.file_reads import SparkRead
+from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.lakes import OpenLake
 from asyncpq.spark.reads.splits import Lake, Packer, Piece, PlannedFile, group_pieces, pack_split
 from asyncpq.spark.settings import SparkSettings
@@ -118,8 +118,10 @@ async def plan_lake(
         if where is None and not state.skips:
             share = len(places) / max(1, len(names))
             whole, state = await _without_unopened(state, ask, operation, settings.split_bytes, share)
-        read = SparkRead(state, ask, operation, conf)
-        async with aclosing(_planned_files(whole, read, settings.split_bytes)) as planned:
+        requests = SparkRequests(state, ask, conf)
+        read = FilesRead(state, ask, operation, scan=True, requests=requests)
+        look = _Look(requests, settings.split_bytes)
+        async with aclosing(_planned_files(whole, read, look)) as planned:
             async for file in planned:
                 urls.add(file.url)
                 for piece in packer.add(file):
@@ -130,7 +132,7 @@ async def plan_lake(
         pieces = await kept.finish()
     lake = replace(
         lake_of(opened, places, conf, settings),
-        variants=tuple(read.variants),
+        variants=tuple(requests.variants),
         partitioning=opened.partitioning,
         where=where,
     )
@@ -143,7 +145,7 @@ async def plan_lake(
         splits=tuple(splits),
         metrics=operation.metrics,
         index=read.report,
-        needs_jvm_zone=read.needs_jvm_zone,
+        needs_jvm_zone=requests.needs_jvm_zone,
         num_files=len(urls),
         unopened=len(whole),
     )
@@ -186,13 +188,11 @@ async def _without_unopened(
     return whole, replace(state, source=_Files(state.source, [file for file in files if file.url not in known]))
 
 
-async def _planned_files(
-    whole: Sequence[PlannedFile], read: SparkRead, split_bytes: int
-) -> AsyncGenerator[PlannedFile]:
+async def _planned_files(whole: Sequence[PlannedFile], read: FilesRead, look: _Look) -> AsyncGenerator[PlannedFile]:
     """Those, and what is left of the files that the read opens and prunes."""
     for file in whole:
         yield file
-    async with aclosing(read.planned(_Look(read, split_bytes))) as found:
+    async with aclosing(read.planned(look)) as found:
         async for some in found:
             for file in some:
                 yield file
@@ -237,19 +237,21 @@ class _Files:
 class _Look:
     """Makes planned files of one that was opened and pruned."""
 
-    def __init__(self, read: SparkRead, split_bytes: int) -> None:
-        self._read = read
+    def __init__(self, requests: SparkRequests, split_bytes: int) -> None:
+        self._requests = requests
         self._split_bytes = split_bytes
 
     async def __call__(self, opened: OpenedFile) -> list[PlannedFile]:
         prepared, version, file = opened.prepared, opened.version, opened.file
         if prepared is None:
             return []
-        dates = file_dates(version.metadata, self._read.conf)
-        self._read.needs_jvm_zone |= any(
+        dates = file_dates(version.metadata, self._requests.conf)
+        self._requests.needs_jvm_zone |= any(
             calendar.mode == "LEGACY" and calendar.zone is None for calendar in (dates.datetime, dates.int96)
         )
-        fields = self._read.variant(file.fields) if self._read.is_table else 0  # else tasks find names themselves
+        fields = (
+            self._requests.variant(file.fields) if self._requests.is_table else 0
+        )  # else tasks find names themselves
         footers: dict[tuple[int, ...], dict[int, bytes]] = {}
         planned: list[PlannedFile] = []
         for groups in _runs(prepared.plan.row_groups, self._split_bytes):

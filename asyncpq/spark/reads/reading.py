@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from asyncpq.datasets.catalog_reader import SessionReader
-from asyncpq.datasets.dataset_scan import DatasetScan
-from asyncpq.datasets.files_read import DatasetState, FileRows
+from asyncpq.datasets.dataset_scan import ReadUnits
+from asyncpq.datasets.files_read import DatasetState, FileRows, FilesRead
 from asyncpq.datasets.model import DataFile, IndexEntry, TableField, View
 from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
 from asyncpq.datasets.providers import FileSet
@@ -29,9 +29,10 @@ from asyncpq.objects.runtime import Resources
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.scan.stream import Batches
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.reads.file_reads import SparkRead
+from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.splits import Lake, PlannedFile, decode_files, unpack_split
 from asyncpq.spark.task_errors import told_to_plan_again
 from asyncpq.spark.types.conversion import converter
@@ -142,8 +143,8 @@ class _Rows:
                     yield batch
 
 
-def split_scan(resources: Resources, lake: Lake, files: Sequence[PlannedFile], *, filtered: bool) -> SplitScan:
-    """A scan of files of a split, to be used as those of datasets are."""
+def split_scan(resources: Resources, lake: Lake, files: Sequence[PlannedFile], *, filtered: bool) -> Batches:
+    """A scan of files of a split: batches of Spark's types."""
     state = DatasetState(
         resources=resources,
         url=lake.url,
@@ -155,7 +156,9 @@ def split_scan(resources: Resources, lake: Lake, files: Sequence[PlannedFile], *
     # what can be pruned was, by the driver
     ask = Ask(columns=lake.columns, where=where, prune=None if where is None else Constant(True))
     operation = resources.operation("scan", lake.url)
-    return SplitScan(state, ask, operation, lake)
+    read = FilesRead(state, ask, operation, scan=True, requests=_SplitRequests(SparkRequests(state, ask, lake.conf)))
+    units = ReadUnits(read, pa.schema([]), SparkTables(lake.spark_schema, lake.conf).of)
+    return Batches(resources, operation, units, batch_size=DEFAULT_BATCH_SIZE, limit=None)
 
 
 def data_file(lake: Lake, file: PlannedFile, resources: Resources) -> DataFile:
@@ -202,11 +205,19 @@ class _PlannedFiles:
         return FileSet(self._files)
 
 
-class _SplitRead(SparkRead):
-    """Reads planned files: rows that were planned are there, or the file is another one."""
+class _SplitRequests:
+    """What is asked of planned files: the rows that were planned are there, or the file is another one."""
 
-    def _check_schema(self, opened: OpenedFile) -> None:
-        super()._check_schema(opened)
+    def __init__(self, requests: SparkRequests) -> None:
+        self._requests = requests
+
+    def accept(self, opened: OpenedFile) -> None:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`.
+
+        Raises:
+            ObjectChangedError: it does not have the rows that were planned.
+        """
+        self._requests.accept(opened)
         entry = opened.file.entry
         if entry is not None and not entry.access.is_all:
             try:
@@ -216,17 +227,10 @@ class _SplitRead(SparkRead):
                     f"it does not have the rows that were planned: {error.message}", url=opened.version.url
                 ) from error
 
+    def request(self, opened: OpenedFile) -> Ask:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        return self._requests.request(opened)
 
-class SplitScan(DatasetScan):
-    """Batches of Spark's types."""
-
-    def __init__(self, state: DatasetState, ask: Ask, operation: Operation, lake: Lake) -> None:
-        self._split_read = _SplitRead(state, ask, operation, lake.conf)
-        self._tables = SparkTables(lake.spark_schema, lake.conf)
-        super().__init__(
-            state.resources, self._split_read, operation, pa.schema([]), batch_size=DEFAULT_BATCH_SIZE, limit=None
-        )
-
-    async def _next_unit(self) -> Sequence[pa.Table] | None:
-        rows = await self._read.next()
-        return None if rows is None else self._tables.of(rows)
+    def may_match(self, opened: OpenedFile) -> bool:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        return self._requests.may_match(opened)
