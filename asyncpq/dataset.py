@@ -115,6 +115,14 @@ class Dataset(Unpicklable):
         """What it is, in a few words; of a table, which version."""
         return self._state.source.description
 
+    @property
+    def state(self) -> DatasetState:
+        """What reads start from: the files, columns and runtime. For packages that build on it (index builds, Spark).
+
+        It is not part of the documented interface.
+        """
+        return self._state
+
     async def files(self, where: object = None) -> list[str]:
         """Urls of the files as they are now, those that ``where`` rules out by what is known without opening any
         left out."""
@@ -359,7 +367,7 @@ class Dataset(Unpicklable):
 
 def with_source(dataset: Dataset, wrap: Callable[[FileSource], FileSource]) -> Dataset:
     """The same dataset, its files looked for by another source, which is given the one that it has."""
-    state = dataset._state
+    state = dataset.state
     return Dataset(replace(state, source=wrap(state.source), agreed=set()))
 
 

@@ -255,6 +255,14 @@ class Session(Unpicklable):
         """To look at, to clear, or to share with another session."""
         return self._resources.memory
 
+    @property
+    def runtime(self) -> Resources:
+        """Stores, caches, limits and threads of this session. For packages that build on it (index builds, Spark).
+
+        It is not part of the documented interface.
+        """
+        return self._resources
+
     def cache_counters(self) -> dict[str, dict[str, int]]:
         """What ``"disk"`` and ``"shared"``, where the session has them, have counted until now.
 

@@ -238,5 +238,5 @@ def open_indexed(
         index: None where only indexes of the caller's own are asked.
         folder: url that their paths are relative to.
     """
-    partitions = base._state.partitions if base.view is View.LISTED else None
+    partitions = base.state.partitions if base.view is View.LISTED else None
     return with_source(base, lambda source: IndexedFiles(resources, source, index, own, folder, partitions))

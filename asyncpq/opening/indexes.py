@@ -188,7 +188,7 @@ def _look_of(
                 raise InvalidOptionError("the index is not one of a table", url=safe_url(manifest.root))
             dataset = await open_table(resources, catalog, None, operation, skips=False)
             described = {"kind": "table", "table": dataset.url}
-            lake = await dataset_lake(dataset._state, "", described, operation)
+            lake = await dataset_lake(dataset.state, "", described, operation)
             return lake if urls is None else only(lake, urls)
         if manifest is not None or target is None:
             if manifest is None:
@@ -206,7 +206,7 @@ def _look_of(
         described = described_files(
             target, options.described(), inside=folder_around(at) == target.folder, plain=options.format == "parquet"
         )
-        state = dataset._state
+        state = dataset.state
         lake = await dataset_lake(state, root_of(target), described, operation)
         is_lake = state.has_index and state.is_written
         return await as_committed(resources, target, lake, is_lake, operation, own_columns=options.schema is None)

@@ -125,7 +125,7 @@ async def open_target(
 
 def _log_view(dataset: Dataset) -> None:
     """Which files reads see, what the listing cost, and what would save it."""
-    source = dataset._state.source
+    source = dataset.state.source
     cost = None if source.known is None else source.known.cost
     listing = "" if cost is None else f"; the listing took {cost}"
     if cost is not None and isinstance(source, IndexedFiles) and source.index is not None:
@@ -150,7 +150,7 @@ async def _open_table(
     opened = None
     if place is not None:
         opened = await _open(resources, place, operation, options.listing_max_age_s)
-        check_columns(opened.manifest, dataset._state)
+        check_columns(opened.manifest, dataset.state)
     return open_indexed(resources, dataset, opened, own)
 
 
@@ -194,7 +194,7 @@ class _FilesOpening:
             dataset = self._snapshot(own_index)
         if own_index is None:
             check_partitioning(index.manifest, self.options.described())
-        check_columns(index.manifest, dataset._state)
+        check_columns(index.manifest, dataset.state)
         return self._indexed(dataset, index)
 
     async def _snapshot_below(self) -> Dataset:
@@ -253,13 +253,13 @@ class _FilesOpening:
         """The files that were listed, or those that the index lists where it is the table."""
         if self._is_list_of_files(index.manifest):
             return self._snapshot(index)
-        if is_committed(index.manifest) and dataset._state.is_written:
+        if is_committed(index.manifest) and dataset.state.is_written:
             raise self._not_all_count()
         if not index.manifest.is_built:
             return dataset
         try:
             check_partitioning(index.manifest, self.options.described())
-            check_columns(index.manifest, dataset._state)
+            check_columns(index.manifest, dataset.state)
         except (InvalidOptionError, SchemaMismatchError) as error:
             logger.warning("%s: the index below it is not used: %s", dataset.url, error)
             return dataset
@@ -281,7 +281,7 @@ class _FilesOpening:
         Raises:
             InvalidOptionError: the caller asks for others.
         """
-        state = dataset._state
+        state = dataset.state
         if not await own_lake(self.resources, self.files.folder, state.has_index and state.is_written):
             return None
         if self.view is not None or (self.place is None and not self.own):

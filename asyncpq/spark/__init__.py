@@ -32,8 +32,8 @@ _HOMES: Final = {
     "explain_scan": "reads.scan",
     "ScanPlan": "reads.scan",
     "lookup_join": "joins.lookup_join",
-    "explain_lookup_join": "joins.explain",
-    "JoinEstimate": "joins.explain",
+    "explain_lookup_join": "joins.lookup_join",
+    "JoinEstimate": "joins.lookup_join",
     "build_index": "index.pipeline",
     "refresh_index": "index.pipeline",
     "verify_index": "index.pipeline",
@@ -45,7 +45,7 @@ _HOMES: Final = {
     "WriteOptions": "writes.write_options",
     "BloomFilter": "writes.write_options",
     "SortedBy": "writes.write_options",
-    "predicate_option": "source.options",
+    "predicate_option": "source.source_options",
     "SparkSettings": "settings",
 }
 

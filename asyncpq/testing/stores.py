@@ -49,7 +49,7 @@ def wrap_store(session: Session, url: str, wrap: Callable[[Store], W]) -> W:
         made.append(wrap(store))
         return made[-1]
 
-    session._resources.wrap_store(url, keep)
+    session.runtime.wrap_store(url, keep)
     return made[-1]
 
 

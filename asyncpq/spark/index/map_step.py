@@ -96,7 +96,7 @@ def local_options(options: BuildOptions) -> BuildOptions:
 async def _gathered(
     session: Session, task: int, works: Sequence[FileWork], wanted: Wanted, parts: Sequence[Part]
 ) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
-    resources = session._resources
+    resources = session.runtime
     operation = resources.operation("build", wanted.neighbours)
     operation.begin()
     error: BaseException | None = None

@@ -124,7 +124,7 @@ def build_index(
     refuse_secrets("target", named)
 
     async def work(session: Session) -> BuiltIndex:
-        index = await index_opening.build(session._resources, named, kinds, job.at, options, building, job.gathering)
+        index = await index_opening.build(session.runtime, named, kinds, job.at, options, building, job.gathering)
         return _built(index)
 
     return job.run(work)
@@ -196,7 +196,7 @@ def vacuum(
         folder = folder_around(job.at)
         if folder is None or not is_committed(index.manifest):
             return done
-        removed = await vacuum_files(session._resources, folder, older_than_s=ORPHANS_S)
+        removed = await vacuum_files(session.runtime, folder, older_than_s=ORPHANS_S)
         return replace(done, files=tuple(removed))
 
     return sessions.run(job.settings, work)
@@ -241,7 +241,7 @@ async def _opened(
     gathering: MakeGathering = LocalGathering,
 ) -> Index:
     options = DatasetOptions(format=format, version=version)
-    return await index_opening.open_existing(session._resources, at, table, options, building, None, gathering)
+    return await index_opening.open_existing(session.runtime, at, table, options, building, None, gathering)
 
 
 def _built(index: Index) -> BuiltIndex:

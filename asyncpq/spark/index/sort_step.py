@@ -194,11 +194,11 @@ class WriteSegments:
     async def _write(
         self, some: Sequence[tuple[Part, ExternalSort, RowRanges]], options: BuildOptions, session: Session
     ) -> list[Segment]:
-        place = await open_place(session._resources, self.at, create=False)
+        place = await open_place(session.runtime, self.at, create=False)
         try:
-            return await write_sorted(session._resources, place, self.build, some, options)
+            return await write_sorted(session.runtime, place, self.build, some, options)
         finally:
-            session._resources.unregister(place)
+            session.runtime.unregister(place)
             await place.close()
 
 

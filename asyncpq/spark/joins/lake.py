@@ -102,13 +102,13 @@ async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
     if lake is None:
         lists = pinned.index is not None and pinned.root is None
         load = partial(_from_index if lists else _from_files, session, pinned)
-        lake = await session._resources.flights.run(("pinned lake", pinned.token), load)
+        lake = await session.runtime.flights.run(("pinned lake", pinned.token), load)
         known[pinned.token] = lake
     known.move_to_end(pinned.token)
     while len(known) > _KEPT:
         _, (_, index) = known.popitem(last=False)
         if index is not None:
-            session._resources.unregister(index.place)
+            session.runtime.unregister(index.place)
             await index.place.close()
     return lake.state
 
@@ -117,14 +117,14 @@ async def _from_index(session: Session, pinned: PinnedLake) -> _Opened:
     index = await session.open_index(pinned.index, snapshot=pinned.snapshot)
     target = list(pinned.target) if isinstance(pinned.target, tuple) else pinned.target
     dataset = await session.open_dataset(target, index=index, view="snapshot")
-    files, types = dataset._state.source, pinned.partitions
+    files, types = dataset.state.source, pinned.partitions
     source = _Pinned(files if types is None else TypedFiles(files, types, pinned.lake.conf))
-    state = replace(dataset._state, source=source, unifier=None, columns=columns_of(pinned.lake))
+    state = replace(dataset.state, source=source, unifier=None, columns=columns_of(pinned.lake))
     return _Opened(state, index)
 
 
 async def _from_files(session: Session, pinned: PinnedLake) -> _Opened:
-    resources, files = session._resources, list[DataFile]()
+    resources, files = session.runtime, list[DataFile]()
     for split in pinned.splits:
         for file in await split_files(session, split):
             # which pages may have a key, the file's own page index tells
@@ -353,10 +353,10 @@ async def key_cost(session: Session, pinned: PinnedLake, names: Sequence[str]) -
 async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
     dataset = Dataset(await opened(session, pinned))
     urls = list(dict.fromkeys(await dataset.files()))  # a large file is there once for each of its splits
-    state = dataset._state
+    state = dataset.state
     operation = state.resources.operation("files", state.url)
     with operation:
-        files = (await state.source.files(dataset._ask((), None), operation)).files
+        files = (await state.source.files(Ask(columns=()), operation)).files
     requests = num_bytes = sampled = scan_bytes = sampled_bytes = 0
     sizes = {file.url: file.size or 0 for file in files}
     lake_bytes = sum(sizes.values())

@@ -414,7 +414,7 @@ async def _check_target(session: Session, folder: str) -> None:
         ConcurrentCommitUnsupported: nothing can be committed there.
     """
     await _require_empty(session, folder)
-    await lake_place(session._resources, folder, create=True)
+    await lake_place(session.runtime, folder, create=True)
 
 
 async def _require_empty(session: Session, folder: str, job: str | None = None) -> None:
@@ -422,7 +422,7 @@ async def _require_empty(session: Session, folder: str, job: str | None = None) 
     Raises:
         InvalidOptionError: there are files other than those of the job.
     """
-    store = (await session._resources.store(folder))[0]
+    store = (await session.runtime.store(folder))[0]
     found = await store.list_objects(folder, context=RequestContext(ReadMetrics(), purpose="list"))
     paths = [one.url[len(folder) :] for one in found]
     others = [path for path in paths if job is None or not path.startswith(f"{DATA_FOLDER}{job}/")]

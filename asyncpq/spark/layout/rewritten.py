@@ -364,7 +364,7 @@ async def _look(session: Session, source: Any) -> _Found:
 
 async def _sizes(session: Session, url: str) -> dict[str, int]:
     """Of objects whose urls begin as a folder's or pattern's; none where the store does not list."""
-    store, _ = await session._resources.store(url)
+    store, _ = await session.runtime.store(url)
     try:
         found = await store.list_objects(url.split("*")[0], context=RequestContext(ReadMetrics(), purpose="list"))
     except UnsupportedStoreError:

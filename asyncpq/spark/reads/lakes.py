@@ -139,7 +139,7 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
     if not is_table:  # tables have none
         options["listing_max_age_s"] = _LISTING_AGE_S
     dataset = await session.open_dataset(target.target, **options)
-    state = replace(dataset._state, unifier=None)  # as to Spark, a file lacks columns or has others
+    state = replace(dataset.state, unifier=None)  # as to Spark, a file lacks columns or has others
     operation = state.resources.operation("open", state.url)
     partitions: Sequence[str] = ()
     first: _First | None = None
@@ -196,7 +196,7 @@ async def _inferred(
             if is_indexed:
                 options["index"] = False
             dataset = await session.open_dataset(target.target, **options)
-            state = replace(dataset._state, unifier=None)
+            state = replace(dataset.state, unifier=None)
         hive = _is_hive(state.source, target)
         state, kinds = await with_spark_partitions(state, target.schema, conf, operation, hive=hive)
     if merges:

@@ -110,7 +110,7 @@ async def _opened(lake: Lake, split: bytes, session: Session) -> _Rows:
 async def split_files(session: Session, split: bytes) -> list[PlannedFile]:
     """The files of a split, which may lie in the work folder."""
     files: list[PlannedFile] = []
-    resources = session._resources
+    resources = session.runtime
     for part in unpack_split(split):
         if isinstance(part, tuple):
             url, start, stop = part
@@ -125,7 +125,7 @@ class _Rows:
     """Batches of files, one scan after another: of files that are filtered, and of those that need not be."""
 
     def __init__(self, session: Session, lake: Lake, files: Sequence[PlannedFile]) -> None:
-        self._resources = session._resources
+        self._resources = session.runtime
         self._lake = lake
         self._files = files
         self._generator = self._batches()

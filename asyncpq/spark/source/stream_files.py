@@ -324,7 +324,7 @@ class ListedStream:
             InvalidOptionError: an index says which files count; or this is one file.
         """
         found = await _listing(session, self._target, self._options)
-        if await own_lake(session._resources, self._target.folder, found.has_index and found.is_written):
+        if await own_lake(session.runtime, self._target.folder, found.has_index and found.is_written):
             raise InvalidOptionError(
                 "only the folder's index knows now which files are live, and the stream goes by listings",
                 url=safe_url(self._target.url),
@@ -402,7 +402,7 @@ class IndexStream:
 
     async def _open(self, session: Session) -> _Snapshot:
         options = target_of(self._options).options
-        source = (await session.open_dataset(self._options.target, **options))._state.source
+        source = (await session.open_dataset(self._options.target, **options)).state.source
         assert isinstance(source, SnapshotFiles), source
         await source.index.head.advance()
         return _Snapshot(session, source.index.place, source.index.manifest)
@@ -418,7 +418,7 @@ class _Snapshot:
 
     async def files(self, ids: RowRanges) -> dict[str, IndexedFile]:
         """By url."""
-        found = await files_of(self.session._resources, self.place, self.manifest, ids)
+        found = await files_of(self.session.runtime, self.place, self.manifest, ids)
         return {url_in(self.manifest, file.path): file for file in found}
 
 
@@ -460,7 +460,7 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
 
 
 async def _listing(session: Session, target: Target, options: SourceOptions) -> Listing:
-    resources = session._resources
+    resources = session.runtime
     operation = resources.operation("files", safe_url(target.url))
     with operation:
         store, _ = await resources.store(target.url)

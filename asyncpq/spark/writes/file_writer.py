@@ -191,7 +191,7 @@ async def write_files(
         SchemaMismatchError: the format cannot hold the rows, or not as the schema says.
         StoreError: the store failed, or a file of this name is there. What is there of the files is left.
     """
-    resources = session._resources
+    resources = session.runtime
     resources.check()
     folder = folder_url(target)
     store = writable((await resources.store(folder))[0], safe_url(folder))

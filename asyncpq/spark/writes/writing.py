@@ -177,7 +177,7 @@ async def _look(session: Session, folder: str, publish: Publish) -> Manifest | N
     Raises:
         InvalidOptionError: what is there is not to be written to.
     """
-    resources = session._resources
+    resources = session.runtime
     place = await lake_place(resources, folder, create=True)
     base = await load(place)
     if base is not None:
@@ -419,7 +419,7 @@ def discard(settings: SparkSettings, target: str, job: str) -> None:
     """Delete the files of a job that were not committed, as far as that can be done."""
     folder = folder_url(target)
     try:
-        run(settings, lambda session: discard_files(session._resources, folder, _job_folder(job)))
+        run(settings, lambda session: discard_files(session.runtime, folder, _job_folder(job)))
     except AsyncpqError as error:  # what went wrong first is what counts
         logger.warning("files that are not needed are left below %s: %s", safe_url(folder), error)
 
@@ -461,7 +461,7 @@ async def commit_files(
     ]
     folder = folder_url(target)
     done = await add_files(
-        session._resources, folder, new, schema, kinds=kinds, overwrite=overwrite, options=BuildOptions()
+        session.runtime, folder, new, schema, kinds=kinds, overwrite=overwrite, options=BuildOptions()
     )
     return done.manifest.snapshot
 
@@ -472,7 +472,7 @@ async def publish_plainly(session: Session, target: str, job: str) -> None:
     It is not atomic: who does not wait for ``_SUCCESS`` may see some files, or those of attempts that lost.
     """
     folder = folder_url(target)
-    resources = session._resources
+    resources = session.runtime
     await discard_files(resources, folder, _job_folder(job))
     store = writable((await resources.store(folder))[0], safe_url(folder))
     await store.put_object(folder + SUCCESS, b"", context=RequestContext(ReadMetrics(), purpose="write"))
