@@ -42,7 +42,7 @@ from asyncpq.indexing.kinds import Kind
 from asyncpq.metrics import ReadMetrics
 from asyncpq.parquet.embedded_index import EmbeddedIndexEntry
 from asyncpq.scan import stream as async_scan
-from asyncpq.scan.stream import Batches, post, reader_of
+from asyncpq.scan.stream import RecordBatchStream, post, reader_of
 from asyncpq.session import (
     BuildKeywords,
     DatasetKeywords,
@@ -60,7 +60,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B", bound="_Bridge[Any]")
-S = TypeVar("S", bound=Batches)
+S = TypeVar("S", bound=RecordBatchStream)
 Q = TypeVar("Q", async_file.File, async_dataset.Dataset)
 
 

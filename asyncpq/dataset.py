@@ -19,8 +19,8 @@ from asyncpq.datasets.dataset_plan import DatasetPlan
 from asyncpq.datasets.dataset_scan import DatasetScan
 from asyncpq.datasets.files_read import DatasetState, FilesRead
 from asyncpq.datasets.model import View
-from asyncpq.datasets.opened_file import Ask
-from asyncpq.datasets.providers import FileSource, SkippedFile
+from asyncpq.datasets.opened_file import DatasetRequest
+from asyncpq.datasets.providers import FileProvider, SkippedFile
 from asyncpq.decoding.conform import lacking
 from asyncpq.decoding.constant_folding import resolve_typed_times
 from asyncpq.decoding.file_view import FileView
@@ -36,7 +36,7 @@ from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.collect import one_table
 from asyncpq.scan.columns import ColumnNames
-from asyncpq.scan.request import Keys, column_names, dictionary_names, row_numbers, whole_number
+from asyncpq.scan.request import LookupKeys, column_names, dictionary_names, row_numbers, whole_number
 from asyncpq.storage.base import Unpicklable
 
 
@@ -77,7 +77,7 @@ class Dataset(Unpicklable):
 
     def __init__(self, state: DatasetState) -> None:
         self._state = state
-        self._resources = state.resources
+        self._runtime = state.runtime
         self.metrics = ReadMetrics()
         self.skipped: list[SkippedFile] = []
         self._outputs: LRUCache[Hashable, pa.Schema] = LRUCache(64)
@@ -126,12 +126,12 @@ class Dataset(Unpicklable):
     async def files(self, where: object = None) -> list[str]:
         """Urls of the files as they are now, those that ``where`` rules out by what is known without opening any
         left out."""
-        ask = Ask(where=self._predicate(where))
-        self._resources.check()
-        operation = self._resources.operation("files", self.url)
+        ask = DatasetRequest(where=self._predicate(where))
+        self._runtime.check()
+        operation = self._runtime.operation("files", self.url)
         try:
             with operation:
-                async with self._resources.deadline(self.url):
+                async with self._runtime.deadline(self.url):
                     found = (await self._state.source.files(ask, operation)).files
         finally:
             self.metrics = operation.metrics
@@ -195,7 +195,7 @@ class Dataset(Unpicklable):
         read_dictionary: Sequence[str] = (),
     ) -> pa.Table:
         """Rows whose key columns equal the given values, of all files; as :meth:`asyncpq.File.lookup`."""
-        wanted = Keys(keys)
+        wanted = LookupKeys(keys)
         ask = self._ask(columns, wanted.where, read_dictionary=read_dictionary)
         ask = ask._replace(keys=wanted.columns(with_keys), prune=wanted.prune)
         self._output(ask)
@@ -261,12 +261,12 @@ class Dataset(Unpicklable):
         if lookup is not None:
             if where is not None:
                 raise InvalidOptionError("plan() takes where= or lookup=, not both")
-            wanted = Keys(lookup)
+            wanted = LookupKeys(lookup)
             ask = self._ask(columns, wanted.where, access=access)._replace(prune=wanted.prune)
         else:
             ask = self._ask(columns, where, limit=limit, access=access)
-        self._resources.check()
-        operation = self._resources.operation("plan", self.url)
+        self._runtime.check()
+        operation = self._runtime.operation("plan", self.url)
         read = FilesRead(self._state, ask, operation, scan=lookup is None)
         try:
             with operation:
@@ -299,13 +299,13 @@ class Dataset(Unpicklable):
         limit: int | None = None,
         read_dictionary: Sequence[str] = (),
         access: Mapping[str, AccessPlan] | None = None,
-    ) -> Ask:
+    ) -> DatasetRequest:
         """What is asked, checked against the dataset's columns: also where no file is read.
 
         Raises:
             ColumnNotFoundError, PredicateTypeError, InvalidOptionError, ...: it cannot be asked.
         """
-        ask = Ask(
+        ask = DatasetRequest(
             columns=column_names(columns),
             where=self._predicate(where),
             limit=whole_number("limit", limit, 0),
@@ -324,7 +324,7 @@ class Dataset(Unpicklable):
         bound = resolve_typed_times(bound, datetime.now(UTC), schema)
         return without_contradictions(bound, compile_filter(bound, schema).engine_atoms)
 
-    def _output(self, ask: Ask) -> pa.Schema:
+    def _output(self, ask: DatasetRequest) -> pa.Schema:
         """Arrow schema of what ``ask`` gives, its keys included."""
         columns = None if ask.columns is None else tuple(ask.columns)
         key = (columns, tuple(ask.keys), tuple(ask.read_dictionary))
@@ -333,25 +333,27 @@ class Dataset(Unpicklable):
             known = self._outputs[key] = output_schema(self.schema, *key)
         return known
 
-    def _scan(self, name: OperationName, ask: Ask, batch_size: int, *, ordered: bool) -> DatasetScan:
-        operation = self._resources.operation(name, self.url)
+    def _scan(self, name: OperationName, ask: DatasetRequest, batch_size: int, *, ordered: bool) -> DatasetScan:
+        operation = self._runtime.operation(name, self.url)
         read = FilesRead(self._state, ask, operation, scan=True, ordered=ordered)
-        return DatasetScan(self._resources, read, operation, self._output(ask), batch_size=batch_size, limit=ask.limit)
+        return DatasetScan(self._runtime, read, operation, self._output(ask), batch_size=batch_size, limit=ask.limit)
 
-    async def _collect(self, name: OperationName, ask: Ask) -> list[tuple[str, list[pa.Table]]]:
+    async def _collect(self, name: OperationName, ask: DatasetRequest) -> list[tuple[str, list[pa.Table]]]:
         """All rows of a small read, by the url of their file, in the order of the files."""
         read, found = await self._run(name, ask)
         return [(read.url(number), tables) for number, tables in found]
 
-    def _concatenated(self, tables: Sequence[tuple[str, list[pa.Table]]], ask: Ask) -> pa.Table:
+    def _concatenated(self, tables: Sequence[tuple[str, list[pa.Table]]], ask: DatasetRequest) -> pa.Table:
         batches = [batch for _, some in tables for table in some for batch in table.to_batches()]
         return one_table(batches, self._output(ask))
 
-    async def _run(self, name: OperationName, ask: Ask) -> tuple[FilesRead, list[tuple[int, list[pa.Table]]]]:
-        self._resources.check()
-        operation = self._resources.operation(name, self.url)
+    async def _run(
+        self, name: OperationName, ask: DatasetRequest
+    ) -> tuple[FilesRead, list[tuple[int, list[pa.Table]]]]:
+        self._runtime.check()
+        operation = self._runtime.operation(name, self.url)
         read = FilesRead(self._state, ask, operation, scan=False)
-        self._resources.register(read, read.close)
+        self._runtime.register(read, read.close)
         try:
             with operation:
                 try:
@@ -360,12 +362,12 @@ class Dataset(Unpicklable):
                     await read.close()
                 operation.metrics.rows_returned = read.rows_matched
         finally:
-            self._resources.unregister(read)
+            self._runtime.unregister(read)
             self.metrics, self.skipped = operation.metrics, read.skipped
         return read, found
 
 
-def with_source(dataset: Dataset, wrap: Callable[[FileSource], FileSource]) -> Dataset:
+def with_source(dataset: Dataset, wrap: Callable[[FileProvider], FileProvider]) -> Dataset:
     """The same dataset, its files looked for by another source, which is given the one that it has."""
     state = dataset.state
     return Dataset(replace(state, source=wrap(state.source), agreed=set()))

@@ -23,8 +23,16 @@ from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.collect import collect, one_table
 from asyncpq.scan.plan import Plan, describe
-from asyncpq.scan.planner import Preparation, Prepared, Question
-from asyncpq.scan.request import Keys, access_plan, column_names, dictionary_names, predicate, row_numbers, whole_number
+from asyncpq.scan.planner import ScanPlan, ScanPlanner, ScanRequest
+from asyncpq.scan.request import (
+    LookupKeys,
+    access_plan,
+    column_names,
+    dictionary_names,
+    predicate,
+    row_numbers,
+    whole_number,
+)
 from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext, Unpicklable, Validator
 
@@ -76,7 +84,7 @@ class File(Unpicklable):
     def schema(self) -> pa.Schema:
         """The Arrow schema, as pyarrow gives it."""
         fields = self._version.metadata.schema.whole_fields
-        return file_schema(self._version, fields, self._source.resources.options.read.extension_types)
+        return file_schema(self._version, fields, self._source.runtime.options.read.extension_types)
 
     @property
     def num_rows(self) -> int:
@@ -98,12 +106,12 @@ class File(Unpicklable):
         Returns:
             The version; equal to the one before when nothing changed.
         """
-        self._source.resources.check()
-        operation = self._source.resources.operation("refresh", self.url)
+        self._source.runtime.check()
+        operation = self._source.runtime.operation("refresh", self.url)
         context = RequestContext(operation.metrics)
         try:
             with operation:
-                async with self._source.resources.deadline(self.url):
+                async with self._source.runtime.deadline(self.url):
                     operation.metrics.wait_begins()
                     try:
                         version = await self._source.present(self._version, context)
@@ -135,11 +143,11 @@ class File(Unpicklable):
             CorruptIndexError: what the footer says of it cannot be true, or the bytes are others.
             ResourceLimitError: it is longer than ``LimitOptions.max_decoded_bytes``.
         """
-        self._source.resources.check()
-        operation = self._source.resources.operation("embedded_index", self.url)
+        self._source.runtime.check()
+        operation = self._source.runtime.operation("embedded_index", self.url)
         try:
             with operation:
-                async with self._source.resources.deadline(self.url):
+                async with self._source.runtime.deadline(self.url):
                     version, index = await load_embedded_index(self._source, self._version, name, operation)
         finally:
             self.metrics = operation.metrics
@@ -218,9 +226,9 @@ class File(Unpicklable):
         Raises:
             QueryError: no key columns, lists of unequal lengths, or unknown columns.
         """
-        wanted, names = Keys(keys), column_names(columns)
+        wanted, names = LookupKeys(keys), column_names(columns)
         dictionaries = dictionary_names(read_dictionary)
-        question = Question(
+        question = ScanRequest(
             columns=names,
             keys=wanted.columns(with_keys),
             where=wanted.where,
@@ -252,7 +260,7 @@ class File(Unpicklable):
             raise RowIndexError(f"row {distinct[0]} is not in a file of {self.num_rows} rows", url=self.url)
         dictionaries = dictionary_names(read_dictionary)
         access = AccessPlan.row_ranges(RowRanges.from_rows(distinct))
-        question = Question(columns=column_names(columns), access=access, read_dictionary=dictionaries)
+        question = ScanRequest(columns=column_names(columns), access=access, read_dictionary=dictionaries)
         _, table = await self._collect("take", question)
         if len(distinct) == len(rows) and all(left < right for left, right in itertools.pairwise(rows)):
             return table
@@ -263,7 +271,7 @@ class File(Unpicklable):
 
     async def count(self, where: object = None, *, access: AccessPlan | None = None) -> int:
         """How many rows match; without a predicate, from the footer."""
-        question = Question(**predicate(where), access=access_plan(access), rows_only=True)
+        question = ScanRequest(**predicate(where), access=access_plan(access), rows_only=True)
         prepared, _ = await self._collect("count", question)
         return prepared.read.rows_matched
 
@@ -288,12 +296,12 @@ class File(Unpicklable):
         if lookup is not None:
             if where is not None:
                 raise InvalidOptionError("plan() takes where= or lookup=, not both")
-            wanted = Keys(lookup)
-            question = Question(columns=names, where=wanted.where, prune=wanted.prune)
+            wanted = LookupKeys(lookup)
+            question = ScanRequest(columns=names, where=wanted.where, prune=wanted.prune)
         else:
-            question = Question(columns=names, **predicate(where), limit=whole_number("limit", limit, 0))
+            question = ScanRequest(columns=names, **predicate(where), limit=whole_number("limit", limit, 0))
         question = question._replace(access=access_plan(access))
-        self._source.resources.check()
+        self._source.runtime.check()
         preparation = self._prepare("plan", question)
         try:
             with preparation.operation:
@@ -305,9 +313,9 @@ class File(Unpicklable):
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _prepare(self, name: OperationName, question: Question) -> Preparation:
-        operation = self._source.resources.operation(name, self.url)
-        return Preparation(self._source, question, self._version, self._adopt, operation)
+    def _prepare(self, name: OperationName, question: ScanRequest) -> ScanPlanner:
+        operation = self._source.runtime.operation(name, self.url)
+        return ScanPlanner(self._source, question, self._version, self._adopt, operation)
 
     def _scan(
         self,
@@ -319,7 +327,7 @@ class File(Unpicklable):
         batch_size: int,
         read_dictionary: Sequence[str],
     ) -> Scan:
-        question = Question(
+        question = ScanRequest(
             columns=column_names(columns),
             **predicate(where),
             access=access_plan(access),
@@ -334,8 +342,8 @@ class File(Unpicklable):
         if version.observed_at >= self._version.observed_at:
             self._version = version
 
-    async def _collect(self, name: OperationName, question: Question) -> tuple[Prepared, pa.Table]:
-        self._source.resources.check()
+    async def _collect(self, name: OperationName, question: ScanRequest) -> tuple[ScanPlan, pa.Table]:
+        self._source.runtime.check()
         preparation = self._prepare(name, question)
         try:
             return await collect(preparation)

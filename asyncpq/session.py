@@ -25,7 +25,7 @@ from asyncpq.indexing.index import Index
 from asyncpq.indexing.kinds import Kind
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import load_version, open_source
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.indexes import build, open_existing
 from asyncpq.opening.one_off import one_off
 from asyncpq.opening.targets import DatasetOptions, open_target
@@ -215,7 +215,7 @@ class Session(Unpicklable):
         if options.shared_cache is not None:
             tiers.append(SharedCache(options.shared_cache))
         self._tiers = tuple(tiers)
-        self._resources = Resources(options, storage_options or {}, memory=memory_cache, tiers=tiers, on_event=on_event)
+        self._runtime = Runtime(options, storage_options or {}, memory=memory_cache, tiers=tiers, on_event=on_event)
 
     def __repr__(self) -> str:
         tiers = "".join([f", {tier.name}_cache={tier!r}" for tier in self._tiers])
@@ -227,7 +227,7 @@ class Session(Unpicklable):
         Raises:
             InvalidOptionError: the disk cache's folder is not this user's alone.
         """
-        self._resources.enter()
+        self._runtime.enter()
         if self._disk is not None:
             try:
                 await self._disk.open()
@@ -243,25 +243,25 @@ class Session(Unpicklable):
 
     async def close(self) -> None:
         """End every scan, fetch, connection and thread of the session. Idempotent."""
-        await self._resources.close()
+        await self._runtime.close()
 
     @property
     def metrics(self) -> ReadMetrics:
         """Sums over all reads that have ended."""
-        return self._resources.metrics
+        return self._runtime.metrics
 
     @property
     def memory_cache(self) -> MemoryCache:
         """To look at, to clear, or to share with another session."""
-        return self._resources.memory
+        return self._runtime.memory
 
     @property
-    def runtime(self) -> Resources:
+    def runtime(self) -> Runtime:
         """Stores, caches, limits and threads of this session. For packages that build on it (index builds, Spark).
 
         It is not part of the documented interface.
         """
-        return self._resources
+        return self._runtime
 
     def cache_counters(self) -> dict[str, dict[str, int]]:
         """What ``"disk"`` and ``"shared"``, where the session has them, have counted until now.
@@ -282,8 +282,8 @@ class Session(Unpicklable):
             ObjectNotFoundError, AccessDeniedError, CredentialsError, ...: the store refused.
             NotParquetError, CorruptFileError, ...: it is not a readable Parquet file.
         """
-        resources = self._resources
-        resources.check()
+        runtime = self._runtime
+        runtime.check()
         if not isinstance(url, (str, os.PathLike)):
             raise InvalidOptionError(
                 f"url={url!r}: must be a str or a path",
@@ -292,12 +292,12 @@ class Session(Unpicklable):
         text = os.fspath(url)
         decryption = None if decryption_properties is None else FileDecryption(decryption_properties)
         shown = safe_url(text)
-        operation = resources.operation("open", shown)
+        operation = runtime.operation("open", shown)
         metrics = operation.metrics
         with operation:
-            async with resources.deadline(shown):
+            async with runtime.deadline(shown):
                 with _hinting_at_many(text):
-                    source = await open_source(resources, text, decryption)
+                    source = await open_source(runtime, text, decryption)
                     handle = source.handle
                     try:
                         version = await load_version(source, RequestContext(metrics))
@@ -371,7 +371,7 @@ class Session(Unpicklable):
         )
         if view is not None:
             one_of("view", view, ("snapshot", "listed", "table"))
-        return await open_target(self._resources, target, options, index, None if view is None else View(view))
+        return await open_target(self._runtime, target, options, index, None if view is None else View(view))
 
     async def build_index(
         self,
@@ -413,7 +413,7 @@ class Session(Unpicklable):
             partitioning=partitioning,
             partition_types=partition_types,
         )
-        return await build(self._resources, target, kinds, at, options, building)
+        return await build(self._runtime, target, kinds, at, options, building)
 
     async def open_index(
         self,
@@ -438,7 +438,7 @@ class Session(Unpicklable):
             ObjectNotFoundError: there is none.
         """
         options = DatasetOptions(format=format, version=version)
-        return await open_existing(self._resources, at, table, options, building, snapshot)
+        return await open_existing(self._runtime, at, table, options, building, snapshot)
 
 
 @one_off

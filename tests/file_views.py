@@ -14,8 +14,8 @@ from asyncpq.datasets.model import TableField
 from asyncpq.expressions import Expression
 from asyncpq.metrics import ReadMetrics
 from asyncpq.scan.plan import Plan, describe
-from asyncpq.scan.planner import Question
-from asyncpq.scan.request import Keys
+from asyncpq.scan.planner import ScanRequest
+from asyncpq.scan.request import LookupKeys
 from tests.reads import ask
 
 
@@ -36,13 +36,13 @@ def view(
     return view_of(file._version, schema, fields, partition or {})
 
 
-async def read(file: asyncpq.File, question: Question) -> Viewed:
+async def read(file: asyncpq.File, question: ScanRequest) -> Viewed:
     """All rows of a question."""
     _, table = await file._collect("read", question)
     return Viewed(table, file.metrics)
 
 
-async def count(file: asyncpq.File, question: Question) -> int:
+async def count(file: asyncpq.File, question: ScanRequest) -> int:
     """How many rows match."""
     prepared, _ = await file._collect("count", question._replace(rows_only=True))
     return prepared.read.rows_matched
@@ -50,12 +50,12 @@ async def count(file: asyncpq.File, question: Question) -> int:
 
 async def lookup(file: asyncpq.File, view: FileView, keys: Mapping[str, Any], with_keys: bool = False) -> pa.Table:
     """Rows by key."""
-    wanted = Keys(keys)
-    question = Question(keys=wanted.columns(with_keys), where=wanted.where, prune=wanted.prune, view=view)
+    wanted = LookupKeys(keys)
+    question = ScanRequest(keys=wanted.columns(with_keys), where=wanted.where, prune=wanted.prune, view=view)
     return wanted.finish((await read(file, question)).table, with_keys)
 
 
-async def plan(file: asyncpq.File, question: Question) -> Plan:
+async def plan(file: asyncpq.File, question: ScanRequest) -> Plan:
     """What would be read."""
     preparation = file._prepare("plan", question)
     with preparation.operation:
@@ -78,7 +78,7 @@ def read_as(
     """The rows of a file in memory in a dataset's terms; the count is held to them."""
 
     async def question(file: asyncpq.File) -> pa.Table:
-        asked = Question(
+        asked = ScanRequest(
             columns=columns,
             where=where,
             limit=limit,

@@ -14,14 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile
-from asyncpq.datasets.opened_file import Columns
+from asyncpq.datasets.opened_file import DatasetColumns
 from asyncpq.errors import TransportError
 from asyncpq.events import Operation
 from asyncpq.indexing.backends import MemoryPlace
 from asyncpq.indexing.build.file_rows import FileRows, FileWork, NameCases, Wanted
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.model import PART_SCHEMAS, KeyRange, Part, Segment, file_key
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import Validator
 
 SCHEMA = pa.schema([("a", pa.int64())])
@@ -199,10 +199,10 @@ def collector(turns: Turns, who: str) -> Callable[..., Any]:
     """In the place of :func:`asyncpq.indexing.build.file_rows.collect_file`."""
 
     async def collect(
-        resources: Resources,
+        runtime: Runtime,
         work: FileWork,
         wanted: Wanted,
-        columns: Columns,
+        columns: DatasetColumns,
         names: NameCases,
         operation: Operation,
         room: Callable[[int], AbstractAsyncContextManager[None]],

@@ -32,7 +32,7 @@ async def indexed(
     files: list[BruteFile] = []
     footers: list[pa.Table] = []
     for number, path in enumerate(paths):
-        source = await open_source(session._resources, f"{root}{path}")
+        source = await open_source(session._runtime, f"{root}{path}")
         try:
             context = RequestContext(asyncpq.ReadMetrics())
             version = await load_version(source, context)

@@ -46,7 +46,7 @@ def _chosen(rows: pa.Table, leaves: set[int] | None) -> Mapping[int, bytes]:
 
 async def keep(session: asyncpq.Session, url: str) -> Kept:
     """What an index would keep of a file."""
-    source = await open_source(session._resources, url)
+    source = await open_source(session._runtime, url)
     try:
         context = RequestContext(ReadMetrics())
         version = await load_version(source, context)
@@ -60,7 +60,7 @@ async def ask_known(
     session: asyncpq.Session, url: str, known: KnownVersion | None, question: Callable[[asyncpq.File], Awaitable[T]]
 ) -> T:
     """Ask a file that is opened by what is known of it."""
-    source = await open_source(session._resources, url)
+    source = await open_source(session._runtime, url)
     version = await load_version(source, RequestContext(ReadMetrics()), known)
     async with asyncpq.File(source, version) as file:
         return await question(file)

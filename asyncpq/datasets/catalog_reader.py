@@ -14,11 +14,11 @@ from asyncpq.datasets.model import TableField
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.objects.opening import load_version, open_source
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.options import immutable
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.planner import Preparation, Prepared, Question
+from asyncpq.scan.planner import ScanPlan, ScanPlanner, ScanRequest
 from asyncpq.scan.stream import Scan
 from asyncpq.storage.base import RequestContext
 
@@ -28,16 +28,16 @@ _WHOLE = 1 << 40  # bytes: longer than any log or manifest
 _BATCH_ROWS = 1 << 20
 
 
-class SessionReader:
+class CatalogReader:
     """A :class:`asyncpq.datasets.model.Reader`, whose requests are counted in ``operation``."""
 
-    def __init__(self, resources: Resources, operation: Operation) -> None:
-        self._resources = resources
+    def __init__(self, runtime: Runtime, operation: Operation) -> None:
+        self._runtime = runtime
         self._operation = operation
 
     async def read_bytes(self, url: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes ``[start, stop)`` of an object, or all from ``start`` on."""
-        store, _ = await self._resources.store(url)
+        store, _ = await self._runtime.store(url)
         handle = await store.open_object(url)
         try:
             context = self._context()
@@ -52,12 +52,12 @@ class SessionReader:
         self, url: str, columns: Sequence[str] | None = None, where: Expression | None = None
     ) -> pa.Table:
         """Rows of a Parquet object."""
-        source = await open_source(self._resources, url)
+        source = await open_source(self._runtime, url)
         try:
             version = await load_version(source, self._context())
-            question = Question(columns=columns, where=where)
+            question = ScanRequest(columns=columns, where=where)
             operation = self._operation.inner("read", source.handle.url)
-            preparation = Preparation(source, question, version, lambda version: None, operation)
+            preparation = ScanPlanner(source, question, version, lambda version: None, operation)
             async with Scan(preparation, batch_size=_WHOLE, limit=None) as scan:
                 batches = [batch async for batch in scan]
                 scan.metrics.fallbacks.clear()  # of a log or delete file, which is nobody's to mend
@@ -75,22 +75,22 @@ class SessionReader:
     ) -> AsyncIterator[tuple[pa.Array, pa.Table]]:
         """Rows of an immutable Parquet object as columns of a table, batch by batch, with their row numbers."""
         schema = pa.schema([pa.field(field.name, field.type) for field in fields])
-        source = await open_source(self._resources, url, policy=immutable())
+        source = await open_source(self._runtime, url, policy=immutable())
         try:
             version = await load_version(source, self._context())
-            view = view_of(version, schema, fields, constants or {}, self._resources.options.read.extension_types)
+            view = view_of(version, schema, fields, constants or {}, self._runtime.options.read.extension_types)
 
-            def preparation(question: Question) -> Preparation:
+            def preparation(question: ScanRequest) -> ScanPlanner:
                 operation = self._operation.inner("scan", source.handle.url)
-                return Preparation(source, question, version, lambda version: None, operation)
+                return ScanPlanner(source, question, version, lambda version: None, operation)
 
             rows = RowRanges.all(version.metadata.num_rows)
             if near is not None:
-                prepared = await preparation(Question(columns=(), where=near, view=view)).prepare(scan=True)
+                prepared = await preparation(ScanRequest(columns=(), where=near, view=view)).prepare(scan=True)
                 rows = _planned_rows(prepared)
             access = AccessPlan.row_ranges(rows)
             done = 0
-            question = Question(columns=schema.names, access=access, view=view)
+            question = ScanRequest(columns=schema.names, access=access, view=view)
             async with Scan(preparation(question), batch_size=_BATCH_ROWS, limit=None) as scan:
                 async for batch in scan:
                     yield _numbers(rows.slice(done, done + batch.num_rows)), pa.table(batch)
@@ -100,7 +100,7 @@ class SessionReader:
 
     async def once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> T:
         """What ``make`` gives, made once and kept in memory."""
-        memory = self._resources.memory
+        memory = self._runtime.memory
         kept: T | None = memory.get(key)
         if kept is not None:
             return kept
@@ -110,16 +110,16 @@ class SessionReader:
             memory.put(key, made, num_bytes)
             return made
 
-        return await self._resources.flights.run(key, run)
+        return await self._runtime.flights.run(key, run)
 
     @property
     def trust_statistics(self) -> bool:
         """Whether a table's bounds may be used."""
-        return self._resources.options.read.trust_statistics
+        return self._runtime.options.read.trust_statistics
 
     async def list_names(self, url: str) -> list[str]:
         """Names of the objects directly in a folder, ascending; empty where there is none."""
-        store, _ = await self._resources.store(url)
+        store, _ = await self._runtime.store(url)
         folder = url if url.endswith("/") else f"{url}/"
         found = await store.list_objects(folder, context=self._context(), wants=lambda below: False)
         return [name for item in found if "/" not in (name := item.url[len(folder) :])]
@@ -128,7 +128,7 @@ class SessionReader:
         return RequestContext(self._operation.metrics, round=self._operation.metrics.rounds + 1, purpose="table")
 
 
-def _planned_rows(prepared: Prepared) -> RowRanges:
+def _planned_rows(prepared: ScanPlan) -> RowRanges:
     """Row numbers, in the file, of the rows that a plan reads."""
     groups = prepared.version.metadata.row_groups
     first_rows = [0, *accumulate(group.num_rows for group in groups)]

@@ -7,11 +7,11 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from asyncpq.datasets.files_read import FileRows, FilesRead
+from asyncpq.datasets.files_read import FilesRead, UnitRows
 from asyncpq.datasets.providers import SkippedFile
 from asyncpq.events import Operation
-from asyncpq.objects.runtime import Resources
-from asyncpq.scan.stream import Batches
+from asyncpq.objects.runtime import Runtime
+from asyncpq.scan.stream import RecordBatchStream
 
 
 class ReadUnits:
@@ -26,7 +26,7 @@ class ReadUnits:
         self,
         read: FilesRead,
         schema: pa.Schema,
-        tables: Callable[[FileRows], Sequence[pa.Table]] = attrgetter("tables"),
+        tables: Callable[[UnitRows], Sequence[pa.Table]] = attrgetter("tables"),
     ) -> None:
         self.schema = schema
         self._read = read
@@ -50,7 +50,7 @@ class ReadUnits:
         await self._read.close()
 
 
-class DatasetScan(Batches):
+class DatasetScan(RecordBatchStream):
     """Batches of a dataset's rows. Use it as ``async with dataset.scan(...) as scan: async for batch in scan``.
 
     It owns its tasks: leaving the block early, an error or a cancellation ends them before the block
@@ -62,7 +62,7 @@ class DatasetScan(Batches):
 
     def __init__(
         self,
-        resources: Resources,
+        runtime: Runtime,
         read: FilesRead,
         operation: Operation,
         schema: pa.Schema,
@@ -70,7 +70,7 @@ class DatasetScan(Batches):
         batch_size: int,
         limit: int | None,
     ) -> None:
-        super().__init__(resources, operation, ReadUnits(read, schema), batch_size=batch_size, limit=limit)
+        super().__init__(runtime, operation, ReadUnits(read, schema), batch_size=batch_size, limit=limit)
         self._read = read
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from asyncpq.datasets.model import ColumnBounds, DataFile
-from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
+from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import AsyncpqError, QueryError
 from asyncpq.expressions import Expression, columns, simplify
@@ -79,7 +79,7 @@ class Learnt(NamedTuple):
     all_null: bool
 
 
-class KnownFiles:
+class FileStatistics:
     """Rules out files. What opened files say of the columns that predicates name is kept: of each, some hundred
     bytes for each such column.
 
@@ -102,7 +102,7 @@ class KnownFiles:
                 self._learnt[name] = {url: learnt for url, learnt in found.items() if url in urls}
                 self._learnt_zones.pop(name, None)
 
-    def candidates(self, files: Sequence[DataFile], ask: Ask, dataset: Columns) -> list[int]:
+    def candidates(self, files: Sequence[DataFile], ask: DatasetRequest, dataset: DatasetColumns) -> list[int]:
         """Numbers of the files that may hold rows which are asked for: a superset, ascending."""
         left = RowRanges.all(len(files))
         where = ask.where if ask.prune is None else ask.prune
@@ -144,7 +144,7 @@ class KnownFiles:
             left &= prune_files(where, {**known, **learnt}, len(files))
         return left
 
-    def learn(self, opened: OpenedFile, ask: Ask, dataset: Columns) -> bool:
+    def learn(self, opened: OpenedFile, ask: DatasetRequest, dataset: DatasetColumns) -> bool:
         """Keep what the footer of ``opened`` says of the columns that the predicate names.
 
         Returns:
@@ -165,7 +165,7 @@ class KnownFiles:
                 zones[name] = _learnt_zones(name, type_, [known])
         return bool(prune_files(simplify(where), zones, 1))
 
-    def _learn(self, opened: OpenedFile, name: str, type_: pa.DataType, dataset: Columns) -> Learnt | None:
+    def _learn(self, opened: OpenedFile, name: str, type_: pa.DataType, dataset: DatasetColumns) -> Learnt | None:
         version, url = opened.version, opened.file.url
         found = self._learnt.setdefault(name, {})
         last = found.get(url)

@@ -11,19 +11,19 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
-from asyncpq.datasets.file_statistics import KnownFiles
+from asyncpq.datasets.file_statistics import FileStatistics
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
+from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
 from asyncpq.datasets.opener import Opener, is_bad_file
-from asyncpq.datasets.providers import FileSet, FileSource, ListingCost, SkippedFile
+from asyncpq.datasets.providers import FileProvider, FileSet, ListingCost, SkippedFile
 from asyncpq.datasets.schemas import SchemaUnifier
 from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError, UsageError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant, simplify
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
-from asyncpq.scan.file_scan import Read
+from asyncpq.scan.file_scan import FileScan
 from asyncpq.scan.plan import Plan
 from asyncpq.scan.prefetch import Job, Pipeline
 from asyncpq.storage.urls import safe_url
@@ -52,12 +52,12 @@ class DatasetState:
         partitions: columns whose values the paths of files hold; None of a table, whose own metadata says it.
     """
 
-    resources: Resources
+    runtime: Runtime
     url: str
-    source: FileSource
-    columns: Columns
+    source: FileProvider
+    columns: DatasetColumns
     skips: bool
-    known: KnownFiles = field(init=False)
+    known: FileStatistics = field(init=False)
     unifier: SchemaUnifier | None = None
     agreed: set[tuple[bytes, str | None]] = field(default_factory=set)
     has_index: bool = False
@@ -66,7 +66,7 @@ class DatasetState:
     partitions: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        self.known = KnownFiles(trust_statistics=self.resources.options.read.trust_statistics)
+        self.known = FileStatistics(trust_statistics=self.runtime.options.read.trust_statistics)
 
 
 class FileRequests(Protocol):
@@ -79,7 +79,7 @@ class FileRequests(Protocol):
             SchemaMismatchError, ...: it does not fit.
         """
 
-    def request(self, opened: OpenedFile) -> Ask:
+    def request(self, opened: OpenedFile) -> DatasetRequest:
         """What is asked of a file that was accepted."""
 
     def may_match(self, opened: OpenedFile) -> bool:
@@ -90,7 +90,7 @@ class SameRequest:
     """The same of every file: :class:`FileRequests` of a dataset's reads. A file is held to the dataset's schema, and
     what its footer says is learnt for later reads."""
 
-    def __init__(self, state: DatasetState, ask: Ask) -> None:
+    def __init__(self, state: DatasetState, ask: DatasetRequest) -> None:
         self._state = state
         self._ask = ask
 
@@ -102,7 +102,7 @@ class SameRequest:
             if len(state.agreed) < _MAX_AGREED:
                 state.agreed.add(known)
 
-    def request(self, opened: OpenedFile) -> Ask:
+    def request(self, opened: OpenedFile) -> DatasetRequest:
         """See :class:`FileRequests`."""
         return self._ask
 
@@ -111,7 +111,7 @@ class SameRequest:
         return self._state.known.learn(opened, self._ask, self._state.columns)
 
 
-class FileRows(NamedTuple):
+class UnitRows(NamedTuple):
     """What came out of one unit of a file."""
 
     file: OpenedFile
@@ -139,7 +139,7 @@ class FilesRead:
     def __init__(
         self,
         state: DatasetState,
-        ask: Ask,
+        ask: DatasetRequest,
         operation: Operation,
         *,
         scan: bool,
@@ -151,7 +151,7 @@ class FilesRead:
         self.report: tuple[str, ...] = ()
         self.cost: ListingCost | None = None
         self._state = state
-        self._resources = state.resources
+        self._runtime = state.runtime
         self._ask = ask
         self._requests = SameRequest(state, ask) if requests is None else requests
         self._operation = operation
@@ -164,7 +164,7 @@ class FilesRead:
         self._done: set[int] = set()
         self._open: dict[int, OpenedFile] = {}
         self._ended = asyncio.Event()  # a file is done with
-        self._reading: dict[Read, OpenedFile] = {}
+        self._reading: dict[FileScan, OpenedFile] = {}
         self._relocated: dict[int, FileVersion] = {}  # versions whose page indexes were dropped, by number of the file
         self._pipeline: Pipeline | None = None
         self._rounds = 0
@@ -223,7 +223,7 @@ class FilesRead:
         self.skipped.extend(found.bad)
         metrics.files_ruled_out = total - len(self._candidates)
         self.report, self.cost = found.report, found.cost
-        trust_statistics = self._resources.options.read.trust_statistics
+        trust_statistics = self._runtime.options.read.trust_statistics
         if self._ask.rows_only and self._ask.where is None and trust_statistics:
             self._count_unopened()
 
@@ -240,15 +240,15 @@ class FilesRead:
 
     def _run(self) -> None:
         """Read the candidates that are not done with."""
-        self._pipeline = Pipeline(self._jobs(), self._resources, ordered=self._ordered)
+        self._pipeline = Pipeline(self._jobs(), self._runtime, ordered=self._ordered)
         self._pipeline.start()
 
     # -- files, opened ahead ----------------------------------------------------------------------
 
     def _opener(self) -> Opener:
-        state, used, limits = self._state, self._used, self._resources.options.limits
+        state, used, limits = self._state, self._used, self._runtime.options.limits
         return Opener(
-            self._resources,
+            self._runtime,
             self._operation,
             rounds=self._rounds,
             neighbours=state.url,
@@ -269,7 +269,7 @@ class FilesRead:
         return self._ask.access is None and self._state.source.view is not View.TABLE
 
     async def _jobs(self) -> AsyncGenerator[Job]:
-        limits = self._resources.options.limits
+        limits = self._runtime.options.limits
         round_bytes = None if self._scan else limits.round_bytes
         todo = [item for item in self._candidates if item[0] not in self._done]
         async with aclosing(self._opener().files(todo, self._prepare)) as files:
@@ -310,7 +310,7 @@ class FilesRead:
 
     async def planned(self, look: Callable[[OpenedFile], Awaitable[T]]) -> AsyncGenerator[T]:
         """What ``look`` gives for each file that is not ruled out, planned but not read; in their order."""
-        async with self._resources.deadline(self._state.url):
+        async with self._runtime.deadline(self._state.url):
             source = self._state.source
             if self._matches_nothing:
                 self._find(FileSet(()))
@@ -335,7 +335,7 @@ class FilesRead:
 
     # -- rows -------------------------------------------------------------------------------------
 
-    async def next(self) -> FileRows | None:
+    async def next(self) -> UnitRows | None:
         """The next unit's rows; None at the end. Call :meth:`done_with_head` once they are consumed.
 
         Raises:
@@ -346,14 +346,14 @@ class FilesRead:
             if not again:
                 return found
 
-    async def _next(self) -> tuple[bool, FileRows | None]:
+    async def _next(self) -> tuple[bool, UnitRows | None]:
         """Whether reading began again; if not, the next unit's rows, or None at the end."""
         pipeline = self._pipeline
         if pipeline is None:
             raise UsageError("the read is closed")
         opened: OpenedFile | None = None
         try:
-            landed = await pipeline.next(self._resources.deadline(self._state.url))
+            landed = await pipeline.next(self._runtime.deadline(self._state.url))
             if landed is not None:
                 opened = self._reading[landed.job.read]
                 if landed.job.last:
@@ -379,7 +379,7 @@ class FilesRead:
         opened.delivered |= bool(landed.tables)
         if landed.job.last:
             await self._end(opened)
-        return False, FileRows(opened, landed.tables)
+        return False, UnitRows(opened, landed.tables)
 
     def done_with_head(self) -> None:
         """What :meth:`next` gave was consumed: there is room for further rows."""
@@ -402,7 +402,7 @@ class FilesRead:
         listing, used = self._listing, self._used
         if listing is None or used is None:
             return False
-        async with self._resources.deadline(self._state.url):
+        async with self._runtime.deadline(self._state.url):
             found = await asyncio.shield(listing)
         self._listing = None
         if found.files is used.files and [url for url, _ in found.bad] == [url for url, _ in used.bad]:
@@ -438,7 +438,7 @@ class FilesRead:
             self._candidates = [
                 (number, file.unindexed() if number == opened.number else file) for number, file in self._candidates
             ]
-        elif changed and self._may_restart and self._metrics.restarts < self._resources.options.limits.max_restarts:
+        elif changed and self._may_restart and self._metrics.restarts < self._runtime.options.limits.max_restarts:
             opened.operation.restarts()
         elif relocated:
             pass  # it is read without its page index

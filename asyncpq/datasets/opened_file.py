@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.datasets.catalog_reader import SessionReader
+from asyncpq.datasets.catalog_reader import CatalogReader
 from asyncpq.datasets.columns import FileView, has_coarse_timestamps, view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
 from asyncpq.decoding.types import FieldType, file_schema, share_types
@@ -16,7 +16,7 @@ from asyncpq.errors import ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
 from asyncpq.objects.opening import held_source, load_version, open_source
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import immutable
@@ -26,12 +26,12 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.columns import ColumnNames
 from asyncpq.scan.file_scan import landed
 from asyncpq.scan.plan import Plan, describe
-from asyncpq.scan.planner import Preparation, Prepared, Question
+from asyncpq.scan.planner import ScanPlan, ScanPlanner, ScanRequest
 from asyncpq.scan.prefetch import Job
 from asyncpq.storage.base import RequestContext, Validator
 
 
-class Ask(NamedTuple):
+class DatasetRequest(NamedTuple):
     """What a caller asks of a dataset, in its terms.
 
     Attributes:
@@ -57,7 +57,7 @@ class Ask(NamedTuple):
     exactly: bool = False
 
 
-class Columns(NamedTuple):
+class DatasetColumns(NamedTuple):
     """The dataset's columns.
 
     Attributes:
@@ -94,13 +94,13 @@ class OpenedFile:
         self._entry = file.entry
         self._listed = False  # the listing of this very read names the version
         self.version: FileVersion
-        self.prepared: Prepared | None = None
-        self._preparation: Preparation | None = None
+        self.prepared: ScanPlan | None = None
+        self._preparation: ScanPlanner | None = None
 
     @classmethod
     async def open(
         cls,
-        resources: Resources,
+        runtime: Runtime,
         number: int,
         file: DataFile,
         operation: Operation,
@@ -124,9 +124,9 @@ class OpenedFile:
             raise copy(file.unreadable)  # each read locates its own
         policy = immutable() if file.immutable else None
         if file.content is not None:
-            source = held_source(resources, file.url, file.content, neighbours)
+            source = held_source(runtime, file.url, file.content, neighbours)
         else:
-            source = await open_source(resources, file.url, neighbours=neighbours, policy=policy, once=once)
+            source = await open_source(runtime, file.url, neighbours=neighbours, policy=policy, once=once)
         try:
             opened = cls(number, file, source, operation)
             metrics = operation.metrics
@@ -135,7 +135,7 @@ class OpenedFile:
             if _differs(version.validator, file.validator):
                 version = await source.reload(version, context)
             elif listed_at is not None and file.validator is not None and file.validator.is_strong:
-                source.currency.seen(version, listed_at)
+                source.freshness.seen(version, listed_at)
             if file.pinned and (file.validator is None or not version.validator.same_version(file.validator)):
                 raise ObjectChangedError(
                     "the object has another version than the one that was planned", url=version.url, hint="Plan again."
@@ -174,12 +174,12 @@ class OpenedFile:
     @property
     def schema(self) -> pa.Schema:
         """The file's own Arrow schema."""
-        version, extensions = self.version, self.source.resources.options.read.extension_types
+        version, extensions = self.version, self.source.runtime.options.read.extension_types
         return file_schema(version, version.metadata.schema.whole_fields, extensions)
 
     def share_types(self, extensions: frozenset[str]) -> None:
         """Types of columns are those of other files with the same schema, as most of a dataset have."""
-        memory, elements = self.source.resources.memory, self.version.metadata.schema.elements
+        memory, elements = self.source.runtime.memory, self.version.metadata.schema.elements
         key = ("types of a schema", extensions, self.version.metadata.int96_unit, *self.schema_bytes)
         types: dict[int, FieldType] | None = memory.get(key)
         if types is None:
@@ -187,7 +187,7 @@ class OpenedFile:
             memory.put(key, types, 1000 * len(elements))
         share_types(self.version, types, extensions)
 
-    async def prepare(self, ask: Ask, columns: Columns, *, scan: bool, other_bytes: int) -> int:
+    async def prepare(self, ask: DatasetRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
         """Plan what ``ask`` takes of it, with the index requests that this takes.
 
         Args:
@@ -211,11 +211,11 @@ class OpenedFile:
             self.version = found
             return await self._prepare(ask, columns, scan=scan, other_bytes=other_bytes)
 
-    async def _prepare(self, ask: Ask, columns: Columns, *, scan: bool, other_bytes: int) -> int:
+    async def _prepare(self, ask: DatasetRequest, columns: DatasetColumns, *, scan: bool, other_bytes: int) -> int:
         if columns.fields is not None and has_coarse_timestamps(columns.schema):
             self.version = self.version.in_int96_unit("us")
         file, version = self.file, self.version
-        extensions = self.source.resources.options.read.extension_types
+        extensions = self.source.runtime.options.read.extension_types
 
         def view_here() -> FileView:
             self.share_types(extensions)
@@ -231,7 +231,7 @@ class OpenedFile:
             access = ~deleted if access is None else access - deleted
         if (found := self._rows_by_index()) is not None:
             access = found if access is None else access & found
-        question = Question(
+        question = ScanRequest(
             columns=ask.columns,
             keys=ask.keys,
             where=ask.where,
@@ -242,7 +242,7 @@ class OpenedFile:
             access=access,
             view=view,
         )
-        self._preparation = Preparation(self.source, question, version, lambda version: None, self.operation)
+        self._preparation = ScanPlanner(self.source, question, version, lambda version: None, self.operation)
         self._preparation.other_bytes = other_bytes
         self.prepared = await self._preparation.prepare(scan=scan)
         self.prepared.read.current |= self._listed
@@ -261,7 +261,7 @@ class OpenedFile:
 
     async def _deleted(self, deletes: Deletes, token: object) -> RowRanges:
         """Rows that are deleted; loaded once and kept in memory for the next read of the dataset."""
-        reader, num_rows = SessionReader(self.source.resources, self.operation), self.version.metadata.num_rows
+        reader, num_rows = CatalogReader(self.source.runtime, self.operation), self.version.metadata.num_rows
 
         async def load() -> tuple[RowRanges, int]:
             rows = await deletes.rows(reader, num_rows)
@@ -300,7 +300,7 @@ class OpenedFile:
             self.prepared.read.check_complete()
             if self.prepared.read.current:
                 return
-        if not self._listed and not self.source.currency.is_fresh(self.version):
+        if not self._listed and not self.source.freshness.is_fresh(self.version):
             context = RequestContext(self.operation.metrics, round=self.operation.metrics.rounds + 1)
             validation = self.source.start_validation(self.version, context)
             validation.join()

@@ -22,7 +22,7 @@ from asyncpq.errors import (
     stray_file,
 )
 from asyncpq.events import Operation
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.urls import safe_url
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class Opener:
 
     def __init__(
         self,
-        resources: Resources,
+        runtime: Runtime,
         operation: Operation,
         *,
         rounds: int = 0,
@@ -71,7 +71,7 @@ class Opener:
         restarts: int = 0,
         skip: Callable[[int, Operation, AsyncpqError], None] | None = None,
     ) -> None:
-        self._resources = resources
+        self._runtime = runtime
         self._operation = operation
         self._rounds = rounds
         self._neighbours = neighbours
@@ -94,7 +94,7 @@ class Opener:
             todo: numbers and files.
             prepare: runs for several files at once.
         """
-        most = self._resources.options.limits.files_ahead
+        most = self._runtime.options.limits.files_ahead
         left = iter(todo)
         window: deque[asyncio.Task[tuple[OpenedFile, T] | None]] = deque()
         ahead = 1 if self._few else most
@@ -167,9 +167,9 @@ class Opener:
     async def _prepared(
         self, number: int, file: DataFile, part: Operation, prepare: Callable[[OpenedFile], Awaitable[T]]
     ) -> tuple[OpenedFile, T]:
-        async with self._resources.deadline(part.url):
+        async with self._runtime.deadline(part.url):
             opened = await OpenedFile.open(
-                self._resources,
+                self._runtime,
                 number,
                 file,
                 part,

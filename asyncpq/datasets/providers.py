@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from asyncpq.datasets.catalog_reader import SessionReader
+from asyncpq.datasets.catalog_reader import CatalogReader
 from asyncpq.datasets.model import DataFile, Snapshot, View
-from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.errors import AsyncpqError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import RequestContext, Validator
 
 _FEW_FILES: Final = 64  # whose versions are looked at on the event loop
@@ -68,7 +68,7 @@ class FileSet(NamedTuple):
     cost: ListingCost | None = None
 
 
-class FileSource(Protocol):
+class FileProvider(Protocol):
     """Gives the files of each read.
 
     Attributes:
@@ -85,7 +85,9 @@ class FileSource(Protocol):
     def known(self) -> FileSet | None:
         """The files as they were when they were last looked for, where that costs nothing."""
 
-    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
         """The files that may hold rows which are asked for; more may be given.
 
         Args:
@@ -105,7 +107,9 @@ class GivenFiles:
         self.description = f"{len(files)} file{'' if len(files) == 1 else 's'}, as given"
         self._files = FileSet(files, bad=bad)
 
-    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
         return self._files
 
 
@@ -113,7 +117,7 @@ class ListedFiles:
     """Files under a prefix, or that a pattern names: listed for each read.
 
     Args:
-        resources: of the session.
+        runtime: of the session.
         target: what is listed, for messages.
         list_files: lists them. A listing that equals the one before is given as that very one.
         known: a listing that was made before.
@@ -126,7 +130,7 @@ class ListedFiles:
 
     def __init__(
         self,
-        resources: Resources,
+        runtime: Runtime,
         target: str,
         list_files: Callable[[RequestContext], Awaitable[FileSet]],
         known: FileSet,
@@ -136,7 +140,7 @@ class ListedFiles:
         age = f"listed at most {max_age_s:g} s before a read" if max_age_s else "listed for each read"
         self.description = f"files of {target}, {age}"
         self.known: FileSet | None = known
-        self._resources = resources
+        self._runtime = runtime
         self._list = list_files
         self._max_age_s = max_age_s
         self._check = check
@@ -147,9 +151,11 @@ class ListedFiles:
         if self._check is None:
             return True
         changed = partial(self._check, [(file.url, file.validator) for file in known.files])
-        return not (changed() if len(known.files) <= _FEW_FILES else await self._resources.in_thread(changed))
+        return not (changed() if len(known.files) <= _FEW_FILES else await self._runtime.in_thread(changed))
 
-    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
         known = self.known
         if known is None:
             return await self._look(operation, scan)
@@ -157,7 +163,7 @@ class ListedFiles:
             return known
         if not hurry:
             return await self._look(operation, scan)
-        renewal = self._resources.spawn(self._look(operation, scan))
+        renewal = self._runtime.spawn(self._look(operation, scan))
         return known._replace(listed_now=True, renewal=renewal)
 
     async def _look(self, operation: Operation, scan: bool) -> FileSet:
@@ -187,12 +193,14 @@ class TableFiles:
     view: View = View.TABLE
     known: FileSet | None = None
 
-    def __init__(self, resources: Resources, snapshot: Snapshot) -> None:
+    def __init__(self, runtime: Runtime, snapshot: Snapshot) -> None:
         self.description = snapshot.description
-        self._resources = resources
+        self._runtime = runtime
         self._snapshot = snapshot
 
-    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
-        reader = SessionReader(self._resources, operation)
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
+        reader = CatalogReader(self._runtime, operation)
         files = await self._snapshot.files(ask.where if reader.trust_statistics else None, reader)
         return FileSet(files, rounds=operation.metrics.rounds)

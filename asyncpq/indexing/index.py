@@ -33,7 +33,7 @@ from asyncpq.indexing.manifest.listed_files import files_of
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import Part, Place
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.request import whole_number
@@ -153,7 +153,7 @@ class Index(Unpicklable):
 
     def __init__(
         self,
-        resources: Resources,
+        runtime: Runtime,
         place: Place,
         head: Head,
         look: Look,
@@ -163,7 +163,7 @@ class Index(Unpicklable):
         self.metrics = ReadMetrics()
         self.refreshed: Refreshed | None = None
         self.head = head
-        self._resources = resources
+        self._runtime = runtime
         self._place = place
         self._look = look
         self._options = options
@@ -208,7 +208,7 @@ class Index(Unpicklable):
             base, index = await load(self._place, operation), self.manifest.index
             lake = await self._look(operation, base or self.manifest, urls)
             self.refreshed = await _refresh(
-                self._resources, self._place, lake, None, operation, self._options, base, index, self._gathering
+                self._runtime, self._place, lake, None, operation, self._options, base, index, self._gathering
             )
             self._advance(self.refreshed.manifest)
         return self.refreshed
@@ -216,7 +216,7 @@ class Index(Unpicklable):
     async def compact(self) -> Compacted:
         """Merge segments, and leave out what is known of files that are not listed any more. Nothing is deleted."""
         with self._operation("compact") as operation:
-            done = await compact(self._resources, self._place, self._options, operation)
+            done = await compact(self._runtime, self._place, self._options, operation)
             self._advance(done.manifest)
         return done
 
@@ -260,7 +260,7 @@ class Index(Unpicklable):
             live = manifest.live
             chosen = sorted(randomness.sample(range(live.num_rows), min(most, live.num_rows)))
             ids = RowRanges.from_rows(live.row_at(number) for number in chosen)
-            known = await files_of(self._resources, self._place, manifest, ids, operation) if ids else []
+            known = await files_of(self._runtime, self._place, manifest, ids, operation) if ids else []
             pairs = [(file, files[file.path]) for file in known if file.path in files]
             wanted = Wanted(
                 schema=manifest.schema,
@@ -270,7 +270,7 @@ class Index(Unpicklable):
                 options=self._options,
             )
             found = await verify(
-                self._resources,
+                self._runtime,
                 self._place,
                 manifest,
                 pairs,
@@ -297,7 +297,7 @@ class Index(Unpicklable):
             stale = None
             if staleness:
                 lake = await self._look(operation, manifest, None)
-                todo = await differences(self._resources, self._place, manifest, lake, manifest.live, operation)
+                todo = await differences(self._runtime, self._place, manifest, lake, manifest.live, operation)
                 changed = len(todo.replaced)
                 stale = Staleness(len(todo.works) + len(todo.taken) - changed, changed, len(todo.removed))
         return IndexReport(
@@ -337,8 +337,8 @@ class Index(Unpicklable):
 
     @contextmanager
     def _operation(self, name: OperationName) -> Iterator[Operation]:
-        self._resources.check()
-        operation = self._resources.operation(name, self.url)
+        self._runtime.check()
+        operation = self._runtime.operation(name, self.url)
         try:
             with operation:
                 yield operation
@@ -355,7 +355,7 @@ class Index(Unpicklable):
 
 
 async def build_index(
-    resources: Resources,
+    runtime: Runtime,
     place: Place,
     kinds: Sequence[Kind],
     look: Look,
@@ -372,14 +372,14 @@ async def build_index(
     base = await load(place, operation)
     lake = await look(operation, base, None)
     parts = [part for kind in kinds for part in kind.parts(lake.schema)]
-    refreshed = await _refresh(resources, place, lake, parts, operation, options, base, None, gathering)
-    index = Index(resources, place, Head(place, refreshed.manifest), look, options, gathering)
+    refreshed = await _refresh(runtime, place, lake, parts, operation, options, base, None, gathering)
+    index = Index(runtime, place, Head(place, refreshed.manifest), look, options, gathering)
     index.metrics, index.refreshed = operation.metrics, refreshed
     return index
 
 
 async def open_index(
-    resources: Resources,
+    runtime: Runtime,
     place: Place,
     look: Look,
     operation: Operation,
@@ -417,13 +417,13 @@ async def open_index(
             "the index has not been built to its end",
             hint=f"Build it again at {place.description}: what is there of it is used.",
         )
-    index = Index(resources, place, Head(place, manifest, pinned=snapshot is not None), look, options, gathering)
+    index = Index(runtime, place, Head(place, manifest, pinned=snapshot is not None), look, options, gathering)
     index.metrics = operation.metrics
     return index
 
 
 async def _refresh(
-    resources: Resources,
+    runtime: Runtime,
     place: Place,
     lake: Lake,
     parts: Sequence[Part] | None,
@@ -433,8 +433,8 @@ async def _refresh(
     index: str | None,
     gathering: MakeGathering,
 ) -> Refreshed:
-    done = await build(resources, place, lake, parts, operation, options, base, index, gathering)
-    return done.after(await compact_if_due(resources, place, options, done.manifest, operation))
+    done = await build(runtime, place, lake, parts, operation, options, base, index, gathering)
+    return done.after(await compact_if_due(runtime, place, options, done.manifest, operation))
 
 
 def _urls(files: object) -> list[str] | None:

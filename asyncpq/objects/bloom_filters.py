@@ -281,7 +281,7 @@ class RowGroupFilters:
         filter_: ChunkFilter | None = None
         span = self._places[column].spans.get(ordinal)
         if span is not None:
-            filter_ = self._source.resources.memory.get(_kept(self._version, span[0]))
+            filter_ = self._source.runtime.memory.get(_kept(self._version, span[0]))
             if filter_ is None:
                 self._context.metrics.cache_misses += 1
                 filter_ = ChunkFilter(*span, self._version.footer_start)
@@ -296,7 +296,7 @@ class RowGroupFilters:
         stop = filter_.stop
         if whole and stop is not None:
             return [ByteRange(filter_.start, stop)]
-        return filter_.ranges(self._hashes[column], self._source.resources.options.requests.gap_bytes)
+        return filter_.ranges(self._hashes[column], self._source.runtime.options.requests.gap_bytes)
 
     async def _fetch(self, wanted: Sequence[tuple[ChunkFilter, str, list[ByteRange]]]) -> None:
         """One round; afterwards every filter knows more than before, or why it is of no use."""
@@ -315,12 +315,12 @@ class RowGroupFilters:
                 filter_.reason = f"{error.message}; the bloom filter is not used"
                 metrics.fall_back(f"{column}: {filter_.reason}")
                 good = False
-            source.resources.memory.put(_kept(version, filter_.start), filter_, filter_.weight)
+            source.runtime.memory.put(_kept(version, filter_.start), filter_, filter_.weight)
         if good:
             share_parts(source, version, found)
 
     def _tail_start(self) -> int:
-        tail: Tail | None = self._source.resources.memory.get(self._version.key("tail", 0, 0))
+        tail: Tail | None = self._source.runtime.memory.get(self._version.key("tail", 0, 0))
         return self._version.size if tail is None else tail.start
 
     # -- what it costs ----------------------------------------------------------------------------
@@ -333,7 +333,7 @@ class RowGroupFilters:
         Each value may be in any of the row groups, or in none: what is saved is the part of the bytes at stake
         that lies in row groups with none of the values.
         """
-        options = self._source.resources.options
+        options = self._source.runtime.options
         if options.requests.bloom_filters == "always":
             return True
         tail_start = self._tail_start()
@@ -357,12 +357,12 @@ class RowGroupFilters:
         return (
             probes * 2 * self._round_bytes() >= size
             and probes > 0
-            and size <= self._source.resources.memory.max_bytes // _MEMORY_SHARE
+            and size <= self._source.runtime.memory.max_bytes // _MEMORY_SHARE
         )
 
     def _round_bytes(self) -> float:
         """What could be fetched in the time of one round trip."""
-        requests = self._source.resources.options.requests
+        requests = self._source.runtime.options.requests
         return requests.latency_s * requests.bandwidth_bytes_s
 
 
@@ -378,7 +378,7 @@ def row_group_filters(
     Args:
         leaves: the columns of ``prune`` that are leaves, by name.
     """
-    options = source.resources.options
+    options = source.runtime.options
     if prune is None or not options.read.trust_statistics or options.requests.bloom_filters == "never":
         return None
     places = {

@@ -39,7 +39,7 @@ async def load_embedded_index(
     """
     metrics = operation.metrics
     context = RequestContext(metrics)
-    known: FileVersion | None = None if source.currency.is_expired(version) else version
+    known: FileVersion | None = None if source.freshness.is_expired(version) else version
     while True:
         try:
             if known is None:
@@ -56,7 +56,7 @@ async def load_embedded_index(
         except ObjectChangedError:
             if known is not None:
                 await source.forget(known)
-            if metrics.restarts >= source.resources.options.limits.max_restarts:
+            if metrics.restarts >= source.runtime.options.limits.max_restarts:
                 raise
             known = None
             operation.restarts()
@@ -68,7 +68,7 @@ async def _ensure_current(source: ObjectSource, version: FileVersion, metrics: R
     Raises:
         ObjectChangedError: the object has another version now.
     """
-    if source.currency.is_fresh(version):
+    if source.freshness.is_fresh(version):
         return
     flight = source.start_validation(version, RequestContext(metrics, round=metrics.rounds + 1))
     flight.join()
@@ -87,12 +87,12 @@ async def _find(
     entry = decode_entry(name, version.metadata.key_value_metadata)
     if entry is None:
         return None, False
-    known = source.resources.memory.get(version.key("embedded_index", entry.offset, entry.stop))
+    known = source.runtime.memory.get(version.key("embedded_index", entry.offset, entry.stop))
     if isinstance(known, EmbeddedIndex) and known.name == name:
         context.metrics.cache_hits += 1
         return known, False
     check_place(entry, version.footer_start, await _chunk_spans(source, version))
-    limits = source.resources.options.limits
+    limits = source.runtime.options.limits
     if entry.length > limits.max_decoded_bytes:
         raise ResourceLimitError(
             f"the embedded index {name!r} has {entry.length} bytes, allowed are {limits.max_decoded_bytes}",
@@ -106,22 +106,22 @@ async def _find(
 async def _fetch(
     source: ObjectSource, version: FileVersion, entry: EmbeddedIndexEntry, context: RequestContext
 ) -> tuple[EmbeddedIndex, bool]:
-    resources, length = source.resources, entry.length
+    runtime, length = source.runtime, entry.length
     key = version.key("embedded_index", entry.offset, entry.stop)
-    resources.budget.take(length)  # it waits for nobody, and others wait for it
+    runtime.budget.take(length)  # it waits for nobody, and others wait for it
     try:
         step = context.step("index", context.metrics.rounds + 1)
         parts = await fetch_parts(source, version, [key], step, read_bytes=length)
         data: bytes = parts.data[key]
         check = partial(check_data, entry, data)
         try:
-            index = check() if length <= _INLINE_BYTES else await resources.in_thread(check)
+            index = check() if length <= _INLINE_BYTES else await runtime.in_thread(check)
         except CorruptIndexError:
             discard_parts(source, version, [key])
             raise
     finally:
-        resources.budget.release(length)
-    resources.memory.put(key, index, length, scan=length * _MEMORY_SHARE > resources.memory.max_bytes)
+        runtime.budget.release(length)
+    runtime.memory.put(key, index, length, scan=length * _MEMORY_SHARE > runtime.memory.max_bytes)
     share_parts(source, version, parts, read_bytes=length)
     return index, parts.validated
 
@@ -134,7 +134,7 @@ async def _chunk_spans(source: ObjectSource, version: FileVersion) -> Sequence[t
 
     if len(metadata.row_groups) * len(metadata.schema.leaves) <= _INLINE_CHUNKS:
         return spans()
-    return await source.resources.in_thread(spans)
+    return await source.runtime.in_thread(spans)
 
 
 def _weight(spans: Sequence[tuple[int, int]]) -> int:

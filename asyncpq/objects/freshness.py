@@ -8,17 +8,17 @@ from collections.abc import Callable
 
 from asyncpq.caching.keys import Pointer, PointerKey
 from asyncpq.caching.tiers import Tiers
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import CachePolicy
 from asyncpq.storage.base import RangeResult, Validator
 
 
-class Currency:
+class Freshness:
     """What one handle, with all others of the session, knows of its object's present version.
 
     Args:
-        resources: of the session.
+        runtime: of the session.
         key: of the pointer that says it, in every tier.
         policy: how long what is cached may be served unasked.
         tiers: outside this process; None where they are told nothing.
@@ -30,7 +30,7 @@ class Currency:
 
     def __init__(
         self,
-        resources: Resources,
+        runtime: Runtime,
         key: PointerKey,
         policy: CachePolicy,
         tiers: Tiers | None,
@@ -39,7 +39,7 @@ class Currency:
         self.key = key
         self.policy = policy
         self._check = check if policy.kind == "etag" else None
-        self._resources = resources
+        self._runtime = runtime
         self._tiers = tiers
         self._own_pointer: Pointer | None = None
         self._told_at = -math.inf  # when the tiers outside this process were last told of it
@@ -89,7 +89,7 @@ class Currency:
             pointer = Pointer(version.validator, sent)
             self.keep(pointer)
             if self.is_outdated(version.validator):
-                del self._resources.outdated[self.key]  # it is back
+                del self._runtime.outdated[self.key]  # it is back
         elif sent > pointer.validated_at:
             pointer.validated_at = sent
         tiers = self._tiers if version.can_validate else None
@@ -102,11 +102,11 @@ class Currency:
         """The object is not ``version`` any more: drop the pointers that say so, in every tier."""
         pointer = self.pointer()
         if version.can_validate:
-            self._resources.outdated[self.key] = version.validator.digest()
+            self._runtime.outdated[self.key] = version.validator.digest()
         if pointer is not None and not pointer.validator.same_version(version.validator):
             return  # another read has seen the new version already
         self._own_pointer = None
-        self._resources.memory.discard(self.key)
+        self._runtime.memory.discard(self.key)
         if self._tiers is not None:
             self._told_at = -math.inf  # the next version's pointer is news to them
             await self._tiers.drop_pointer(self.key)
@@ -115,7 +115,7 @@ class Currency:
 
     def pointer(self) -> Pointer | None:
         """What was last seen: by all handles together, or by this one where memory does not keep it."""
-        pointer: Pointer | None = self._resources.memory.get(self.key)
+        pointer: Pointer | None = self._runtime.memory.get(self.key)
         own = self._own_pointer
         if pointer is None and own is not None and not self.is_outdated(own.validator):
             return own
@@ -124,11 +124,11 @@ class Currency:
     def keep(self, pointer: Pointer) -> None:
         """From now on this is what was last seen."""
         self._own_pointer = pointer
-        self._resources.memory.put(self.key, pointer, self.key.weight + pointer.weight)
+        self._runtime.memory.put(self.key, pointer, self.key.weight + pointer.weight)
 
     def is_outdated(self, validator: Validator) -> bool:
         """Whether this session has seen that the object has it no more."""
-        return bool(self._resources.outdated.get(self.key) == validator.digest())
+        return bool(self._runtime.outdated.get(self.key) == validator.digest())
 
     def contradicts(self, validator: Validator) -> bool:
         """Whether this session has seen that the object has it no more, or has just seen another."""

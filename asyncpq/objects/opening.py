@@ -10,7 +10,7 @@ import secrets
 
 from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedError
 from asyncpq.metrics import RequestRecord
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.source import ObjectSource, PackedTail
 from asyncpq.objects.version import Decryption, FileVersion, KnownVersion
 from asyncpq.options import CachePolicy, immutable
@@ -70,7 +70,7 @@ class HeldObject:
 
 
 async def open_source(
-    resources: Resources,
+    runtime: Runtime,
     url: str,
     decryption: Decryption | None = None,
     *,
@@ -91,24 +91,24 @@ async def open_source(
     Raises:
         StoreError: no store serves it, or credentials are missing.
     """
-    store, namespace = await resources.store(url)
+    store, namespace = await runtime.store(url)
     handle = await store.open_object(url)
     try:
-        if resources.options.cache_namespace is None:  # else the caller says who shares
+        if runtime.options.cache_namespace is None:  # else the caller says who shares
             namespace = f"{namespace}:{await store.credential_identity(url)}"
         if decryption is not None:
             namespace = f"{namespace}:{secrets.token_hex(16)}"  # shares nothing with anyone
         if policy is None:
-            policy = resources.options.policy(handle.url, safe_url(url))
-        return ObjectSource(resources, handle, namespace, policy, decryption, neighbours, packed, once=once)
+            policy = runtime.options.policy(handle.url, safe_url(url))
+        return ObjectSource(runtime, handle, namespace, policy, decryption, neighbours, packed, once=once)
     except BaseException:
         await handle.close()
         raise
 
 
-def held_source(resources: Resources, url: str, content: bytes, neighbours: str | None = None) -> ObjectSource:
+def held_source(runtime: Runtime, url: str, content: bytes, neighbours: str | None = None) -> ObjectSource:
     """A handle on an object that is in no store: ``content`` is all of it, ``url`` only names it."""
-    return ObjectSource(resources, HeldObject(safe_url(url), content), "held", immutable(), None, neighbours)
+    return ObjectSource(runtime, HeldObject(safe_url(url), content), "held", immutable(), None, neighbours)
 
 
 async def load_version(source: ObjectSource, context: RequestContext, known: KnownVersion | None = None) -> FileVersion:
@@ -125,7 +125,7 @@ async def load_version(source: ObjectSource, context: RequestContext, known: Kno
         try:
             version = await source.version(context)
         except ObjectChangedError:
-            if metrics.restarts >= source.resources.options.limits.max_restarts:
+            if metrics.restarts >= source.runtime.options.limits.max_restarts:
                 raise
             metrics.restarts += 1
             continue

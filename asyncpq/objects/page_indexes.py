@@ -94,7 +94,7 @@ async def fetch_page_indexes(
     wanted = [(request, indexed_chunk(version, request.row_group, request.leaf)) for request in requests]
     keys = [chunk.offsets or chunk.learnt for _, chunk in wanted]
     keys += [chunk.bounds for request, chunk in wanted if request.bounds and chunk.bounds is not None]
-    known = dict(zip(keys, source.resources.memory.get_many(keys), strict=True))
+    known = dict(zip(keys, source.runtime.memory.get_many(keys), strict=True))
     missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]] = []
     unbounded: list[tuple[IndexRequest, IndexedChunk]] = []
     for request, chunk in wanted:
@@ -146,7 +146,7 @@ def _locations(
         context.metrics.cache_hits += 1
         indexes.offsets[place] = parsed
         return True
-    learnt = parsed if chunk.offsets is None else source.resources.memory.get(chunk.learnt)
+    learnt = parsed if chunk.offsets is None else source.runtime.memory.get(chunk.learnt)
     if learnt is None and place in version.made:
         learnt = _made_locations(source, version, request, chunk, context)
     if learnt is not None:
@@ -173,7 +173,7 @@ def _made_locations(
         context.metrics.fall_back(f"{_name(version, request)}: {error.message}; the index is not used")
         del version.made[place]
         return None
-    source.resources.memory.put(chunk.learnt, index, index.weight)
+    source.runtime.memory.put(chunk.learnt, index, index.weight)
     return index
 
 
@@ -181,7 +181,7 @@ def _made_zones(
     source: ObjectSource, version: FileVersion, request: IndexRequest, chunk: IndexedChunk, indexes: PageIndexes
 ) -> PageZones | None:
     """Bounds of pages that an index beside the object gives. They were made in the order of the column's type."""
-    place, memory = (request.row_group, request.leaf), source.resources.memory
+    place, memory = (request.row_group, request.leaf), source.runtime.memory
     made = version.made.get(place)
     if made is None or made.bounds is None:
         return None
@@ -227,7 +227,7 @@ def drop_locations(source: ObjectSource, version: FileVersion, row_group: int, l
     chunk = known.chunk._replace(offset_index_offset=None, column_index_offset=None)
     version.replace_derived(("chunk", row_group, leaf), known._replace(chunk=chunk, offsets=None, bounds=None))
     version.made.pop((row_group, leaf), None)
-    source.resources.memory.discard(known.learnt)
+    source.runtime.memory.discard(known.learnt)
     version.drop(leaf, "its OffsetIndex is not that of its pages")
 
 
@@ -253,7 +253,7 @@ def learn_locations(source: ObjectSource, version: FileVersion, row_group: int, 
     Args:
         index: as its own OffsetIndex would say it; every page begins with the first value of a row.
     """
-    memory = source.resources.memory
+    memory = source.runtime.memory
     known = indexed_chunk(version, row_group, leaf)
     chunk = known.chunk
     if known.offsets is not None and not isinstance(memory.get(known.offsets), Unusable):
@@ -279,7 +279,7 @@ async def _fetch(
 ) -> None:
     keys = list(dict.fromkeys(key for _, key, _ in missing))
     parts = await fetch_parts(source, version, keys, context.step("index", context.round))
-    data, memory, good = parts.data, source.resources.memory, True
+    data, memory, good = parts.data, source.runtime.memory, True
     # locations come first: bounds are counted against them
     for request, key, chunk in sorted(missing, key=lambda item: item[1].kind != "offset_index"):
         place = (request.row_group, request.leaf)

@@ -75,7 +75,7 @@ async def fetch_parts(
     metrics = context.metrics
     found: dict[ContentKey, Any] = {}
     missing: list[ContentKey] = []
-    for key, value in zip(keys, source.resources.memory.get_many(keys, scan=context.guest), strict=True):
+    for key, value in zip(keys, source.runtime.memory.get_many(keys, scan=context.guest), strict=True):
         if value is None or not (decoded or isinstance(value, bytes)):
             missing.append(key)
         else:
@@ -85,7 +85,7 @@ async def fetch_parts(
         return Parts(found)
     tiers = source.tiers_of(version)
     inside: dict[ContentKey, bytes] = {}
-    tail: Tail | None = source.resources.memory.get(version.key("tail", 0, 0), scan=context.guest)
+    tail: Tail | None = source.runtime.memory.get(version.key("tail", 0, 0), scan=context.guest)
     if tail is not None and (inside := tail.cut_out(missing)):
         found.update(inside)
         missing = [key for key in missing if key not in inside]
@@ -132,7 +132,7 @@ def share_pages(
 
 def discard_parts(source: ObjectSource, version: FileVersion, keys: Iterable[ContentKey]) -> None:
     """What memory holds of these parts turned out to be damaged, perhaps on its way here."""
-    memory = source.resources.memory
+    memory = source.runtime.memory
     memory.discard(version.key("tail", 0, 0))
     for key in keys:
         memory.discard(key)
@@ -165,7 +165,7 @@ async def _fly(
         The keys of those it started, and whether any that began after the read validated the version.
     """
     validated = False
-    flights = source.resources.flights
+    flights = source.runtime.flights
     joined: dict[int, tuple[Flight[_Group], list[ContentKey]]] = {}
     rest: list[ContentKey] = []
     for key in missing:
@@ -267,10 +267,10 @@ async def _fetch_group(
 ) -> tuple[dict[ContentKey, bytes], bool]:
     start = members[0].start
     stop = members[0].stop if len(members) == 1 else max([key.stop for key in members])
-    if stop - start <= source.resources.options.requests.part_bytes:
+    if stop - start <= source.runtime.options.requests.part_bytes:
         sent = time.monotonic()
         result = await source.handle.fetch_range(start, stop, context=context, pin=version.validator)
-        source.currency.validated_by(result, version, sent)
+        source.freshness.validated_by(result, version, sent)
         data, validated = result.data, result.validates
     else:
         data, validated = await _get_in_parts(source, version, start, stop, context)
@@ -287,10 +287,10 @@ async def _get_in_parts(
     async def get(part: ByteRange) -> RangeResult:
         sent = time.monotonic()
         result = await source.handle.fetch_range(*part, context=context, pin=version.validator)
-        source.currency.validated_by(result, version, sent)
+        source.freshness.validated_by(result, version, sent)
         return result
 
-    parts = cut(ByteRange(start, stop), source.resources.options.requests.part_bytes)
+    parts = cut(ByteRange(start, stop), source.runtime.options.requests.part_bytes)
     tasks = [asyncio.ensure_future(get(part)) for part in parts]
     try:
         results = await asyncio.gather(*tasks)
@@ -305,4 +305,4 @@ def _keep_pages(source: ObjectSource, parts: dict[ContentKey, bytes], context: R
     """Parts of the other kinds are kept parsed or decoded by whoever asked for them."""
     pages = {key: value for key, value in parts.items() if key.kind == "page"}
     if pages:
-        source.resources.memory.put_many(pages, scan=context.guest)
+        source.runtime.memory.put_many(pages, scan=context.guest)

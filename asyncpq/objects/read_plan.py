@@ -188,7 +188,7 @@ class RowGroupPlan(NamedTuple):
     filtered: bool
 
 
-class Piece(NamedTuple):
+class RowGroupPiece(NamedTuple):
     """One unit's share of one row group.
 
     Attributes:
@@ -207,12 +207,12 @@ class Piece(NamedTuple):
 class Unit(NamedTuple):
     """What is fetched and accounted for at once. Units are delivered in order."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroupPiece, ...]
     num_bytes: int
 
 
 @dataclass(slots=True)
-class ReadPlan:
+class FetchPlan:
     """A read, decided but not begun.
 
     Attributes:
@@ -248,7 +248,7 @@ class ReadPlan:
     def units(self, unit_bytes: int) -> list[Unit]:
         """The plan in units of about ``unit_bytes``, late columns included; small row groups share one."""
         units: list[Unit] = []
-        pieces: list[Piece] = []
+        pieces: list[RowGroupPiece] = []
         size = 0
         for group in self.row_groups:
             for piece in _split(group, self.first_columns(group), unit_bytes):
@@ -277,7 +277,7 @@ def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap
     return any(longest * (chunk.stop - chunk.start) > gap_bytes * num_rows for chunk in chunks)
 
 
-def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[Piece]:
+def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupPiece]:
     """One row group in as many pieces as its bytes ask for."""
     count = max(1, -(-sum([column.num_bytes for column in group.columns]) // unit_bytes))
     paged: list[list[Item]] = []
@@ -308,7 +308,7 @@ def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[Piece]:
             slices[number * count // len(pieces)].append(whole._replace(start=piece.start, stop=piece.stop))
     # one without anything to fetch first still has rows
     filled = [number for number, items in enumerate(slices) if items] or [0]
-    return [Piece(group, tuple(slices[number]), late_sizes[number], number == filled[-1]) for number in filled]
+    return [RowGroupPiece(group, tuple(slices[number]), late_sizes[number], number == filled[-1]) for number in filled]
 
 
 def _slice_of(item: Item, edges: Sequence[int]) -> int:

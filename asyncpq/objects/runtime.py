@@ -111,7 +111,7 @@ class TailSizes:
             self._seen.popitem(last=False)
 
 
-class Resources:
+class Runtime:
     """Shared by all files and scans of one session; belongs to one event loop and one process.
 
     Args:

@@ -22,8 +22,8 @@ from asyncpq.errors import (
 )
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.coalesce import ByteRange, coalesce
-from asyncpq.objects.freshness import Currency
-from asyncpq.objects.runtime import Resources, TailSizes
+from asyncpq.objects.freshness import Freshness
+from asyncpq.objects.runtime import Runtime, TailSizes
 from asyncpq.objects.version import Decryption, FileVersion, KnownVersion
 from asyncpq.options import CachePolicy
 from asyncpq.parquet.footer import MAGIC, TRAILER_BYTES, FooterDecoder, FooterFound, NeedBytes
@@ -84,7 +84,7 @@ class ObjectSource:
     """Fetches footer and parts of one object through the session's caches.
 
     Args:
-        resources: of the session.
+        runtime: of the session.
         handle: the store's handle on the object.
         namespace: who reads, for cache keys.
         policy: how long what is cached of it may be served unasked.
@@ -95,13 +95,13 @@ class ObjectSource:
             footer.
 
     Attributes:
-        resources, handle: as given.
-        currency: which version the object had when it was last seen.
+        runtime, handle: as given.
+        freshness: which version the object had when it was last seen.
     """
 
     def __init__(
         self,
-        resources: Resources,
+        runtime: Runtime,
         handle: StoredObject,
         namespace: str,
         policy: CachePolicy,
@@ -111,7 +111,7 @@ class ObjectSource:
         *,
         once: bool = False,
     ) -> None:
-        self.resources = resources
+        self.runtime = runtime
         self._packed = packed
         self._neighbours = handle.url.rpartition("/")[0] if neighbours is None else neighbours
         self.handle = handle
@@ -120,10 +120,10 @@ class ObjectSource:
         self._once = once
         # what is read with a user's own keys is nobody else's
         shared = decryption is None and not once and not is_here(handle)
-        self._tiers = resources.tiers if resources.tiers and shared else None
+        self._tiers = runtime.tiers if runtime.tiers and shared else None
         self._pointer_key = PointerKey(namespace, handle.identity)
         self._missing_key = ("missing", self._pointer_key)
-        self.currency = Currency(resources, self._pointer_key, policy, self._tiers, version_check(handle))
+        self.freshness = Freshness(runtime, self._pointer_key, policy, self._tiers, version_check(handle))
 
     # -- versions ---------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class ObjectSource:
             UnsupportedStoreError: the guarantee is too weak.
         """
         guarantee = self.handle.guarantee
-        if self.resources.options.read.require_pinning and guarantee not in (Guarantee.PINNED, Guarantee.COMPARED):
+        if self.runtime.options.read.require_pinning and guarantee not in (Guarantee.PINNED, Guarantee.COMPARED):
             raise UnsupportedStoreError(
                 f"the store's guarantee for one version is only {guarantee.value!r}",
                 url=self.handle.url,
@@ -159,7 +159,7 @@ class ObjectSource:
             return version
         context.metrics.wait_begins()
         try:
-            return await self.resources.flights.run(
+            return await self.runtime.flights.run(
                 ("version", self._pointer_key), lambda: self._load_version(undated(context))
             )
         finally:
@@ -167,11 +167,11 @@ class ObjectSource:
 
     def held_version(self) -> FileVersion | None:
         """The version that the session's memory has and may use."""
-        pointer = self.currency.pointer()
-        if pointer is None or not self.currency.may_be_current(pointer):
+        pointer = self.freshness.pointer()
+        if pointer is None or not self.freshness.may_be_current(pointer):
             return None
-        version: FileVersion | None = self.resources.memory.get(self._version_key(pointer.validator))
-        return None if version is None or self.currency.is_expired(version) else version
+        version: FileVersion | None = self.runtime.memory.get(self._version_key(pointer.validator))
+        return None if version is None or self.freshness.is_expired(version) else version
 
     def adopt(self, known: KnownVersion, context: RequestContext) -> FileVersion | None:
         """The version that an index beside the object speaks of, as if its footer had just come.
@@ -184,20 +184,20 @@ class ObjectSource:
             to that version.
         """
         metadata = known.metadata
-        if metadata is None or self._decryption is not None or self.currency.contradicts(known.validator):
+        if metadata is None or self._decryption is not None or self.freshness.contradicts(known.validator):
             return None
         self.handle.learn(known.validator)
         if self.handle.guarantee is Guarantee.NONE:
             return None
         self.check_guarantee()
-        memory = self.resources.memory
+        memory = self.runtime.memory
         version: FileVersion | None = memory.get(self._version_key(known.validator))
         if version is None and known.leaves is not None:
             version = memory.get(self._version_key(known.validator, partial=True))
             if version is not None and not (version.leaves is not None and known.leaves <= version.leaves):
                 version = None
         if version is None:
-            metadata.int96_unit = self.resources.options.read.int96_unit
+            metadata.int96_unit = self.runtime.options.read.int96_unit
             version = FileVersion(
                 url=self.handle.url,
                 namespace=self._namespace,
@@ -214,7 +214,7 @@ class ObjectSource:
         return version
 
     async def _load_version(self, context: RequestContext) -> FileVersion:
-        memory, negative_ttl_s = self.resources.memory, self.resources.options.negative_ttl_s
+        memory, negative_ttl_s = self.runtime.memory, self.runtime.options.negative_ttl_s
         missing: Missing | None = memory.get(self._missing_key) if negative_ttl_s else None
         if missing is not None and time.monotonic() < missing.seen_at + negative_ttl_s:
             context.metrics.cache_hits += 1
@@ -226,7 +226,7 @@ class ObjectSource:
         return await self._load_from_store(context)
 
     async def _load_from_store(self, context: RequestContext) -> FileVersion:
-        memory, negative_ttl_s = self.resources.memory, self.resources.options.negative_ttl_s
+        memory, negative_ttl_s = self.runtime.memory, self.runtime.options.negative_ttl_s
         context.metrics.cache_misses += 1
         sent = time.monotonic()
         try:
@@ -247,12 +247,12 @@ class ObjectSource:
         tiers, asked = self._tiers, time.monotonic()
         if tiers is None:
             return None
-        known = self.currency.pointer()
+        known = self.freshness.pointer()
         pointer = known if known is not None else await tiers.get_pointer(self._pointer_key)
         if pointer is None:
             return None
         validator = pointer.validator
-        if self.currency.is_outdated(validator):
+        if self.freshness.is_outdated(validator):
             return None
         key = ContentKey(version_digest(self._namespace, self.handle.identity, validator), "footer", 0, 0)
         entries, hits = await tiers.get_many([key])
@@ -271,7 +271,7 @@ class ObjectSource:
         context.metrics.count_hits(hits)
         self.keep(version)
         if known is None:
-            self.currency.keep(pointer)
+            self.freshness.keep(pointer)
         return version
 
     def _version_key(self, validator: Validator, *, partial: bool = False) -> tuple[str, PointerKey, bytes]:
@@ -279,12 +279,12 @@ class ObjectSource:
 
     async def _fetch_version(self, context: RequestContext) -> FileVersion:
         """Footer and tail from the store: one suffix GET, and one more if it was too short."""
-        resources, packed = self.resources, self._packed
+        runtime, packed = self.runtime, self._packed
         sent = time.monotonic()
         decoder = self._decoder()
         try:
             if packed is None:
-                guess = resources.tail_sizes.guess(self._neighbours)
+                guess = runtime.tail_sizes.guess(self._neighbours)
                 tail = await self.handle.fetch_tail(guess, context=context.step("tail", context.round))
             else:
                 tail = await self._fetch_packed(packed, context)
@@ -302,9 +302,9 @@ class ObjectSource:
             raise error.locate(url=self.handle.url) from error.__cause__
         self.keep(version)
         if packed is None:
-            resources.tail_sizes.learn(self._neighbours, _needed_tail(version))
-            resources.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
-        self.currency.point_to(version, sent)
+            runtime.tail_sizes.learn(self._neighbours, _needed_tail(version))
+            runtime.memory.put(version.key("tail", 0, 0), Tail(tail.start, tail.data), len(tail.data))
+        self.freshness.point_to(version, sent)
         tiers = self.tiers_of(version)
         if tiers is not None:
             tiers.put_many({version.key("footer", 0, 0): footer})
@@ -321,7 +321,7 @@ class ObjectSource:
 
     def _decoder(self) -> FooterDecoder:
         return FooterDecoder(
-            max_footer_bytes=self.resources.options.limits.max_footer_bytes, encrypted=self._decryption is not None
+            max_footer_bytes=self.runtime.options.limits.max_footer_bytes, encrypted=self._decryption is not None
         )
 
     async def _decode_version(
@@ -330,12 +330,12 @@ class ObjectSource:
         """From the object's bytes from ``found.start`` on."""
         decryption, data = self._decryption, found.metadata_bytes
         if decryption is not None:
-            data = await self.resources.in_thread(partial(decryption.footer, footer, validator.size))
-        limits = self.resources.options.limits
+            data = await self.runtime.in_thread(partial(decryption.footer, footer, validator.size))
+        limits = self.runtime.options.limits
         metadata = decode_file_metadata(
             data, max_elements=limits.max_footer_elements, max_schema_elements=limits.max_schema_elements
         )
-        metadata.int96_unit = self.resources.options.read.int96_unit
+        metadata.int96_unit = self.runtime.options.read.int96_unit
         if decryption is not None and footer.endswith(MAGIC) and not metadata.has_encryption:
             decryption = None  # keys were given for a file that needs none
         return FileVersion(
@@ -358,12 +358,12 @@ class ObjectSource:
             return
         version.kept_weight = version.weight
         key = self._version_key(version.validator, partial=version.leaves is not None)
-        self.resources.memory.put(key, version, version.weight)
+        self.runtime.memory.put(key, version, version.weight)
 
     async def forget(self, version: FileVersion) -> None:
         """The object is not ``version`` any more, in any tier."""
-        self.resources.memory.discard(self._missing_key)  # older than what this read was told
-        await self.currency.forget(version)
+        self.runtime.memory.discard(self._missing_key)  # older than what this read was told
+        await self.freshness.forget(version)
 
     def tiers_of(self, version: FileVersion) -> Tiers | None:
         """The tiers that may hold parts of ``version``: others must be able to tell it from the next one."""
@@ -372,10 +372,10 @@ class ObjectSource:
     def start_validation(self, version: FileVersion, context: RequestContext) -> Flight[None]:
         """:meth:`validate` as a flight that reads share which began before it; the caller joins it."""
         key = ("validate", version.digest)
-        flight: Flight[None] | None = self.resources.flights.get(key)
+        flight: Flight[None] | None = self.runtime.flights.get(key)
         if flight is None or flight.began < context.began:
             own = RequestContext(context.metrics, round=context.round)  # no scan's: it is small, and waited for
-            flight = self.resources.flights.start((key,), partial(self.validate, version, own))
+            flight = self.runtime.flights.start((key,), partial(self.validate, version, own))
         return flight
 
     async def validate(self, version: FileVersion, context: RequestContext) -> None:
@@ -390,7 +390,7 @@ class ObjectSource:
             stop - TRAILER_BYTES, stop, context=context.step("validate", context.round), pin=version.validator
         )
         if result.validates:
-            self.currency.point_to(version, sent)
+            self.freshness.point_to(version, sent)
 
     async def present(self, version: FileVersion, context: RequestContext) -> FileVersion:
         """The version that the object has now, by the store's word: ``version`` itself, or another."""
@@ -410,7 +410,7 @@ class ObjectSource:
 
     def merge(self, ranges: Iterable[tuple[int, int]], *, part_bytes: int) -> list[ByteRange]:
         """The GETs that bring ``ranges``, each of at most ``part_bytes`` (see :func:`coalesce`)."""
-        options = self.resources.options
+        options = self.runtime.options
         return coalesce(
             ranges,
             gap_bytes=options.requests.gap_bytes,

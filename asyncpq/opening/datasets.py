@@ -13,16 +13,16 @@ from dataclasses import replace
 import pyarrow as pa
 
 from asyncpq.dataset import Dataset, with_source
-from asyncpq.datasets.catalog_reader import SessionReader
+from asyncpq.datasets.catalog_reader import CatalogReader
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.listing import Commits, Listing, Target, list_files
 from asyncpq.datasets.model import Catalog, DataFile, View
-from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
+from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
 from asyncpq.datasets.opener import Opener
 from asyncpq.datasets.partitioning import Partitioning
 from asyncpq.datasets.providers import (
+    FileProvider,
     FileSet,
-    FileSource,
     GivenFiles,
     ListedFiles,
     SkippedFile,
@@ -36,13 +36,13 @@ from asyncpq.indexing.build.lakes import is_committed
 from asyncpq.indexing.query.file_selection import FileIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles, SnapshotFiles
 from asyncpq.indexing.query.open_index import OpenIndex
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import RequestContext, listing_check
 from asyncpq.storage.urls import safe_url
 
 
 async def open_table(
-    resources: Resources, catalog: Catalog, url: str | None, operation: Operation, *, skips: bool
+    runtime: Runtime, catalog: Catalog, url: str | None, operation: Operation, *, skips: bool
 ) -> Dataset:
     """The files of a table, as its catalog has them now.
 
@@ -52,23 +52,23 @@ async def open_table(
     Raises:
         UnsupportedFeatureError: the table has a feature that is not read.
     """
-    async with resources.deadline(operation.url):
-        snapshot = await catalog.snapshot(SessionReader(resources, operation))
+    async with runtime.deadline(operation.url):
+        snapshot = await catalog.snapshot(CatalogReader(runtime, operation))
     url = url or snapshot.description.partition(", ")[0]
-    source = TableFiles(resources, snapshot)
+    source = TableFiles(runtime, snapshot)
     fields = snapshot.fields
-    state = DatasetState(resources, url, source, Columns(pa.schema([]), fields, object()), skips)
+    state = DatasetState(runtime, url, source, DatasetColumns(pa.schema([]), fields, object()), skips)
     if fields is not None:
         schema = pa.schema([pa.field(field.name, field.type, field.nullable) for field in fields])
     else:
-        files = (await source.files(Ask(), operation)).files
+        files = (await source.files(DatasetRequest(), operation)).files
         schema = await _schema_of(state, files, operation, "strict", pa.schema([]))
-    state.columns = Columns(schema, fields, object())
+    state.columns = DatasetColumns(schema, fields, object())
     return Dataset(state)
 
 
 async def open_files(
-    resources: Resources,
+    runtime: Runtime,
     target: Target,
     operation: Operation,
     commits: Commits,
@@ -97,10 +97,10 @@ async def open_files(
         ObjectNotFoundError: there are no files.
         SchemaMismatchError: the files' columns cannot be one dataset's.
     """
-    store, _ = await resources.store(target.url)
+    store, _ = await runtime.store(target.url)
     shown, asked = safe_url(target.url), time.monotonic()
     before = operation.metrics.requests_by_purpose.get("list", 0)
-    async with resources.deadline(shown):
+    async with runtime.deadline(shown):
         context = RequestContext(operation.metrics, purpose="list")
         listing = await list_files(store, target, context, commits, partitioning=partitioning, plain=plain)
     cost = None if target.urls is not None else listing_cost(operation.metrics, before, asked)
@@ -124,27 +124,27 @@ async def open_files(
         return _file_set(listing, began, skips=skips)
 
     first = _file_set(listing, asked, skips=skips)._replace(cost=cost)
-    source: FileSource
+    source: FileProvider
     if target.urls is None:
-        check = listing_check(store) if resources.options.policy(target.url, shown).kind == "etag" else None
-        source = ListedFiles(resources, shown, list_again, first, listing_max_age_s, check)
+        check = listing_check(store) if runtime.options.policy(target.url, shown).kind == "etag" else None
+        source = ListedFiles(runtime, shown, list_again, first, listing_max_age_s, check)
     else:
-        source = GivenFiles([_as_policy_says(file, resources) for file in first.files], first.bad)
-    state = DatasetState(resources, shown, source, Columns(pa.schema([]), None, object()), skips)
+        source = GivenFiles([_as_policy_says(file, runtime) for file in first.files], first.bad)
+    state = DatasetState(runtime, shown, source, DatasetColumns(pa.schema([]), None, object()), skips)
     if target.urls is None and target.pattern is None:
         state.prefix = f"{shown.rstrip('/')}/"
     if schema is None:
         schema = await _schema_of(state, first.files, operation, policy, listing.partitions)
-    state.columns = Columns(schema, None, object())
+    state.columns = DatasetColumns(schema, None, object())
     state.has_index = listing.has_index and target.pattern is None
     state.is_written = listing.is_written
     state.partitions = tuple(listing.partitions.names)
     return Dataset(state)
 
 
-def _as_policy_says(file: DataFile, resources: Resources) -> DataFile:
+def _as_policy_says(file: DataFile, runtime: Runtime) -> DataFile:
     """The cache policy may promise that the file never changes."""
-    policy = resources.options.policy(file.url, safe_url(file.url))
+    policy = runtime.options.policy(file.url, safe_url(file.url))
     return replace(file, immutable=True) if policy.kind == "immutable" else file
 
 
@@ -182,13 +182,13 @@ async def _schema_of(
         return opened.schema
 
     opener = Opener(
-        state.resources,
+        state.runtime,
         operation,
         rounds=operation.metrics.rounds,
         neighbours=state.url,
         prefix=state.prefix,
         few=policy == "strict",
-        restarts=state.resources.options.limits.max_restarts,
+        restarts=state.runtime.options.limits.max_restarts,
         skip=skip if state.skips else None,
     )
     async with aclosing(opener.files(enumerate(files), schema_of)) as opened_files:
@@ -204,7 +204,7 @@ async def _schema_of(
     return unifier.schema
 
 
-def open_snapshot(resources: Resources, index: OpenIndex, own: Sequence[FileIndex] = (), *, skips: bool) -> Dataset:
+def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] = (), *, skips: bool) -> Dataset:
     """The files that an index lists; nothing is asked for yet.
 
     Args:
@@ -222,14 +222,14 @@ def open_snapshot(resources: Resources, index: OpenIndex, own: Sequence[FileInde
             if is_committed(manifest)
             else "Build it again, or open the dataset without it.",
         )
-    source = SnapshotFiles(resources, index, own)
-    columns = Columns(manifest.schema, None, object())
+    source = SnapshotFiles(runtime, index, own)
+    columns = DatasetColumns(manifest.schema, None, object())
     url = safe_url(manifest.root) or index.place.description
-    return Dataset(DatasetState(resources, url, source, columns, skips, partitions=manifest.partitions))
+    return Dataset(DatasetState(runtime, url, source, columns, skips, partitions=manifest.partitions))
 
 
 def open_indexed(
-    resources: Resources, base: Dataset, index: OpenIndex | None, own: Sequence[FileIndex] = (), *, folder: str = ""
+    runtime: Runtime, base: Dataset, index: OpenIndex | None, own: Sequence[FileIndex] = (), *, folder: str = ""
 ) -> Dataset:
     """The files of another dataset; those that an index knows are pruned by it.
 
@@ -239,4 +239,4 @@ def open_indexed(
         folder: url that their paths are relative to.
     """
     partitions = base.state.partitions if base.view is View.LISTED else None
-    return with_source(base, lambda source: IndexedFiles(resources, source, index, own, folder, partitions))
+    return with_source(base, lambda source: IndexedFiles(runtime, source, index, own, folder, partitions))

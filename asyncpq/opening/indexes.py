@@ -34,7 +34,7 @@ from asyncpq.indexing.kinds import Kind
 from asyncpq.indexing.manifest.commits import latest
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import Place
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import open_table
 from asyncpq.opening.targets import NOT_BUILT, DatasetOptions, list_dataset, place_of, shown_url
 from asyncpq.options import BuildOptions
@@ -47,7 +47,7 @@ _LISTING_AGE_S: Final = 60.0  # of one that a build made itself when it looked a
 
 
 async def build(
-    resources: Resources,
+    runtime: Runtime,
     target: object,
     kinds: Sequence[Kind],
     at: object,
@@ -56,7 +56,7 @@ async def build(
     gathering: MakeGathering = LocalGathering,
 ) -> Index:
     """See :meth:`asyncpq.Session.build_index`."""
-    resources.check()
+    runtime.check()
     options.check()
     some: Any = kinds
     if not isinstance(some, (list, tuple)) or not all(isinstance(kind, Kind) for kind in some):
@@ -67,12 +67,12 @@ async def build(
         at = place_below(files)
     else:
         _refuse_among_files(files, at)
-    operation = resources.operation("build", shown_url(target, files))
+    operation = runtime.operation("build", shown_url(target, files))
     with operation:
-        await _refuse_one_file(resources, files, at, operation)
-        place = await open_place(resources, place_of(at, "at"), create=True)
-        look = _look_of(resources, place, files, catalog, options, at)
-        return await build_index(resources, place, kinds, look, operation, building, gathering)
+        await _refuse_one_file(runtime, files, at, operation)
+        place = await open_place(runtime, place_of(at, "at"), create=True)
+        look = _look_of(runtime, place, files, catalog, options, at)
+        return await build_index(runtime, place, kinds, look, operation, building, gathering)
 
 
 def _refuse_among_files(files: Target | None, at: object) -> None:
@@ -114,7 +114,7 @@ def _no_place_below(url: str | None) -> InvalidOptionError:
     )
 
 
-async def _refuse_one_file(resources: Resources, files: Target | None, at: object, operation: Operation) -> None:
+async def _refuse_one_file(runtime: Runtime, files: Target | None, at: object, operation: Operation) -> None:
     """Refuse to keep the index of one file below the file's own key: the file would be taken for a folder then.
 
     Args:
@@ -126,7 +126,7 @@ async def _refuse_one_file(resources: Resources, files: Target | None, at: objec
     if files is None or not files.may_be_file or not isinstance(at, (str, os.PathLike)):
         return
     if canonical_url(at).startswith(canonical_url(files.folder).rstrip("/") + "/"):
-        store, _ = await resources.store(files.url)
+        store, _ = await runtime.store(files.url)
         if await is_one_file(store, files, RequestContext(operation.metrics, purpose="list")):
             raise InvalidOptionError(
                 "at: the index of one file is not kept below it, as the file would be taken for a folder then",
@@ -136,7 +136,7 @@ async def _refuse_one_file(resources: Resources, files: Target | None, at: objec
 
 
 async def open_existing(
-    resources: Resources,
+    runtime: Runtime,
     at: object,
     target: object,
     options: DatasetOptions,
@@ -145,35 +145,35 @@ async def open_existing(
     gathering: MakeGathering = LocalGathering,
 ) -> Index:
     """See :meth:`asyncpq.Session.open_index`."""
-    resources.check()
+    runtime.check()
     options.check()
     catalog = None if target is None else catalog_of(target, options.format, options.version)
     if target is not None and catalog is None:
         raise InvalidOptionError(
             "table: is no table", hint='With the url of one, say what it is: format="delta" or format="iceberg".'
         )
-    operation = resources.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
+    operation = runtime.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
     with operation:
-        place = await open_place(resources, place_of(at, "at"), create=False)
-        look = _look_of(resources, place, None, catalog, options, at)
+        place = await open_place(runtime, place_of(at, "at"), create=False)
+        look = _look_of(runtime, place, None, catalog, options, at)
         try:
-            return await open_index(resources, place, look, operation, building, snapshot, gathering)
+            return await open_index(runtime, place, look, operation, building, snapshot, gathering)
         except ObjectNotFoundError as error:
-            if isinstance(at, (str, os.PathLike)) and await _is_around_index(resources, os.fspath(at), operation):
+            if isinstance(at, (str, os.PathLike)) and await _is_around_index(runtime, os.fspath(at), operation):
                 error.hint = f"The index of this folder is in its {INDEX_FOLDER}: name that."
             raise
 
 
-async def _is_around_index(resources: Resources, at: str, operation: Operation) -> bool:
+async def _is_around_index(runtime: Runtime, at: str, operation: Operation) -> bool:
     try:
-        place = await open_place(resources, f"{at.rstrip('/')}/{INDEX_FOLDER}", create=False)
+        place = await open_place(runtime, f"{at.rstrip('/')}/{INDEX_FOLDER}", create=False)
         return await latest(place, operation) is not None
     except AsyncpqError:  # that there is none where one was named is said in any case
         return False
 
 
 def _look_of(
-    resources: Resources,
+    runtime: Runtime,
     place: Place,
     target: Target | None,
     catalog: Catalog | None,
@@ -186,7 +186,7 @@ def _look_of(
         if catalog is not None:
             if manifest is not None and manifest.dataset.get("kind") != "table":
                 raise InvalidOptionError("the index is not one of a table", url=safe_url(manifest.root))
-            dataset = await open_table(resources, catalog, None, operation, skips=False)
+            dataset = await open_table(runtime, catalog, None, operation, skips=False)
             described = {"kind": "table", "table": dataset.url}
             lake = await dataset_lake(dataset.state, "", described, operation)
             return lake if urls is None else only(lake, urls)
@@ -199,16 +199,16 @@ def _look_of(
             if target is not None:
                 check_partitioning(manifest, options.described())
                 check_schema(manifest, options.schema)
-            lake = await listed_lake(resources, manifest, operation, urls, given=target, at=at)
-            return await committed(resources, place, manifest, lake, operation) if is_committed(manifest) else lake
+            lake = await listed_lake(runtime, manifest, operation, urls, given=target, at=at)
+            return await committed(runtime, place, manifest, lake, operation) if is_committed(manifest) else lake
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
-        dataset = await list_dataset(resources, target, first, operation, committing(resources, operation))
+        dataset = await list_dataset(runtime, target, first, operation, committing(runtime, operation))
         described = described_files(
             target, options.described(), inside=folder_around(at) == target.folder, plain=options.format == "parquet"
         )
         state = dataset.state
         lake = await dataset_lake(state, root_of(target), described, operation)
         is_lake = state.has_index and state.is_written
-        return await as_committed(resources, target, lake, is_lake, operation, own_columns=options.schema is None)
+        return await as_committed(runtime, target, lake, is_lake, operation, own_columns=options.schema is None)
 
     return look

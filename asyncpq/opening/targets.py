@@ -41,7 +41,7 @@ from asyncpq.indexing.model import Place
 from asyncpq.indexing.query.file_selection import FileIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import open_files, open_indexed, open_snapshot, open_table
 from asyncpq.scan.request import one_of
 from asyncpq.storage.urls import safe_url
@@ -101,22 +101,22 @@ _OF_FILES: Final = ("schema", "schema_policy", "partitioning", "partition_types"
 
 
 async def open_target(
-    resources: Resources, target: object, options: DatasetOptions, index: object, view: View | None
+    runtime: Runtime, target: object, options: DatasetOptions, index: object, view: View | None
 ) -> Dataset:
     """See :meth:`asyncpq.Session.open_dataset`."""
-    resources.check()
+    runtime.check()
     options.check()
     place, own = _indexes(index)
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
-    operation = resources.operation("open", shown_url(target, files))
+    operation = runtime.operation("open", shown_url(target, files))
     with operation:
         if files is None:
             if view not in (None, View.TABLE):
                 raise InvalidOptionError(f"view={str(view)!r}: the files of a table are those of its snapshot")
-            dataset = await _open_table(resources, target, catalog, place, own, options, operation)
+            dataset = await _open_table(runtime, target, catalog, place, own, options, operation)
         else:
-            opening = _FilesOpening(resources, files, place, own, index is None, view, options, operation)
+            opening = _FilesOpening(runtime, files, place, own, index is None, view, options, operation)
             dataset = await opening.open()
     dataset.metrics = operation.metrics
     _log_view(dataset)
@@ -134,7 +134,7 @@ def _log_view(dataset: Dataset) -> None:
 
 
 async def _open_table(
-    resources: Resources,
+    runtime: Runtime,
     target: object,
     catalog: Any,
     place: object | None,
@@ -144,14 +144,14 @@ async def _open_table(
 ) -> Dataset:
     options.refuse("a table has a schema, partitions and a list of files of its own", *_OF_FILES, "listing_max_age_s")
     shown = safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else None
-    dataset = await open_table(resources, catalog, shown, operation, skips=options.skips)
+    dataset = await open_table(runtime, catalog, shown, operation, skips=options.skips)
     if place is None and not own:
         return dataset
     opened = None
     if place is not None:
-        opened = await _open(resources, place, operation, options.listing_max_age_s)
+        opened = await _open(runtime, place, operation, options.listing_max_age_s)
         check_columns(opened.manifest, dataset.state)
-    return open_indexed(resources, dataset, opened, own)
+    return open_indexed(runtime, dataset, opened, own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class _FilesOpening:
             commits them there; else "listed".
     """
 
-    resources: Resources
+    runtime: Runtime
     files: Target
     place: object | None
     own: Sequence[FileIndex]
@@ -188,7 +188,7 @@ class _FilesOpening:
             at = self.place.url if isinstance(self.place, Index) else self.place
             _check_root(root_of(self.files) if is_prefix else None, index.manifest, at)
             return self._snapshot(index)
-        dataset = await self._listed(committing(self.resources))
+        dataset = await self._listed(committing(self.runtime))
         own_index = await self._committing_index(dataset)
         if own_index is not None:
             dataset = self._snapshot(own_index)
@@ -227,7 +227,7 @@ class _FilesOpening:
 
         async def commits(other: str) -> bool:
             if other != folder:
-                return await own_lake(self.resources, other, True) is not None
+                return await own_lake(self.runtime, other, True) is not None
             index = await find()
             return index is not None and is_committed(index.manifest)
 
@@ -282,7 +282,7 @@ class _FilesOpening:
             InvalidOptionError: the caller asks for others.
         """
         state = dataset.state
-        if not await own_lake(self.resources, self.files.folder, state.has_index and state.is_written):
+        if not await own_lake(self.runtime, self.files.folder, state.has_index and state.is_written):
             return None
         if self.view is not None or (self.place is None and not self.own):
             raise self._not_all_count()
@@ -296,10 +296,10 @@ class _FilesOpening:
         )
 
     async def _listed(self, commits: Commits, on_listing: Callable[[Listing], None] = lambda listing: None) -> Dataset:
-        return await list_dataset(self.resources, self.files, self.options, self.operation, commits, on_listing)
+        return await list_dataset(self.runtime, self.files, self.options, self.operation, commits, on_listing)
 
     def _indexed(self, dataset: Dataset, index: OpenIndex | None) -> Dataset:
-        return open_indexed(self.resources, dataset, index, self.own, folder=self.files.folder)
+        return open_indexed(self.runtime, dataset, index, self.own, folder=self.files.folder)
 
     def _snapshot(self, index: OpenIndex) -> Dataset:
         self.options.refuse(
@@ -311,12 +311,12 @@ class _FilesOpening:
                 url=self.operation.url,
                 hint="Open the table with it.",
             )
-        return open_snapshot(self.resources, index, self.own, skips=self.options.skips)
+        return open_snapshot(self.runtime, index, self.own, skips=self.options.skips)
 
     async def _index(self, place: object, *, strict: bool) -> OpenIndex:
         root = root_of(self.files) if self.files.pattern is None else ""
         return await _open(
-            self.resources, place, self.operation, self.options.listing_max_age_s, root or None, strict=strict
+            self.runtime, place, self.operation, self.options.listing_max_age_s, root or None, strict=strict
         )
 
     async def _index_if_any(self, place: object) -> OpenIndex | None:
@@ -342,7 +342,7 @@ def shown_url(target: object, files: Target | None) -> str:
 
 
 async def list_dataset(
-    resources: Resources,
+    runtime: Runtime,
     files: Target,
     options: DatasetOptions,
     operation: Operation,
@@ -351,7 +351,7 @@ async def list_dataset(
 ) -> Dataset:
     """The files of a prefix, a pattern or a list: see :func:`asyncpq.opening.datasets.open_files`."""
     return await open_files(
-        resources,
+        runtime,
         files,
         operation,
         commits,
@@ -376,7 +376,7 @@ def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
 
 
 async def _open(
-    resources: Resources,
+    runtime: Runtime,
     index: object,
     operation: Operation,
     max_age_s: float,
@@ -397,7 +397,7 @@ async def _open(
         place, manifest, pinned = index.place, index.manifest, index.head.pinned
         at: object = index.url
     else:
-        place = await open_place(resources, place_of(index, "index"), create=False)
+        place = await open_place(runtime, place_of(index, "index"), create=False)
         found = await latest(place, operation)
         if found is None:
             raise ObjectNotFoundError("there is no index", url=place.description, hint=NOT_BUILT)

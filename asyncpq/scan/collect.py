@@ -9,11 +9,11 @@ import pyarrow as pa
 from asyncpq.decoding.selection import counted
 from asyncpq.errors import ObjectChangedError
 from asyncpq.parquet.page_index import PageLocationError
-from asyncpq.scan.planner import Preparation, Prepared
+from asyncpq.scan.planner import ScanPlan, ScanPlanner
 from asyncpq.scan.prefetch import Pipeline, jobs_of
 
 
-async def collect(preparation: Preparation) -> tuple[Prepared, pa.Table]:
+async def collect(preparation: ScanPlanner) -> tuple[ScanPlan, pa.Table]:
     """What a question is answered with, and the read that gave it; in one round where it is small enough.
 
     Raises:
@@ -28,7 +28,7 @@ async def collect(preparation: Preparation) -> tuple[Prepared, pa.Table]:
     return prepared, one_table([batch for table in tables for batch in table.to_batches()], prepared.shape.schema)
 
 
-async def collected(preparation: Preparation) -> tuple[Prepared, list[pa.Table]]:
+async def collected(preparation: ScanPlanner) -> tuple[ScanPlan, list[pa.Table]]:
     """The same within an operation that somebody else begins and ends."""
     while True:
         prepared = await preparation.prepare(scan=False)
@@ -43,19 +43,19 @@ async def collected(preparation: Preparation) -> tuple[Prepared, list[pa.Table]]
             return prepared, tables
 
 
-async def _run(preparation: Preparation, prepared: Prepared) -> list[pa.Table]:
-    read, resources = prepared.read, preparation.source.resources
+async def _run(preparation: ScanPlanner, prepared: ScanPlan) -> list[pa.Table]:
+    read, runtime = prepared.read, preparation.source.runtime
     size = prepared.plan.num_bytes()
-    if size <= resources.options.limits.round_bytes:
+    if size <= runtime.options.limits.round_bytes:
         units = read.units(None)
-        resources.budget.take(size)  # it waits for nobody, and others wait for it
+        runtime.budget.take(size)  # it waits for nobody, and others wait for it
         try:
             tables = await read.run(units[0]) if units else []
         finally:
-            resources.budget.release(size)
+            runtime.budget.release(size)
         read.check_complete()
         return tables
-    pipeline = Pipeline(jobs_of(read, read.units(resources.options.limits.unit_bytes)), resources)
+    pipeline = Pipeline(jobs_of(read, read.units(runtime.options.limits.unit_bytes)), runtime)
     tables = []
     try:
         pipeline.start()

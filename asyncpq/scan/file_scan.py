@@ -18,7 +18,7 @@ from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.page_indexes import drop_locations, indexed_chunk, learn_locations
 from asyncpq.objects.parts import Parts, discard_parts, fetch_parts, share_pages, share_parts
-from asyncpq.objects.read_plan import Item, Piece, ReadPlan, RowGroupPlan, Unit
+from asyncpq.objects.read_plan import FetchPlan, Item, RowGroupPiece, RowGroupPlan, Unit
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.page_index import PageLocationError
@@ -70,7 +70,7 @@ class _Unproven(NamedTuple):
     data: bytes | None
 
 
-class Read:
+class FileScan:
     """Fetches and decodes the units of a plan.
 
     Args:
@@ -91,7 +91,7 @@ class Read:
         self,
         source: ObjectSource,
         version: FileVersion,
-        plan: ReadPlan,
+        plan: FetchPlan,
         shape: QueryShape,
         context: RequestContext,
         *,
@@ -117,11 +117,11 @@ class Read:
             admit
             and shape.limits.verify_crc
             and not shape.extensions
-            and self._read_bytes * 64 < source.resources.memory.max_bytes
+            and self._read_bytes * 64 < source.runtime.memory.max_bytes
         )
         tiers = source.tiers_of(version)
         self._shares = tiers is not None and tiers.take(self._read_bytes)
-        memory = source.resources.memory
+        memory = source.runtime.memory
         self._has_room = self._keep_decoded and memory.current_bytes * 2 < memory.max_bytes
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
@@ -213,7 +213,7 @@ class Read:
         return bool(found)
 
     def _start_validation(self) -> Flight[None] | None:
-        if self.current or self._source.currency.is_fresh(self.version):
+        if self.current or self._source.freshness.is_fresh(self.version):
             return None
         flight = self._source.start_validation(self.version, self.context)
         flight.join()
@@ -225,14 +225,14 @@ class Read:
         self.current = True
 
     async def _decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
-        resources = self._source.resources
+        runtime = self._source.runtime
         if not self.plan.late:
             size = sum([len(value) for value in fetched.values if isinstance(value, bytes)])
-            limit = resources.options.limits.inline_decode_bytes
+            limit = runtime.options.limits.inline_decode_bytes
             if size < limit and self._expected_bytes(unit, fetched) < limit * _INLINE_GROWTH:
                 return self._decode_all(unit, fetched)
-            return await resources.in_thread(lambda: self._decode_all(unit, fetched))
-        matches = await resources.in_thread(lambda: self._match_all(unit, fetched))
+            return await runtime.in_thread(lambda: self._decode_all(unit, fetched))
+        matches = await runtime.in_thread(lambda: self._match_all(unit, fetched))
         late = [
             reader.late_items(matched, self.plan.first_columns(piece.row_group)) for piece, reader, matched in matches
         ]
@@ -241,7 +241,7 @@ class Read:
         rest = await self.fetch(items, self.context.round + 1) if items else NOTHING
         self.context.metrics.decode_s -= time.perf_counter() - asked  # that was no decoding
         try:
-            tables = await resources.in_thread(lambda: self._emit_all(matches, late, rest))
+            tables = await runtime.in_thread(lambda: self._emit_all(matches, late, rest))
         except AsyncpqError as error:
             self._discard(error, rest)
             raise
@@ -271,8 +271,8 @@ class Read:
         matches = self._match_all(unit, fetched)
         return self._emit_all(matches, [()] * len(matches), NOTHING)
 
-    def _match_all(self, unit: Unit, fetched: Fetched) -> list[tuple[Piece, RowGroupReader, Matched]]:
-        matches: list[tuple[Piece, RowGroupReader, Matched]] = []
+    def _match_all(self, unit: Unit, fetched: Fetched) -> list[tuple[RowGroupPiece, RowGroupReader, Matched]]:
+        matches: list[tuple[RowGroupPiece, RowGroupReader, Matched]] = []
         arrived = zip(fetched.keys, fetched.values, strict=True)
         limit = self._shape.limits.max_decoded_bytes
         allowance = Allowance(limit)
@@ -288,7 +288,10 @@ class Read:
         return matches
 
     def _emit_all(
-        self, matches: Sequence[tuple[Piece, RowGroupReader, Matched]], late: Sequence[Sequence[Item]], rest: Fetched
+        self,
+        matches: Sequence[tuple[RowGroupPiece, RowGroupReader, Matched]],
+        late: Sequence[Sequence[Item]],
+        rest: Fetched,
     ) -> list[pa.Table]:
         tables: list[pa.Table] = []
         arrived = zip(rest.keys, rest.values, strict=True)
@@ -324,13 +327,13 @@ class Read:
         """Cache a decoded page."""
         key = self._page_keys.get((row_group, leaf, array.first_row))
         if key is not None:
-            self._source.resources.memory.put(key, array, array.weight, scan=self.context.guest)
+            self._source.runtime.memory.put(key, array, array.weight, scan=self.context.guest)
 
     def _keep_part(self, row_group: int, leaf: int, page: ChunkPage) -> None:
         """Cache a page, or a decoded dictionary, of a chunk that came whole."""
         made = page.dictionary
         key = self.version.key("page" if made is None else "dictionary", page.start, page.stop)
-        memory = self._source.resources.memory
+        memory = self._source.runtime.memory
         told = memory.get(key, scan=True) is not None  # by whoever put it there
         if self._admit and not told:
             if made is None:
@@ -367,11 +370,11 @@ class Read:
                 made = reader.add_dictionary(item, value)
                 if made is None:
                     if self._admit:
-                        self._source.resources.memory.put(key, value, len(value), scan=self.context.guest)
+                        self._source.runtime.memory.put(key, value, len(value), scan=self.context.guest)
                 elif self._shape.limits.verify_crc and self._use_decoded:
                     weight = made.weight  # small ones are kept as page indexes are: every scan needs them again
                     guest = self.context.guest and weight > _SMALL_DICTIONARY
-                    self._source.resources.memory.put(key, made, weight, scan=guest)
+                    self._source.runtime.memory.put(key, made, weight, scan=guest)
             elif isinstance(value, (LeafArray, PackedPage)):
                 reader.add_decoded(item, value)
             elif isinstance(value, bytes):

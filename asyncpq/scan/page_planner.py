@@ -15,7 +15,7 @@ from asyncpq.errors import CorruptFileError
 from asyncpq.expressions import Constant, Expression
 from asyncpq.objects.bloom_filters import row_group_filters
 from asyncpq.objects.page_indexes import IndexRequest, PageIndexes, fetch_page_indexes, indexed_chunk
-from asyncpq.objects.read_plan import BloomReport, ColumnPlan, PruningReport, ReadPlan, RowGroupPlan, skips_pages
+from asyncpq.objects.read_plan import BloomReport, ColumnPlan, FetchPlan, PruningReport, RowGroupPlan, skips_pages
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf
@@ -46,7 +46,7 @@ def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) 
 _WEIGHT: Final = attrgetter("weight")
 
 
-class Query(NamedTuple):
+class ResolvedRequest(NamedTuple):
     """What is asked of one file.
 
     Attributes:
@@ -66,7 +66,9 @@ class Query(NamedTuple):
     rows_only: bool = False
 
 
-async def plan_read(source: ObjectSource, version: FileVersion, query: Query, context: RequestContext) -> ReadPlan:
+async def plan_read(
+    source: ObjectSource, version: FileVersion, query: ResolvedRequest, context: RequestContext
+) -> FetchPlan:
     """Decide what to fetch for ``query``; fetches page indexes and bloom filters where they may help.
 
     Raises:
@@ -78,7 +80,7 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     if isinstance(where, Constant) and where.value is True:
         where = None
     prune = where if query.prune is None or where is None else query.prune
-    trust = source.resources.options.read.trust_statistics
+    trust = source.runtime.options.read.trust_statistics
     left, statistics = _row_groups(version, query, where, prune, context, trust=trust)
     candidates = _candidates(query.rows, left, query.limit if where is None else None)
     proven = RowRanges.empty()
@@ -114,12 +116,12 @@ async def plan_read(source: ObjectSource, version: FileVersion, query: Query, co
     for reason in version.dropped([item.leaf for item in query.columns.leaves]):
         context.metrics.fall_back(reason)
     report = _report(version, query.rows, groups, left.num_rows, bloom, context)
-    return ReadPlan(tuple(groups), late, report, statistics, bloom, _learnt(groups, indexes), rows_known)
+    return FetchPlan(tuple(groups), late, report, statistics, bloom, _learnt(groups, indexes), rows_known)
 
 
 def _pruned_by_pages(
     version: FileVersion,
-    query: Query,
+    query: ResolvedRequest,
     prune: Expression | None,
     candidates: Sequence[tuple[int, RowRanges]],
     indexes: PageIndexes,
@@ -136,7 +138,7 @@ def _pruned_by_pages(
 async def _fetch_indexes(
     source: ObjectSource,
     version: FileVersion,
-    query: Query,
+    query: ResolvedRequest,
     where: Expression | None,
     candidates: Sequence[tuple[int, RowRanges]],
     proven: RowRanges,
@@ -148,7 +150,7 @@ async def _fetch_indexes(
     wanted: list[IndexRequest] = []
     bounded: set[int] = set()
     prunes = not isinstance(query.prune, Constant)  # else whoever asks has done that
-    if where is not None and prunes and source.resources.options.read.trust_statistics:
+    if where is not None and prunes and source.runtime.options.read.trust_statistics:
         bounded = {leaf.index for leaf in query.columns.bounded.values()}
     for ordinal, rows in candidates:
         if where is not None and ordinal not in proven:
@@ -158,16 +160,18 @@ async def _fetch_indexes(
     return await fetch_page_indexes(source, version, wanted, context)
 
 
-def _skips_pages(source: ObjectSource, version: FileVersion, query: Query, ordinal: int, rows: RowRanges) -> bool:
+def _skips_pages(
+    source: ObjectSource, version: FileVersion, query: ResolvedRequest, ordinal: int, rows: RowRanges
+) -> bool:
     """Whether to look for pages of a row group without any of ``rows``, which are not to be filtered."""
     chunks = (indexed_chunk(version, ordinal, item.leaf).span for item in query.columns.unfiltered)
     num_rows = version.metadata.row_groups[ordinal].num_rows
-    return skips_pages(rows, num_rows, chunks, source.resources.options.requests.gap_bytes)
+    return skips_pages(rows, num_rows, chunks, source.runtime.options.requests.gap_bytes)
 
 
 def _row_groups(
     version: FileVersion,
-    query: Query,
+    query: ResolvedRequest,
     where: Expression | None,
     prune: Expression | None,
     context: RequestContext,
@@ -218,13 +222,13 @@ def _candidates(rows: ResolvedAccess, left: RowRanges, limit: int | None) -> lis
     return found
 
 
-def _page_zones(query: Query, ordinal: int, indexes: PageIndexes) -> dict[str, PageZones]:
+def _page_zones(query: ResolvedRequest, ordinal: int, indexes: PageIndexes) -> dict[str, PageZones]:
     zones = {name: indexes.zones.get((ordinal, leaf.index)) for name, leaf in query.columns.bounded.items()}
     return {name: known for name, known in zones.items() if known is not None}
 
 
 def _plan_row_group(
-    version: FileVersion, query: Query, ordinal: int, rows: RowRanges, indexes: PageIndexes, filtered: bool
+    version: FileVersion, query: ResolvedRequest, ordinal: int, rows: RowRanges, indexes: PageIndexes, filtered: bool
 ) -> RowGroupPlan:
     num_rows = version.metadata.row_groups[ordinal].num_rows
     leaves = query.columns.leaves if filtered else query.columns.unfiltered
@@ -242,10 +246,10 @@ def _plan_row_group(
     return RowGroupPlan(ordinal, num_rows, rows, tuple(plans), filtered)
 
 
-def _late(source: ObjectSource, groups: list[RowGroupPlan], query: Query) -> bool:
+def _late(source: ObjectSource, groups: list[RowGroupPlan], query: ResolvedRequest) -> bool:
     """Whether to fetch the filter's columns first: it costs one more round, and saves what the other
     columns' pages without a matching row would have cost."""
-    requests = source.resources.options.requests
+    requests = source.runtime.options.requests
     leaves = query.columns.leaves
     if not leaves or not leaves[0].predicate or leaves[-1].predicate:
         return False  # the filter's stand first

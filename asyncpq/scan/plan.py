@@ -16,7 +16,7 @@ from asyncpq.objects.source import ObjectSource, Tail
 from asyncpq.parquet.schema import ParquetSchema, Projection
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.scan.planner import Prepared, Question
+from asyncpq.scan.planner import ScanPlan, ScanRequest
 
 _SHOWN = 40  # ranges, and names in a list, that explain() lists before it sums up
 
@@ -142,7 +142,9 @@ class Plan:
     __str__ = explain
 
 
-def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, question: Question, *, scan: bool) -> Plan:
+def describe(
+    source: ObjectSource, prepared: ScanPlan, metrics: ReadMetrics, question: ScanRequest, *, scan: bool
+) -> Plan:
     """What ``prepared`` would fetch now, given what memory holds; tiers on disk or elsewhere are not asked.
 
     Args:
@@ -154,8 +156,8 @@ def describe(source: ObjectSource, prepared: Prepared, metrics: ReadMetrics, que
     labels = _labels(schema, [column.chunk.leaf for column in planned])
     # An OffsetIndex that was fetched may serve other leaves of the same field
     by_page = [column.chunk.leaf for column in planned if column.offsets is not None and column.field in plan.learnt]
-    options = source.resources.options
-    memory = source.resources.memory
+    options = source.runtime.options
+    memory = source.runtime.memory
     tail: Tail | None = memory.get(version.key("tail", 0, 0), scan=True)
     whole = not scan and plan.num_bytes() <= options.limits.round_bytes
     requests: list[PlannedRequest] = []
@@ -224,7 +226,7 @@ def _labels(schema: ParquetSchema, leaves: Iterable[int]) -> dict[int, str]:
     return labels
 
 
-def _where(question: Question, compiled: Filter | None) -> str | None:
+def _where(question: ScanRequest, compiled: Filter | None) -> str | None:
     if question.where is None:
         return None
     text = str(question.where)

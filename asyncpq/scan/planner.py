@@ -42,17 +42,17 @@ from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.pruning.access_plan import AccessPlan, ResolvedAccess, RowGroupLayout
 from asyncpq.pruning.narrowing import has_many_keys, narrowed
 from asyncpq.scan.columns import ColumnNames, Resolved, meant, resolve, resolve_view
-from asyncpq.scan.file_scan import Read, landed
-from asyncpq.scan.page_planner import Query, plan_read, row_group_zones
+from asyncpq.scan.file_scan import FileScan, landed
+from asyncpq.scan.page_planner import ResolvedRequest, plan_read, row_group_zones
 from asyncpq.storage.base import RequestContext
 
 if TYPE_CHECKING:
-    from asyncpq.objects.read_plan import ReadPlan
+    from asyncpq.objects.read_plan import FetchPlan
 
 _WEIGHT: Final = attrgetter("weight")
 
 
-class Question(NamedTuple):
+class ScanRequest(NamedTuple):
     """What a caller asks of a file, in the caller's terms.
 
     Attributes:
@@ -84,7 +84,7 @@ class Question(NamedTuple):
 
 
 @dataclass(slots=True)
-class Prepared:
+class ScanPlan:
     """A question, resolved against one version: ready to fetch.
 
     Attributes:
@@ -95,16 +95,16 @@ class Prepared:
     """
 
     version: FileVersion
-    plan: ReadPlan
+    plan: FetchPlan
     shape: QueryShape
-    read: Read
+    read: FileScan
 
 
 class _OtherColumnsError(ObjectChangedError):
     """The version that a read starts again with lacks columns that it began with."""
 
 
-class Preparation:
+class ScanPlanner:
     """Turns one question into a read, and again when the object has changed in between.
 
     Args:
@@ -121,7 +121,7 @@ class Preparation:
     def __init__(
         self,
         source: ObjectSource,
-        question: Question,
+        question: ScanRequest,
         version: FileVersion,
         adopt: Callable[[FileVersion], None],
         operation: Operation,
@@ -143,10 +143,10 @@ class Preparation:
         self._relocated: set[str | None] = set()  # columns whose page index was dropped
 
     def deadline(self) -> AbstractAsyncContextManager[None]:
-        """Bounds one step of the read (see :meth:`asyncpq.objects.runtime.Resources.deadline`)."""
-        return self.source.resources.deadline(self.source.handle.url)
+        """Bounds one step of the read (see :meth:`asyncpq.objects.runtime.Runtime.deadline`)."""
+        return self.source.runtime.deadline(self.source.handle.url)
 
-    async def prepare(self, *, scan: bool) -> Prepared:
+    async def prepare(self, *, scan: bool) -> ScanPlan:
         """Resolve and plan, with the metadata and index requests that this takes."""
         while True:
             try:
@@ -156,12 +156,12 @@ class Preparation:
             except ObjectChangedError as error:
                 await self.changed(error, restartable=True)
 
-    async def _prepare(self, *, scan: bool) -> Prepared:
+    async def _prepare(self, *, scan: bool) -> ScanPlan:
         source, metrics = self.source, self.metrics
         context = RequestContext(metrics, scan=scan, guest=scan)
         if self.version is None:
             self.version = await source.version(context)
-        elif self.question.view is None and not self._relocated and source.currency.is_expired(self.version):
+        elif self.question.view is None and not self._relocated and source.freshness.is_expired(self.version):
             self.version = await self._anew(self.version, context)
         version = self.version
         source.describe(metrics)
@@ -174,7 +174,9 @@ class Preparation:
             shape = self._shape(resolved, filter_)
             question = self.question
             rows = _all_rows(version) if question.access is None else question.access.resolve(_layout(version))
-            query = Query(resolved.columns, rows, self._where, self._prune, question.limit, question.rows_only)
+            query = ResolvedRequest(
+                resolved.columns, rows, self._where, self._prune, question.limit, question.rows_only
+            )
             plan = await plan_read(source, version, query, context.step("index", metrics.rounds + 1))
         except AsyncpqError as error:
             if isinstance(error, (QueryError, FormatError)):
@@ -182,11 +184,11 @@ class Preparation:
                 await self._ensure_current(version, context)
             raise error.locate(url=version.url) from error.__cause__
         self._adopt(version)
-        size, memory = self.other_bytes + plan.num_bytes(), source.resources.memory.max_bytes
+        size, memory = self.other_bytes + plan.num_bytes(), source.runtime.memory.max_bytes
         data_context = context.step("data", metrics.rounds + 1)
         if 0 < memory < size * 16:
             data_context.guest = True  # so large a count or take would push out what lookups use
-        read = Read(
+        read = FileScan(
             source,
             version,
             plan,
@@ -196,7 +198,7 @@ class Preparation:
             rows_only=question.rows_only,
             read_bytes=size,
         )
-        return Prepared(version, plan, shape, read)
+        return ScanPlan(version, plan, shape, read)
 
     @property
     def _is_positional(self) -> bool:
@@ -224,7 +226,7 @@ class Preparation:
         Raises:
             ObjectChangedError: the object has another version now.
         """
-        if not self.source.currency.is_fresh(version):
+        if not self.source.freshness.is_fresh(version):
             context = context.step("validate", self.metrics.rounds + 1)
             validation = self.source.start_validation(version, context)
             validation.join()
@@ -235,7 +237,7 @@ class Preparation:
         unbound, schema = self.question.unbound, version.metadata.schema
         if unbound is None:
             return
-        view, extensions = self.question.view, self.source.resources.options.read.extension_types
+        view, extensions = self.question.view, self.source.runtime.options.read.extension_types
         types = file_schema(version, schema.whole_fields, extensions) if view is None else view.schema
         try:
             where = from_pyarrow(unbound, types)
@@ -291,7 +293,7 @@ class Preparation:
         self, version: FileVersion, resolved: Resolved, filter_: Filter, types: Mapping[str, pa.DataType]
     ) -> Filter:
         """The same, without keys that the file cannot hold: a dataset's question may have thousands for all files."""
-        if self._where is None or not self.source.resources.options.read.trust_statistics:
+        if self._where is None or not self.source.runtime.options.read.trust_statistics:
             return filter_
         known = row_group_zones(version, resolved.columns)
         zones = {name: found.zones for name, found in known.items()}
@@ -304,7 +306,7 @@ class Preparation:
         return compile_filter(left, types)
 
     def _shape(self, resolved: Resolved, filter_: Filter | None) -> QueryShape:
-        options = self.source.resources.options
+        options = self.source.runtime.options
         self._check_types(resolved.schema)
         limits = DecodeLimits(
             options.read.verify_crc,
@@ -322,7 +324,7 @@ class Preparation:
         asked = () if question.rows_only else question.columns
         named = () if question.where is None else columns(question.where)
         pruning = named if self._where is question.where else () if self._where is None else columns(self._where)
-        extensions = self.source.resources.options.read.extension_types
+        extensions = self.source.runtime.options.read.extension_types
         names = None if asked is None else tuple(asked)
         key = (names, tuple(question.keys), named, pruning, tuple(question.read_dictionary), extensions)
         view = question.view
@@ -349,7 +351,7 @@ class Preparation:
             await self.source.forget(self.version)
         self.version = None
         self._relocated.clear()
-        limit = self.source.resources.options.limits.max_restarts
+        limit = self.source.runtime.options.limits.max_restarts
         if self._is_positional or not restartable or self.metrics.restarts >= limit:
             error.hint = "Call await file.refresh() to read the new version."
             raise error

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from asyncpq.errors import UsageError
 from asyncpq.objects.read_plan import Unit
-from asyncpq.objects.runtime import Resources
-from asyncpq.scan.file_scan import Read
+from asyncpq.objects.runtime import Runtime
+from asyncpq.scan.file_scan import FileScan
 
 DECODED_AHEAD = 2  # units that may lie decoded before their consumer comes
 
@@ -26,7 +26,7 @@ class Job(NamedTuple):
         last: it is the last one of them.
     """
 
-    read: Read
+    read: FileScan
     unit: Unit
     last: bool
 
@@ -45,7 +45,7 @@ class _Running(NamedTuple):
     task: asyncio.Task[list[pa.Table]]
 
 
-async def jobs_of(read: Read, units: Iterable[Unit]) -> AsyncGenerator[Job]:
+async def jobs_of(read: FileScan, units: Iterable[Unit]) -> AsyncGenerator[Job]:
     """The units of one read."""
     todo = list(units)
     for unit in todo:
@@ -64,15 +64,15 @@ class Pipeline:
         ordered: jobs are delivered in order; else those of different reads as they become ready.
     """
 
-    def __init__(self, jobs: AsyncGenerator[Job], resources: Resources, *, ordered: bool = True) -> None:
+    def __init__(self, jobs: AsyncGenerator[Job], runtime: Runtime, *, ordered: bool = True) -> None:
         self._jobs = jobs
-        self._resources = resources
+        self._runtime = runtime
         self._ordered = ordered
         self._running: deque[_Running] = deque()
         self._head: _Running | None = None
         self._decode_slots = asyncio.Semaphore(DECODED_AHEAD)
         self._holding_slots: set[int] = set()  # ids of jobs
-        self._dropped: set[Read] = set()
+        self._dropped: set[FileScan] = set()
         self._drained = asyncio.Event()
         self._started = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
@@ -94,7 +94,7 @@ class Pipeline:
                     continue
                 await self._grant(job.unit.num_bytes)
                 if job.read in self._dropped:
-                    self._resources.budget.release(job.unit.num_bytes)
+                    self._runtime.budget.release(job.unit.num_bytes)
                     continue
                 after = previous if previous is not None and (self._ordered or previous.job.read is job.read) else None
                 work = self._run(job, None if after is None else after.task)
@@ -105,7 +105,7 @@ class Pipeline:
 
     async def _grant(self, size: int) -> None:
         """Wait until the budget has room, or nothing of this read is under way any more."""
-        budget = self._resources.budget
+        budget = self._runtime.budget
         if not self._running:
             budget.take(size)
             return
@@ -202,7 +202,7 @@ class Pipeline:
         if self._closed:  # which has given its bytes back
             raise UsageError("the session was closed while this read was under way")
         self._running.remove(running)
-        self._resources.budget.release(running.job.unit.num_bytes)
+        self._runtime.budget.release(running.job.unit.num_bytes)
         self._release_slot(running.job)
         if not self._running:
             self._drained.set()
@@ -212,7 +212,7 @@ class Pipeline:
             self._holding_slots.remove(id(job))
             self._decode_slots.release()
 
-    async def drop(self, read: Read) -> None:
+    async def drop(self, read: FileScan) -> None:
         """Leave out what is left of one read, whose unit has failed; where order does not matter, the others go on."""
         self._dropped.add(read)
         self._head = None
@@ -241,7 +241,7 @@ class Pipeline:
 
     def _end(self, task: asyncio.Task[Any], size: int) -> None:
         def ended(task: asyncio.Task[Any]) -> None:
-            self._resources.budget.release(size)
+            self._runtime.budget.release(size)
             if not task.cancelled():
                 task.exception()  # the consumer has left: nobody else will look at it
 

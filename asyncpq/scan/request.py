@@ -52,7 +52,7 @@ def dictionary_names(names: Any) -> tuple[str, ...]:
 
 
 class Predicate(TypedDict, total=False):
-    """What a :class:`asyncpq.scan.planner.Question` takes for a predicate."""
+    """What a :class:`asyncpq.scan.planner.ScanRequest` takes for a predicate."""
 
     where: Expression
     unbound: pc.Expression
@@ -124,7 +124,7 @@ KEY_POSITION = "key_position"
 _MAX_PAIRS_PRUNED = 256  # composite keys that prune one by one; more prune column by column
 
 
-class Keys:
+class LookupKeys:
     """The keys of one lookup.
 
     Args:

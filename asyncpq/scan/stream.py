@@ -21,12 +21,12 @@ import pyarrow as pa
 from asyncpq.errors import ObjectChangedError, UsageError
 from asyncpq.events import Operation
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.scan.prefetch import Pipeline, jobs_of
 
 if TYPE_CHECKING:
-    from asyncpq.scan.planner import Preparation, Prepared
+    from asyncpq.scan.planner import ScanPlan, ScanPlanner
 
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class Units(Protocol):
         """End what runs. Idempotent."""
 
 
-class Batches:
+class RecordBatchStream:
     """Entered once, iterated inside, and ended by leaving, an error or a cancellation.
 
     Args:
@@ -158,7 +158,7 @@ class Batches:
 
     def __init__(
         self,
-        resources: Resources,
+        runtime: Runtime,
         operation: Operation,
         units: Units,
         *,
@@ -167,7 +167,7 @@ class Batches:
         of: str = "dataset",
     ) -> None:
         self.metrics: ReadMetrics = operation.metrics
-        self._resources = resources
+        self._runtime = runtime
         self._operation = operation
         self._units = units
         self._of = of
@@ -194,12 +194,12 @@ class Batches:
     async def __aenter__(self) -> Self:
         if self._state != "new":
             raise UsageError("a scan can be entered once", hint=f"Call {self._of}.scan(...) again.")
-        self._resources.check()
+        self._runtime.check()
         self._state = "open"
-        self._resources.register(self, self.close)
+        self._runtime.register(self, self.close)
         self._operation.begin()
         try:
-            async with self._resources.deadline(self._operation.url):
+            async with self._runtime.deadline(self._operation.url):
                 await self._units.start()
         except BaseException as error:
             await self._end("closed", error)
@@ -227,7 +227,7 @@ class Batches:
             AsyncpqError: reading failed; the scan is over.
         """
         if self._state == "open":
-            self._resources.check()  # in another loop or process it would wait for ever
+            self._runtime.check()  # in another loop or process it would wait for ever
         async with self._pulling:
             return await self._pull()
 
@@ -314,13 +314,13 @@ class Batches:
         try:
             await self._units.close()
         finally:
-            self._resources.unregister(self)
+            self._runtime.unregister(self)
             self._operation.end(error)
         self._state = state
 
 
-def reader_of(scan: Batches, *, closes: bool) -> pa.RecordBatchReader:
-    """See :meth:`Batches.to_reader`; called in the scan's event loop.
+def reader_of(scan: RecordBatchStream, *, closes: bool) -> pa.RecordBatchReader:
+    """See :meth:`RecordBatchStream.to_reader`; called in the scan's event loop.
 
     Args:
         closes: the scan is closed when the reader is dropped.
@@ -335,9 +335,9 @@ def reader_of(scan: Batches, *, closes: bool) -> pa.RecordBatchReader:
 class FileUnits:
     """The rows of one file, unit by unit (:class:`Units`)."""
 
-    def __init__(self, preparation: Preparation) -> None:
+    def __init__(self, preparation: ScanPlanner) -> None:
         self._preparation = preparation
-        self._prepared: Prepared | None = None
+        self._prepared: ScanPlan | None = None
         self._pipeline: Pipeline | None = None
 
     @property
@@ -350,9 +350,9 @@ class FileUnits:
     async def start(self) -> None:
         """Plan and start fetching, over again while the object changes in between."""
         self._prepared = await self._preparation.prepare(scan=True)
-        read, resources = self._prepared.read, self._preparation.source.resources
-        units = read.units(resources.options.limits.unit_bytes)
-        self._pipeline = Pipeline(jobs_of(read, units), resources)
+        read, runtime = self._prepared.read, self._preparation.source.runtime
+        units = read.units(runtime.options.limits.unit_bytes)
+        self._pipeline = Pipeline(jobs_of(read, units), runtime)
         self._pipeline.start()
 
     async def next(self) -> Sequence[pa.Table] | None:
@@ -392,7 +392,7 @@ class FileUnits:
             await self._pipeline.close()
 
 
-class Scan(Batches):
+class Scan(RecordBatchStream):
     """Batches of one file's rows. Use it as ``async with file.scan(...) as scan: async for batch in scan``.
 
     It owns its tasks: leaving the block early, an error or a cancellation ends them before the block
@@ -402,6 +402,6 @@ class Scan(Batches):
         metrics: what it has cost so far.
     """
 
-    def __init__(self, preparation: Preparation, *, batch_size: int, limit: int | None) -> None:
-        resources, units = preparation.source.resources, FileUnits(preparation)
-        super().__init__(resources, preparation.operation, units, batch_size=batch_size, limit=limit, of="file")
+    def __init__(self, preparation: ScanPlanner, *, batch_size: int, limit: int | None) -> None:
+        runtime, units = preparation.source.runtime, FileUnits(preparation)
+        super().__init__(runtime, preparation.operation, units, batch_size=batch_size, limit=limit, of="file")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from asyncpq.spark.joins.lookup_join import JoinEstimate, explain_lookup_join, lookup_join
     from asyncpq.spark.layout.optimize import OptimizeResult, optimize
-    from asyncpq.spark.reads.scan import ScanPlan, explain_scan, scan
+    from asyncpq.spark.reads.scan import SparkScanPlan, explain_scan, scan
     from asyncpq.spark.settings import SparkSettings
     from asyncpq.spark.shipping import add_to, register
     from asyncpq.spark.source.source_options import predicate_option
@@ -30,7 +30,7 @@ _HOMES: Final = {
     "add_to": "shipping",
     "scan": "reads.scan",
     "explain_scan": "reads.scan",
-    "ScanPlan": "reads.scan",
+    "SparkScanPlan": "reads.scan",
     "lookup_join": "joins.lookup_join",
     "explain_lookup_join": "joins.lookup_join",
     "JoinEstimate": "joins.lookup_join",
@@ -54,7 +54,7 @@ __all__ = [
     "add_to",
     "scan",
     "explain_scan",
-    "ScanPlan",
+    "SparkScanPlan",
     "lookup_join",
     "explain_lookup_join",
     "JoinEstimate",

@@ -142,7 +142,7 @@ class Matrix:
                 return Outcome(case, what, len(self._log(case)))
 
             outcomes = await asyncio.gather(*(one(case) for case in cases))
-            fetched, budget = session.metrics.bytes_fetched, session._resources.budget.used
+            fetched, budget = session.metrics.bytes_fetched, session._runtime.budget.used
         await assert_back_to(before)
         assert budget == 0
         assert fetched <= sum(self._bytes_bound(name, case) for case in cases)

@@ -23,7 +23,7 @@ import pytest
 
 import asyncpq
 from asyncpq import blocking, col
-from asyncpq.scan.stream import Batches
+from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.testing import Fault, ObjectServer
 
 ROWS = 1000
@@ -66,10 +66,12 @@ def session() -> Iterator[blocking.Session]:
 
 def assert_nothing_runs(session: blocking.Session) -> None:
     """Streams that were dropped end soon afterwards."""
-    resources = session._inner._resources
+    runtime = session._inner._runtime
     gc.collect()
     until = time.monotonic() + 20
-    while resources.budget.used or any(isinstance(_owner(closer), Batches) for closer in resources._closers.values()):
+    while runtime.budget.used or any(
+        isinstance(_owner(closer), RecordBatchStream) for closer in runtime._closers.values()
+    ):
         assert time.monotonic() < until, "a scan is left"
         threading.Event().wait(0.005)
 
@@ -195,7 +197,7 @@ def test_it_streams_within_the_budget(lake: Path, consumer: str) -> None:
             reader = scan.to_reader() if consumer == "to_reader" else pa.RecordBatchReader.from_stream(scan)
             assert reader.read_next_batch().num_rows == 50
             size = sum(len(served.data) for served in server.objects.values())
-            assert 0 < session._inner._resources.budget.used <= LIMITS.in_flight_bytes
+            assert 0 < session._inner._runtime.budget.used <= LIMITS.in_flight_bytes
             assert server.bytes_sent < size / 2
             del reader
             assert_nothing_runs(session)
@@ -291,7 +293,7 @@ async def test_async_scans(target: tuple[str, Path, pa.Table]) -> None:
 async def test_tasks_share_the_batches_of_a_scan(target: tuple[str, Path, pa.Table]) -> None:
     verb, url, whole = target
 
-    async def consume(scan: Batches) -> list[int]:
+    async def consume(scan: RecordBatchStream) -> list[int]:
         return [row async for batch in scan for row in batch["id"].to_pylist()]
 
     async with getattr(asyncpq, verb)(url, limits=LIMITS) as opened:

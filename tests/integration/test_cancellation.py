@@ -45,11 +45,11 @@ def run(loop: str, work: Callable[[], object]) -> None:
 
 
 async def assert_nothing_runs(session: asyncpq.Session, tasks: int) -> None:
-    resources = session._resources
+    runtime = session._runtime
 
     def running() -> tuple[int, int, int, int]:
-        flights = resources.flights
-        return len(asyncio.all_tasks()), resources.budget.used, len(flights._flights), len(flights._tasks)
+        flights = runtime.flights
+        return len(asyncio.all_tasks()), runtime.budget.used, len(flights._flights), len(flights._tasks)
 
     for _ in range(1000):
         held_tasks, *others = running()
@@ -61,7 +61,7 @@ async def assert_nothing_runs(session: asyncpq.Session, tasks: int) -> None:
 
 async def until_tiers_are_told(session: asyncpq.Session) -> None:
     """Of what was read before."""
-    while tasks := session._resources.tiers._tasks:
+    while tasks := session._runtime.tiers._tasks:
         await asyncio.wait(tasks, timeout=30)
 
 

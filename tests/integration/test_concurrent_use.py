@@ -72,8 +72,8 @@ async def test_every_leader_is_cancelled_in_turn() -> None:
                 read.cancel()
             await reads[-1]
             assert sum(read.cancelled() for read in reads) >= 10
-            assert session._resources.budget.used == 0
-            assert not session._resources.flights._flights
+            assert session._runtime.budget.used == 0
+            assert not session._runtime.flights._flights
 
 
 @pytest.mark.parametrize("client", ["S3", "s3fs", "HTTP"])
@@ -192,7 +192,7 @@ async def test_a_thread_is_waited_for_however_often_that_is_cancelled() -> None:
         go_on.wait(30)
 
     async with asyncpq.Session() as session:
-        task = asyncio.create_task(session._resources.in_thread(work))
+        task = asyncio.create_task(session._runtime.in_thread(work))
         await asyncio.to_thread(begun.wait, 30)
         for _ in range(3):
             task.cancel()

@@ -83,9 +83,9 @@ async def test_cancelled_at_every_await(server: ObjectServer, read: str, late: b
                 break
             for _ in range(200):
                 await asyncio.sleep(0.001)
-                if s._resources.budget.used == 0 and not s._resources.flights._flights:
+                if s._runtime.budget.used == 0 and not s._runtime.flights._flights:
                     break
-            assert s._resources.budget.used == 0
+            assert s._runtime.budget.used == 0
             assert await ask(dataset) == wanted
         assert step >= 2
     await assert_back_to(before)
@@ -164,7 +164,7 @@ async def test_where_order_does_not_matter_one_file_does_not_end_the_others(serv
         others = [*range(2 * ROWS), *range(3 * ROWS, 4 * ROWS)]
         assert sorted(found) == (others if how == "bad" else sorted([*others, *range(6 * ROWS, 7 * ROWS)]))
         assert [skipped.url for skipped in scan.skipped] == ([f"{URL}2.parquet"] if how == "bad" else [])
-        assert s._resources.budget.used == 0
+        assert s._runtime.budget.used == 0
 
 
 async def test_a_url_that_the_dataset_lacks(server: ObjectServer) -> None:

@@ -116,7 +116,7 @@ async def test_few_files_are_open_at_once(tmp_path: Path, ordered: bool) -> None
         (tmp_path / f"{number:02}.parquet").write_bytes(file_bytes(number, number + 1))
     async with asyncpq.Session(limits=asyncpq.LimitOptions(files_ahead=4)) as s:
         dataset = await s.open_dataset(tmp_path)
-        store, _ = await s._resources.store(str(tmp_path))
+        store, _ = await s._runtime.store(str(tmp_path))
         assert isinstance(store, LocalStore)
         most = 0
 

@@ -59,7 +59,7 @@ async def test_a_bad_file_is_named_or_skipped(server: ObjectServer, bad: str, re
         found = await READS[read](lenient)
         assert found == [*range(2 * ROWS), *range(3 * ROWS, 4 * ROWS)]
         assert [(skipped.url, type(skipped.error)) for skipped in lenient.skipped] == [(f"{URL}2.parquet", error)]
-        assert s._resources.budget.used == 0
+        assert s._runtime.budget.used == 0
 
 
 async def test_a_scan_does_not_take_rows_back(server: ObjectServer) -> None:
@@ -181,7 +181,7 @@ async def test_a_budget_of_one_byte_is_enough(server: ObjectServer, ordered: boo
                     first += batch["id"].to_pylist()
                     second += (await anext(other))["id"].to_pylist()
         assert sorted(first) == sorted(second) == list(range(4 * ROWS))
-        assert s._resources.budget.used == 0
+        assert s._runtime.budget.used == 0
 
 
 async def test_bytes_in_flight_are_bounded_over_all_files(server: ObjectServer) -> None:
@@ -194,9 +194,9 @@ async def test_bytes_in_flight_are_bounded_over_all_files(server: ObjectServer) 
         async with dataset.scan() as scan:
             async for _ in scan:
                 await asyncio.sleep(0.002)  # read-ahead has all the time it wants
-                most = max(most, s._resources.budget.used)
+                most = max(most, s._runtime.budget.used)
         assert 10_000 < most <= 20_000 + 10_000  # the unit that is waited for may be over budget
-        assert s._resources.budget.used == 0
+        assert s._runtime.budget.used == 0
 
 
 async def test_as_they_become_ready(server: ObjectServer) -> None:
@@ -219,4 +219,4 @@ async def test_many_reads_at_once(server: ObjectServer) -> None:
                 assert (await dataset.lookup({"id": key}, ["text"]))["text"].to_pylist() == [f"{key // ROWS} {key}"]
 
         await asyncio.gather(*(one(number) for number in range(32)))
-        assert s._resources.budget.used == 0
+        assert s._runtime.budget.used == 0

@@ -72,7 +72,7 @@ async def main(what):
         if what == "open":
             other = asyncio.create_task(opened(session))
             await asyncio.sleep(0)
-            assert not session._resources._stores, "it waited for the import"
+            assert not session._runtime._stores, "it waited for the import"
             print(await other)
         elif what == "close":
             await session.close()
@@ -87,7 +87,7 @@ async def main(what):
                 os._exit(0)
             os.waitpid(child, 0)
         print(await task)
-        print(len(session._resources._stores))
+        print(len(session._runtime._stores))
 
 asyncio.run(main(sys.argv[1]))
 """

@@ -74,7 +74,7 @@ async def add(
     kinds: Sequence[Kind] | None = None,
 ) -> Refreshed:
     return await add_files(
-        session._resources, f"{lake}/", files, schema, overwrite=overwrite, kinds=kinds, options=_OPTIONS
+        session._runtime, f"{lake}/", files, schema, overwrite=overwrite, kinds=kinds, options=_OPTIONS
     )
 
 
@@ -267,7 +267,7 @@ async def test_writers_at_once_are_as_if_one_after_the_other(tmp_path: Path, see
 
 async def commit_order(session: asyncpq.Session, lake: Path, starts: list[list[int]]) -> list[int]:
     """Which jobs each snapshot saw for the first time: by the rows of all snapshots that there were."""
-    place = await lake_place(session._resources, f"{lake}/", create=False)
+    place = await lake_place(session._runtime, f"{lake}/", create=False)
     found: list[int] = []
     for number in sorted(await place.list_manifests()):
         manifest = await numbered(place, number)
@@ -342,40 +342,40 @@ async def test_overwriting_once_more_with_the_same_files_changes_nothing(tmp_pat
 
 async def test_files_of_a_write_that_failed_are_deleted(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
-        folder, resources = f"{tmp_path}/", session._resources
-        assert await discard_files(resources, folder, "data/none/") == []
+        folder, runtime = f"{tmp_path}/", session._runtime
+        assert await discard_files(runtime, folder, "data/none/") == []
         lost = write(tmp_path, 10, job="a" * 32)
-        assert await discard_files(resources, folder, f"data/{'a' * 32}/") == [lost.path]
+        assert await discard_files(runtime, folder, f"data/{'a' * 32}/") == [lost.path]
         kept, lost = write(tmp_path, 0, job="b" * 32), write(tmp_path, 10, job="b" * 32)
         other = write(tmp_path, 10, job="c" * 32)
         await add(session, tmp_path, [kept])
-        assert await discard_files(resources, folder, f"data/{'b' * 32}/") == [lost.path]
+        assert await discard_files(runtime, folder, f"data/{'b' * 32}/") == [lost.path]
         assert (tmp_path / other.path).is_file()
         assert await ids(session, tmp_path) == numbers(0)
 
 
 async def test_a_vacuum_keeps_what_a_snapshot_lists(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
-        folder, resources = f"{tmp_path}/", session._resources
+        folder, runtime = f"{tmp_path}/", session._runtime
         with pytest.raises(ObjectNotFoundError):
-            await vacuum_files(resources, folder, older_than_s=0)
+            await vacuum_files(runtime, folder, older_than_s=0)
         first, orphan = write(tmp_path, 0), write(tmp_path, 10)
         await add(session, tmp_path, [first])
         old = await session.open_index(str(tmp_path / "_asyncpq"))
         await add(session, tmp_path, [write(tmp_path, 20)], overwrite=True)
-        assert await vacuum_files(resources, folder, older_than_s=3600) == []
-        assert await vacuum_files(resources, folder, older_than_s=-60) == [orphan.path]
+        assert await vacuum_files(runtime, folder, older_than_s=3600) == []
+        assert await vacuum_files(runtime, folder, older_than_s=-60) == [orphan.path]
         pinned = await session.open_index(str(tmp_path / "_asyncpq"), snapshot=old.snapshot)
         dataset = await session.open_dataset(str(tmp_path), index=pinned, view="snapshot")
         assert sorted((await dataset.read()).column("id").to_pylist()) == numbers(0)
         await old.vacuum(keep=1, older_than=timedelta(0))
-        assert await vacuum_files(resources, folder, older_than_s=-60) == [first.path]
+        assert await vacuum_files(runtime, folder, older_than_s=-60) == [first.path]
         assert await ids(session, tmp_path) == numbers(20)
         (tmp_path / "plain").mkdir()
         pq.write_table(table(0), tmp_path / "plain" / "a.parquet")
         await session.build_index(str(tmp_path / "plain"), [Bounds()])
         with pytest.raises(InvalidOptionError):
-            await vacuum_files(resources, f"{tmp_path}/plain/", older_than_s=-60)
+            await vacuum_files(runtime, f"{tmp_path}/plain/", older_than_s=-60)
 
 
 async def test_a_vacuum_keeps_what_is_being_committed(tmp_path: Path) -> None:
@@ -393,11 +393,11 @@ async def test_a_vacuum_keeps_what_is_being_committed(tmp_path: Path) -> None:
         wrap_store(second, str(tmp_path), Failing)
         options = BuildOptions(checkpoint_files=1)
         with pytest.raises(AsyncpqError, match="dies"):
-            await add_files(second._resources, f"{tmp_path}/", files, SCHEMA, options=options)
-        manifest = await load(await lake_place(session._resources, f"{tmp_path}/", create=False))
+            await add_files(second._runtime, f"{tmp_path}/", files, SCHEMA, options=options)
+        manifest = await load(await lake_place(session._runtime, f"{tmp_path}/", create=False))
         assert manifest is not None
         assert len(manifest.builds) == 1
-        removed = await vacuum_files(session._resources, f"{tmp_path}/", older_than_s=-60)
+        removed = await vacuum_files(session._runtime, f"{tmp_path}/", older_than_s=-60)
         assert removed == [files[-1].path]  # of the last one nothing was committed
         assert await ids(session, tmp_path) == numbers(0)
 

@@ -62,7 +62,7 @@ async def _check(index: Index, lake: Path) -> None:
     assert report.rows == sum(pq.read_metadata(path).num_rows for path in files)
     found = await index.verify(sample=_ALL, rows=_ALL)
     assert (found.problems, found.changed, found.files) == ([], 0, len(files))
-    listed = await files_of(index._resources, index.place, index.manifest, index.manifest.live)
+    listed = await files_of(index._runtime, index.place, index.manifest, index.manifest.live)
     assert sorted(file.path for file in listed) == sorted(str(path.relative_to(lake)) for path in files)
 
 
@@ -154,9 +154,7 @@ async def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         assert problems.keys() == {"bad.parquet", "other.parquet", "damaged.parquet"}
         manifest = index.manifest
         (good,) = [
-            f
-            for f in await files_of(index._resources, index.place, manifest, manifest.live)
-            if f.path == "good.parquet"
+            f for f in await files_of(index._runtime, index.place, manifest, manifest.live) if f.path == "good.parquet"
         ]
         for part in manifest.parts[1:]:  # of the others nothing is known
             assert list((manifest.covered(part) & manifest.live).rows()) == [good.id], part
@@ -177,11 +175,11 @@ async def test_a_build_that_failed_goes_on(tmp_path: Path, monkeypatch: pytest.M
     place, read = MemoryPlace(), list[str]()
     real, fails = collect_file, True
 
-    async def collect(resources: object, work: FileWork, *rest: object) -> FileRows:
+    async def collect(runtime: object, work: FileWork, *rest: object) -> FileRows:
         if fails and len(read) == 7:
             raise TransportError("the lake is gone")
         read.append(work.path)
-        return await real(resources, work, *rest)  # type: ignore[arg-type]
+        return await real(runtime, work, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(gathering, "collect_file", collect)
     options = BuildOptions(checkpoint_files=3, files_at_once=1)
@@ -349,7 +347,7 @@ async def test_a_session_that_is_closed_during_a_build_leaves_nothing_open(tmp_p
 async def test_rows_on_their_way_leave_no_files_where_the_session_was_closed(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
         parts = [part for kind in FEW for part in kind.parts(pa.schema([("id", pa.int64())]))]
-        rows_of_parts = SortedParts(session._resources, parts, BuildOptions(folder=str(tmp_path)))
+        rows_of_parts = SortedParts(session._runtime, parts, BuildOptions(folder=str(tmp_path)))
         for part in parts:
             sort = rows_of_parts._sorts[part] = ExternalSort(part.schema, 1, tmp_path)
             sort.add(part.schema.empty_table())
@@ -382,7 +380,7 @@ async def test_of_a_table(tmp_path: Path) -> None:
         read = [event.url for event in events if isinstance(event, FileEnded)]
         assert len(read) == done.added
         assert {Path(url).name for url in read} <= {Path(url).name for url in now}
-        listed = await files_of(index._resources, index.place, index.manifest, index.manifest.live)
+        listed = await files_of(index._runtime, index.place, index.manifest, index.manifest.live)
         assert {Path(file.path).name for file in listed} == {Path(url).name for url in now}
         assert (await index.verify(sample=_ALL, rows=_ALL)).problems == []
 

@@ -20,7 +20,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.dataset import Dataset
 from asyncpq.datasets.model import View
-from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.errors import CorruptIndexError, InvalidOptionError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.expressions import Expression
 from asyncpq.indexing import Bounds, SqlPlace
@@ -90,7 +90,7 @@ async def make(
 
 
 def snapshot(session: asyncpq.Session, place: MemoryPlace, manifest: Manifest, **options: Any) -> Dataset:
-    return open_snapshot(session._resources, OpenIndex(place, Head(place, manifest), **options), skips=False)
+    return open_snapshot(session._runtime, OpenIndex(place, Head(place, manifest), **options), skips=False)
 
 
 async def values(dataset: Dataset, where: object = None) -> list[int]:
@@ -119,7 +119,7 @@ async def test_segments_that_were_vacuumed(session: asyncpq.Session, tmp_path: P
     manifest = await make(session, place, tmp_path, paths)
     dataset, young = snapshot(session, place, manifest), snapshot(session, place, manifest, max_age_s=60)
     listed = open_indexed(
-        session._resources, await session.open_dataset(tmp_path), OpenIndex(place, Head(place, manifest))
+        session._runtime, await session.open_dataset(tmp_path), OpenIndex(place, Head(place, manifest))
     )
     await values(young, col("a") == 4)
     newer = await make(session, place, tmp_path, paths, snapshot=2)
@@ -139,7 +139,7 @@ async def test_a_damaged_part_is_not_used(session: asyncpq.Session, tmp_path: Pa
     manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]}))
     place.damaged.add(kind)
     base = await session.open_dataset(tmp_path)
-    listed = open_indexed(session._resources, base, OpenIndex(place, Head(place, manifest)))
+    listed = open_indexed(session._runtime, base, OpenIndex(place, Head(place, manifest)))
     for dataset in (snapshot(session, place, manifest), listed):
         assert await values(dataset, col("a") > 4) == [5]
         assert any(f"{kind}" in line and "damaged" in line for line in dataset.metrics.fallbacks)
@@ -298,14 +298,14 @@ async def test_a_snapshot_that_is_not_there(session: asyncpq.Session, tmp_path: 
 async def test_files_of_an_earlier_listing_are_still_known_while_the_next_is_looked_at(
     session: asyncpq.Session, tmp_path: Path
 ) -> None:
-    place, resources = MemoryPlace(), session._resources
+    place, runtime = MemoryPlace(), session._runtime
     manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
     base = (await session.open_dataset(tmp_path))._state.source
-    files = IndexedFiles(resources, base, OpenIndex(place, Head(place, manifest)))
-    operation = resources.operation("read", "lake")
+    files = IndexedFiles(runtime, base, OpenIndex(place, Head(place, manifest)))
+    operation = runtime.operation("read", "lake")
     with operation:
-        found = await base.files(Ask(), operation)
-        prune = await files._pruner(Ask(), operation)
+        found = await base.files(DatasetRequest(), operation)
+        prune = await files._pruner(DatasetRequest(), operation)
         earlier = prune(found)
         prune(found._replace(files=found.files[:1]))
         for file in earlier.files:
@@ -331,7 +331,7 @@ async def test_an_index_of_your_own_that_fails_leaves_nothing_behind(session: as
     place = MemoryPlace()
     manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
     index = OpenIndex(place, Head(place, manifest))
-    dataset = open_indexed(session._resources, await session.open_dataset(tmp_path), index, [Slow(), Broken()])
+    dataset = open_indexed(session._runtime, await session.open_dataset(tmp_path), index, [Slow(), Broken()])
     with pytest.raises(ZeroDivisionError):
         await values(dataset, col("a") > 4)
     assert ended == ["ended"]
@@ -359,7 +359,7 @@ async def test_what_many_files_take_does_not_hold_up_the_event_loop(
     place = MemoryPlace()
     manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
     listed = open_indexed(
-        session._resources, await session.open_dataset(tmp_path), OpenIndex(place, Head(place, manifest))
+        session._runtime, await session.open_dataset(tmp_path), OpenIndex(place, Head(place, manifest))
     )
     for dataset in (listed, snapshot(session, place, manifest)):
         assert await values(dataset, col("a") > 4) == [5]

@@ -27,7 +27,7 @@ async def test_a_flipped_bit_in_a_folder(tmp_path: Path, kind: str, whole: bool)
     requests = asyncpq.RequestOptions() if whole else IN_PARTS
     path = tmp_path / "segments" / "a.parquet"
     async with asyncpq.Session(memory_cache_bytes=0, requests=requests) as session:
-        place = FolderPlace(session._resources, str(tmp_path))
+        place = FolderPlace(session._runtime, str(tmp_path))
         segment = await write(place, "a", kind, rows)
         good = path.read_bytes()
     refused = 0
@@ -35,7 +35,7 @@ async def test_a_flipped_bit_in_a_folder(tmp_path: Path, kind: str, whole: bool)
     for at in places:
         path.write_bytes(flipped(good, at, numbers))
         async with asyncpq.Session(memory_cache_bytes=0, requests=requests) as session:
-            place = FolderPlace(session._resources, str(tmp_path))
+            place = FolderPlace(session._runtime, str(tmp_path))
             try:
                 found = await place.read_segment(segment, None)
             except CorruptIndexError:
@@ -50,7 +50,7 @@ async def test_a_damaged_copy_of_the_footer(tmp_path: Path) -> None:
     """The footer itself is never read by this project where there is a copy."""
     path = tmp_path / "segments" / "a.parquet"
     async with asyncpq.Session(memory_cache_bytes=0, requests=IN_PARTS) as session:
-        place = FolderPlace(session._resources, str(tmp_path))
+        place = FolderPlace(session._runtime, str(tmp_path))
         rows = random_rows("keys", 100_000, random.Random(6))
         segment = await write(place, "a", "keys", rows)
         good = path.read_bytes()
@@ -75,7 +75,7 @@ async def test_a_file_cut_short(tmp_path: Path) -> None:
         (JsonPlace, tmp_path / "small.json", tmp_path / "small.json" / "segments" / "a.json"),
     ):
         async with asyncpq.Session(memory_cache_bytes=0) as session:
-            place: Any = place_of(session._resources, str(url))
+            place: Any = place_of(session._runtime, str(url))
             segment = await write(place, "a", "set", rows)
             good = path.read_bytes()
             for size in (1, 20, len(good) - 1):
@@ -90,7 +90,7 @@ async def test_a_file_cut_short(tmp_path: Path) -> None:
 async def test_another_segment_in_its_place(tmp_path: Path) -> None:
     """Of as many rows and bytes: only the digest tells them apart."""
     async with asyncpq.Session(memory_cache_bytes=0, requests=IN_PARTS) as session:
-        place = FolderPlace(session._resources, str(tmp_path))
+        place = FolderPlace(session._runtime, str(tmp_path))
         rows = random_rows("set", 500, random.Random(2))
         segment = await write(place, "a", "set", rows)
         data = (tmp_path / "segments" / "a.parquet").read_bytes()
@@ -187,7 +187,7 @@ async def test_valkey_must_not_evict(tmp_path: Path) -> None:
 )
 async def test_urls(at: str, kind: type) -> None:
     async with asyncpq.Session() as session:
-        place = await open_place(session._resources, at, create=False)
+        place = await open_place(session._runtime, at, create=False)
         assert type(place) is kind
         assert "secret" not in place.description
 
@@ -195,12 +195,12 @@ async def test_urls(at: str, kind: type) -> None:
 async def test_a_place_is_itself_and_others_are_refused() -> None:
     async with asyncpq.Session() as session:
         place = MemoryPlace()
-        assert await open_place(session._resources, place, create=True) is place
+        assert await open_place(session._runtime, place, create=True) is place
         for wrong in (3, "", None):
             with pytest.raises(asyncpq.InvalidOptionError):
-                await open_place(session._resources, wrong, create=False)  # type: ignore[arg-type]
+                await open_place(session._runtime, wrong, create=False)  # type: ignore[arg-type]
         with pytest.raises(asyncpq.UnsupportedStoreError):
-            await open_place(session._resources, "https://host/index/", create=True)
+            await open_place(session._runtime, "https://host/index/", create=True)
 
 
 async def test_no_secret_is_shown() -> None:

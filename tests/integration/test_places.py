@@ -44,7 +44,7 @@ async def object_places(
         asyncpq.Session(storage_options=storage_options, requests=in_parts) as second,
     ):
         sessions = itertools.cycle((first, second))
-        yield lambda: kind(next(sessions)._resources, url)
+        yield lambda: kind(next(sessions)._runtime, url)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -247,19 +247,19 @@ async def test_lookups_count_in_the_budget(server: ObjectServer) -> None:
         server.faults = [Fault(latency_s=0.2, times=None)]
         running = asyncio.ensure_future(file.take(list(range(2000))))
         await asyncio.sleep(0.1)
-        assert s._resources.budget.used > 10_000
+        assert s._runtime.budget.used > 10_000
         await running
-        assert s._resources.budget.used == 0
+        assert s._runtime.budget.used == 0
 
 
 async def test_a_file_does_not_decide_what_is_fetched_of_its_neighbours(server: ObjectServer) -> None:
     server.put("lake/large.parquet", parquet(rows=200_000, payload=100))  # 23 MB, indexes near the footer
     async with session(server) as s:
-        resources = s._resources
-        resources.tail_sizes.learn("s3://lake/deeper", 10 << 30)
-        assert resources.tail_sizes.guess("s3://lake/deeper") <= 8 << 20
+        runtime = s._runtime
+        runtime.tail_sizes.learn("s3://lake/deeper", 10 << 30)
+        assert runtime.tail_sizes.guess("s3://lake/deeper") <= 8 << 20
         await s.open_file("s3://lake/large.parquet")
-        assert resources.tail_sizes.guess("s3://lake") <= 8 << 20
+        assert runtime.tail_sizes.guess("s3://lake") <= 8 << 20
 
 
 async def test_key_columns_by_ordinal(server: ObjectServer) -> None:
@@ -418,7 +418,7 @@ async def test_a_cancelled_close_can_be_called_again(server: ObjectServer) -> No
     closing.cancel()
     await asyncio.gather(closing, reading, return_exceptions=True)
     await s.close()
-    for store in s._resources._stores.values():
+    for store in s._runtime._stores.values():
         assert getattr(store, "_closed", True)
 
 

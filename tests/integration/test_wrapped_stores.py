@@ -87,8 +87,8 @@ async def test_a_store_that_fails(path: str, operation: str, after: int) -> None
             with pytest.raises(asyncpq.ThrottledError) as caught:
                 await ask(session, path, operation)
             assert caught.value.url == path
-        assert session._resources.budget.used == 0
-        assert not session._resources.flights._flights
+        assert session._runtime.budget.used == 0
+        assert not session._runtime.flights._flights
         session.memory_cache.clear()
         failing.faults = []
         await ask(session, path, operation)

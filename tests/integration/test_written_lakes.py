@@ -378,7 +378,7 @@ async def test_a_compaction_during_an_overwrite_with_other_columns(
         monkeypatch.setattr(building._Build, "_finish", compacted)
         files = [write(tmp_path, start, schema=schema) for start in (40, 50, 60)]
         options = BuildOptions(checkpoint_files=1)
-        await add_files(session._resources, f"{tmp_path}/", files, schema, overwrite=True, options=options)
+        await add_files(session._runtime, f"{tmp_path}/", files, schema, overwrite=True, options=options)
     async with asyncpq.Session() as session:
         assert await ids(session, tmp_path) == numbers(40, 50, 60)
         manifest = await load((await session.open_index(str(tmp_path / "_asyncpq"))).place)

@@ -54,7 +54,7 @@ async def build(server: ObjectServer) -> None:
     async with session(server) as s:
         schema = (await s.open_file(f"{LAKE}00.parquet")).schema
         paths = [f"{number:02d}.parquet" for number in range(FILES)]
-        await indexed(s, FolderPlace(s._resources, INDEX), LAKE, paths, [BOUNDS, KEYS, FOOTERS], schema)
+        await indexed(s, FolderPlace(s._runtime, INDEX), LAKE, paths, [BOUNDS, KEYS, FOOTERS], schema)
     server.log.clear()
 
 
@@ -64,7 +64,7 @@ def session(server: ObjectServer, **requested: Any) -> asyncpq.Session:
 
 
 async def opened(session: asyncpq.Session, max_age_s: float = 0.0) -> OpenIndex:
-    place = FolderPlace(session._resources, INDEX)
+    place = FolderPlace(session._runtime, INDEX)
     manifest = await latest(place)
     assert manifest is not None
     return OpenIndex(place, Head(place, manifest), max_age_s)
@@ -90,7 +90,7 @@ def rounds(dataset: Dataset) -> tuple[int, int, int]:
 
 async def test_small_segments_come_whole_beside_the_probe(server: ObjectServer) -> None:
     async with session(server) as s:
-        dataset = open_snapshot(s._resources, await opened(s), skips=False)
+        dataset = open_snapshot(s._runtime, await opened(s), skips=False)
         assert taken(server) == ["latest tail"]
         assert (await dataset.lookup({"id": 7_300}, ["text"])).num_rows == 1
         # the probe of the next manifest, beside bounds, files and footers; then pages of one file
@@ -111,7 +111,7 @@ async def test_small_segments_come_whole_beside_the_probe(server: ObjectServer) 
 
 async def test_large_segments_take_a_round_for_keys_and_one_for_files(server: ObjectServer) -> None:
     async with session(server, whole_segment_bytes=0) as s:
-        dataset = open_snapshot(s._resources, await opened(s), skips=False)
+        dataset = open_snapshot(s._runtime, await opened(s), skips=False)
         taken(server)
         assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 1
         # beside the footer of the keys come those of files and footers; then keys; what is known of the footer (the
@@ -135,7 +135,7 @@ async def test_footers_come_piece_by_piece_to_lookups_by_keys(
     server.objects = {name: found for name, found in server.objects.items() if "/index/" not in name}
     await build(server)
     async with session(server, whole_segment_bytes=64 * 1024) as s:
-        dataset = open_snapshot(s._resources, await opened(s), skips=False)
+        dataset = open_snapshot(s._runtime, await opened(s), skips=False)
         assert taken(server) == ["latest tail"]
         assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 1
         # files whole, footers of the others beside the probe; keys; what is known of the file; data
@@ -150,7 +150,7 @@ async def test_footers_come_piece_by_piece_to_lookups_by_keys(
         assert taken(server) == ["18.parquet range"] * 2 + ["manifests tail"] + ["segments range"]
         assert rounds(dataset) == (2, 4, 1)
     async with session(server, whole_segment_bytes=64 * 1024) as s:
-        dataset = open_snapshot(s._resources, await opened(s), skips=False)
+        dataset = open_snapshot(s._runtime, await opened(s), skips=False)
         assert (await dataset.lookup({"id": 5_700}, ["text"])).num_rows == 1
         assert rounds(dataset) == (2, 6, 1)
         assert (await dataset.lookup({"id": 18_700}, ["text"])).num_rows == 1
@@ -159,7 +159,7 @@ async def test_footers_come_piece_by_piece_to_lookups_by_keys(
 
 async def test_a_young_snapshot_is_not_probed(server: ObjectServer) -> None:
     async with session(server) as s:
-        dataset = open_snapshot(s._resources, await opened(s, max_age_s=60), skips=False)
+        dataset = open_snapshot(s._runtime, await opened(s, max_age_s=60), skips=False)
         await dataset.lookup({"id": 7_300}, ["text"])
         taken(server)
         await dataset.lookup({"id": 7_700}, ["id"])
@@ -171,7 +171,7 @@ async def test_listed_files_are_pruned_by_the_index(server: ObjectServer) -> Non
     async with session(server) as s:
         base = await s.open_dataset(LAKE)
         taken(server)
-        dataset = open_indexed(s._resources, base, await opened(s))
+        dataset = open_indexed(s._runtime, base, await opened(s))
         taken(server)
         assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 1
         asked = taken(server)
@@ -276,7 +276,7 @@ async def test_bloom_filters_are_asked_of_listed_files(server: ObjectServer) -> 
 
 async def test_a_replaced_file_of_a_snapshot_is_read_anew(server: ObjectServer) -> None:
     async with session(server) as s:
-        dataset = open_snapshot(s._resources, await opened(s), skips=False)
+        dataset = open_snapshot(s._runtime, await opened(s), skips=False)
         server.put("bucket/lake/05.parquet", file_bytes(4))
         taken(server)
         assert (await dataset.lookup({"user": USERS[5_700]}, ["text"])).num_rows == 0
@@ -293,7 +293,7 @@ async def test_a_replaced_file_of_a_snapshot_is_read_anew(server: ObjectServer) 
 
 async def test_what_no_file_can_match_costs_the_probe_alone(server: ObjectServer) -> None:
     async with session(server) as s:
-        dataset = open_snapshot(s._resources, await opened(s), skips=False)
+        dataset = open_snapshot(s._runtime, await opened(s), skips=False)
         await dataset.lookup({"id": 1}, ["id"])
         taken(server)
         assert await dataset.count(asyncpq.col("id") < 0) == 0

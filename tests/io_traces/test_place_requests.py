@@ -43,7 +43,7 @@ def postings(num_rows: int) -> pa.Table:
 async def cost(
     place: FolderPlace | SqlPlace, session: asyncpq.Session, segment: Segment, wanted: KeyRange
 ) -> ReadMetrics:
-    operation = session._resources.operation("lookup", "x")
+    operation = session._runtime.operation("lookup", "x")
     with operation:
         found = await place.read_segment(segment, [wanted], operation=operation)
     assert found is not None
@@ -55,7 +55,7 @@ async def test_a_small_segment_is_one_request_and_then_none() -> None:
     async with ObjectServer() as server:
         server.put("bucket/x", b"")
         async with asyncpq.Session(storage_options=server.storage_options) as session:
-            place = FolderPlace(session._resources, "s3://bucket/index")
+            place = FolderPlace(session._runtime, "s3://bucket/index")
             segment = await write(place, "a", "keys", postings(20_000))
             cold = await cost(place, session, segment, POINTS[0])
             assert (cold.requests, cold.rounds, cold.bytes_fetched) == (1, 1, segment.size)
@@ -69,7 +69,7 @@ async def test_a_large_segment_is_its_footer_and_one_request_a_key() -> None:
         server.put("bucket/x", b"")
         requests = asyncpq.RequestOptions(whole_segment_bytes=1000)
         async with asyncpq.Session(storage_options=server.storage_options, requests=requests) as session:
-            place = FolderPlace(session._resources, "s3://bucket/index")
+            place = FolderPlace(session._runtime, "s3://bucket/index")
             segment = await write(place, "a", "keys", postings(NUM_ROWS))
             cold = await cost(place, session, segment, POINTS[0])
             assert (cold.requests, cold.rounds) == (2, 2)
@@ -80,14 +80,14 @@ async def test_a_large_segment_is_its_footer_and_one_request_a_key() -> None:
             hot = await cost(place, session, segment, POINTS[2])
             assert (hot.requests, hot.rounds) == (0, 0)
             async with asyncpq.Session(storage_options=server.storage_options, requests=requests) as other:
-                place = FolderPlace(other._resources, "s3://bucket/index")
-                operation = other._resources.operation("lookup", "x")
+                place = FolderPlace(other._runtime, "s3://bucket/index")
+                operation = other._runtime.operation("lookup", "x")
                 with operation:
                     await place.read_segment(segment, [], operation=operation)  # brings what is kept
                 assert operation.metrics.requests == 1
                 warmed = await cost(place, other, segment, POINTS[0])
                 assert (warmed.requests, warmed.rounds) == (1, 1)
-                operation = other._resources.operation("lookup", "x")
+                operation = other._runtime.operation("lookup", "x")
                 with operation:
                     assert await place.read_segment(segment, None, limit=1000, operation=operation) is None
                 assert operation.metrics.requests == 0, "too many rows are known from the footer"
@@ -99,7 +99,7 @@ async def test_a_long_footer_comes_deflated(tmp_path: Path) -> None:
         server.put("bucket/x", b"")
         requests = asyncpq.RequestOptions(whole_segment_bytes=1000)
         async with asyncpq.Session(storage_options=server.storage_options, requests=requests) as session:
-            place = FolderPlace(session._resources, "s3://bucket/index")
+            place = FolderPlace(session._runtime, "s3://bucket/index")
             rows = postings(NUM_ROWS)
             segment = await write(place, "a", "keys", rows)
             packed, tail = segment.extra["packed"], segment.extra["tail"]
@@ -115,7 +115,7 @@ async def test_a_long_footer_comes_deflated(tmp_path: Path) -> None:
 
 async def brought(place: FolderPlace, session: asyncpq.Session, segment: Segment) -> ReadMetrics:
     """What it takes to bring what is kept of a segment to find its rows."""
-    operation = session._resources.operation("lookup", "x")
+    operation = session._runtime.operation("lookup", "x")
     with operation:
         await place.read_segment(segment, [], operation=operation)
     return operation.metrics
@@ -126,12 +126,12 @@ async def test_a_segment_comes_whole_or_piece_by_piece() -> None:
     async with ObjectServer() as server:
         server.put("bucket/x", b"")
         async with asyncpq.Session(storage_options=server.storage_options) as session:
-            place = FolderPlace(session._resources, "s3://bucket/index")
+            place = FolderPlace(session._runtime, "s3://bucket/index")
             segment = await write(place, "a", "keys", postings(60_000))
             assert 128 * 1024 < segment.size < 1024 * 1024
         for ahead in (True, False):
             async with asyncpq.Session(storage_options=server.storage_options) as session:
-                place = FolderPlace(session._resources, "s3://bucket/index")
+                place = FolderPlace(session._runtime, "s3://bucket/index")
                 if ahead:
                     footer = await brought(place, session, segment)
                     assert footer.requests == 1
@@ -146,7 +146,7 @@ async def test_a_segment_comes_whole_or_piece_by_piece() -> None:
 
 async def test_a_posting_takes_at_most_16_bytes_and_its_key(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
-        place = FolderPlace(session._resources, str(tmp_path))
+        place = FolderPlace(session._runtime, str(tmp_path))
         segment = await write(place, "a", "keys", postings(NUM_ROWS))
         assert segment.size / NUM_ROWS < 16
 
@@ -155,7 +155,7 @@ async def test_the_footer_stays_small_whatever_the_rows(tmp_path: Path, monkeypa
     """As 20 million rows and 256 KiB would, in small."""
     monkeypatch.setattr(segment_file, "FOOTER_BYTES", 4096)
     async with asyncpq.Session() as session:
-        place = FolderPlace(session._resources, str(tmp_path))
+        place = FolderPlace(session._runtime, str(tmp_path))
         segment = await write(place, "a", "keys", postings(NUM_ROWS))
         assert 1024 < segment.extra["tail"] <= 4096
 

@@ -14,7 +14,7 @@ import asyncpq
 from asyncpq.datasets.schemas import unify
 from asyncpq.expressions import Expression
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.planner import Question
+from asyncpq.scan.planner import ScanRequest
 from tests.file_views import count, lookup, read, view
 from tests.predicates import COLUMNS, array, atoms, oracle, trees
 from tests.reads import ask
@@ -137,7 +137,7 @@ def test_reads_equal_pyarrows(made: Made, requests: asyncpq.RequestOptions, data
 
     async def question(file: asyncpq.File) -> tuple[pa.Table, int]:
         seen = view(file, made.schema, None, made.partition)
-        asked = Question(columns=columns, where=where, limit=limit, view=seen)
+        asked = ScanRequest(columns=columns, where=where, limit=limit, view=seen)
         table = (await read(file, asked)).table
         encoded = (await read(file, asked._replace(read_dictionary=dictionaries))).table
         plain = [column.cast(field.type) for column, field in zip(encoded.columns, table.schema, strict=True)]
@@ -171,7 +171,7 @@ def test_lookups_and_rows_equal_pyarrows(made: Made, data: st.DataObject) -> Non
     async def question(file: asyncpq.File) -> None:
         seen = view(file, made.schema, None, made.partition)
         same(
-            (await read(file, Question(access=AccessPlan.rows(rows), view=seen))).table,
+            (await read(file, ScanRequest(access=AccessPlan.rows(rows), view=seen))).table,
             wanted.take(pa.array(rows, pa.int64())),
         )
         found = await lookup(file, seen, keys, with_keys=True)

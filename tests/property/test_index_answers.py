@@ -23,7 +23,7 @@ from asyncpq.indexing.query.file_entries import bloom_reads
 from asyncpq.indexing.query.file_selection import Slices
 from asyncpq.indexing.query.index_query import Inquiry
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.options import SessionOptions
 from tests.brute_indexes import NGRAM, TEXT, BruteFile, write_index
 from tests.predicates import KINDS, LIST, array, arrays, expressions, oracle
@@ -86,7 +86,7 @@ async def answered(lake: Lake, where: Expression, max_postings: int = 1000) -> t
     manifest = await write_index(place, lake.parts, lake.files, lake.schema, cuts=lake.cuts)
     inquiry = Inquiry(manifest, simplify(where), max_postings=max_postings)
     operation = Operation("plan", "index", ReadMetrics(), None)
-    found = await inquiry.ask(Resources(SessionOptions(), {}), place, operation)
+    found = await inquiry.ask(Runtime(SessionOptions(), {}), place, operation)
     for part in inquiry.bloom_parts:
         for read in bloom_reads(manifest, place, part, found.files):
             table = await read(operation)

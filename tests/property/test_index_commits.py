@@ -35,9 +35,9 @@ _who: ContextVar[str] = ContextVar("who")
 class _World:
     """The files, the place, and those who are at work."""
 
-    def __init__(self, data: st.DataObject, monkeypatch: pytest.MonkeyPatch, resources: Any) -> None:
+    def __init__(self, data: st.DataObject, monkeypatch: pytest.MonkeyPatch, runtime: Any) -> None:
         self.data = data
-        self.resources = resources
+        self.runtime = runtime
         self.turns = Turns()
         self.kept = Kept()
         self.files: dict[str, str] = {}
@@ -79,13 +79,13 @@ class _World:
 
         async def run() -> None:
             _who.set(who)
-            operation = self.resources.operation("build" if kind == "build" else "compact", "lake")
+            operation = self.runtime.operation("build" if kind == "build" else "compact", "lake")
             if kind == "build":
                 base = await load(place)
                 self.seen[who] = dict(self.files)
-                await build(self.resources, place, self.lake(), [SET], operation, _OPTIONS, base)
+                await build(self.runtime, place, self.lake(), [SET], operation, _OPTIONS, base)
             elif kind == "compact":
-                await compact(self.resources, place, _OPTIONS, operation)
+                await compact(self.runtime, place, _OPTIONS, operation)
             else:
                 await vacuum(place, keep=_KEEP, older_than_s=_OLD_S, orphans_s=_ORPHANS_S, grace_s=_GRACE_S)
 
@@ -202,7 +202,7 @@ def test_whoever_writes_at_once(data: st.DataObject) -> None:
     async def run() -> None:
         with pytest.MonkeyPatch.context() as monkeypatch:
             async with asyncpq.Session(limits=LimitOptions(decode_threads=0)) as session:
-                world = _World(data, monkeypatch, session._resources)
+                world = _World(data, monkeypatch, session._runtime)
                 try:
                     await world.run()
                 finally:

@@ -19,7 +19,7 @@ from asyncpq.indexing.build import sorting
 from asyncpq.indexing.build.executor import write_segments
 from asyncpq.indexing.build.sorting import ExternalSort, LocalRows, Merge, merged, merged_async, without_files
 from asyncpq.indexing.model import PART_SCHEMAS, Part, file_key
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions, LimitOptions, SessionOptions
 from asyncpq.pruning.row_ranges import RowRanges
 
@@ -84,8 +84,8 @@ def test_merged_streams(streams: list[tuple[list[Any], int]]) -> None:
             yield batch
 
     async def read() -> list[pa.RecordBatch]:
-        resources = Resources(SessionOptions(limits=LimitOptions(decode_threads=0)), {})
-        return [batch async for batch in merged_async(resources, [each(stream) for stream in batches])]
+        runtime = Runtime(SessionOptions(limits=LimitOptions(decode_threads=0)), {})
+        return [batch async for batch in merged_async(runtime, [each(stream) for stream in batches])]
 
     for found in (list(merged([iter(stream) for stream in batches])), asyncio.run(read())):
         assert _order(_rows(found)) == _order(expected)
@@ -201,10 +201,10 @@ async def test_streams_of_a_place_are_merged_in_threads(monkeypatch: pytest.Monk
             yield batch
 
     monkeypatch.setattr(Merge, "take", watched)
-    resources = Resources(SessionOptions(), {})
+    runtime = Runtime(SessionOptions(), {})
     try:
-        found = [batch async for batch in merged_async(resources, [rows(1), rows(0)])]
+        found = [batch async for batch in merged_async(runtime, [rows(1), rows(0)])]
     finally:
-        await resources.close()
+        await runtime.close()
     assert _order(_rows(found)) == [(b"k", file, row) for file in (0, 1) for row in range(50)]
     assert all(name.startswith("asyncpq-decode") for name in names)

@@ -104,7 +104,7 @@ def test_reads_equal_pyarrow(
                     assert left.num_rows == 0
 
             def snapshot() -> Dataset:
-                return open_snapshot(session._resources, OpenIndex(place, Head(place, manifest)), skips=False)
+                return open_snapshot(session._runtime, OpenIndex(place, Head(place, manifest)), skips=False)
 
             if lookup_first:
                 await answers(snapshot(), exact=True)
@@ -117,7 +117,7 @@ def test_reads_equal_pyarrow(
                 (root / "9.parquet").write_bytes(files[0][1])
                 now.append(pq.read_table(root / "9.parquet"))
             base = await session.open_dataset(root, schema=schema)
-            listed = open_indexed(session._resources, base, OpenIndex(place, Head(place, manifest)))
+            listed = open_indexed(session._runtime, base, OpenIndex(place, Head(place, manifest)))
             await answers(listed, exact=True)
             if not _has_nan(now):
                 await answers(snapshot(), exact=False)
@@ -166,7 +166,7 @@ def test_indexes_of_ones_own(made: tuple[pa.Table, dict[str, str]], writer: Writ
         own: FileIndex = OwnIndex(FileSlices(files=named, others=others))
         async with asyncpq.Session() as session:
             base = await session.open_dataset(root)
-            dataset = open_indexed(session._resources, base, None, [own], folder=f"{root}/")
+            dataset = open_indexed(session._runtime, base, None, [own], folder=f"{root}/")
             try:
                 found = await dataset.read(where=where)
             except _REFUSALS:

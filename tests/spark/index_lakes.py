@@ -48,7 +48,7 @@ async def content(index: Index, *, same_ids: bool = True) -> dict[str, list[tupl
     Without ``same_ids``, of footers and pages only how long they are: their checksums are over the file's id, too.
     """
     manifest, place = index.manifest, index.place
-    files = await files_of(index._resources, place, manifest, manifest.live)
+    files = await files_of(index._runtime, place, manifest, manifest.live)
     paths = {file.id: file.path for file in files}
     found: dict[str, list[tuple[Any, ...]]] = {}
     for part in manifest.parts:

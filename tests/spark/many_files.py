@@ -15,7 +15,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.model import DataFile, IndexEntry
-from asyncpq.datasets.opened_file import Columns
+from asyncpq.datasets.opened_file import DatasetColumns
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.events import Operation
 from asyncpq.objects.version import KnownVersion
@@ -56,8 +56,8 @@ async def plan(number: int, work_folder: str, cache_mib: int) -> dict[str, float
     ]
     s3 = {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:9", "client_kwargs": {"region_name": "x"}}
     async with asyncpq.Session({"s3": s3}, memory_cache_bytes=cache_mib << 20) as session:
-        columns = Columns(rows.schema, None, object())
-        state = DatasetState(session._resources, "s3://lake/table/", GivenFiles(files), columns, False)
+        columns = DatasetColumns(rows.schema, None, object())
+        state = DatasetState(session._runtime, "s3://lake/table/", GivenFiles(files), columns, False)
         opened = OpenLake(state, rows.schema, struct_of(rows.schema), tuple(rows.schema.names))
         began = time.perf_counter()
         found = await plan_lake(

@@ -27,5 +27,5 @@ async def test_a_dataset_is_read_with_the_runtime_of_its_session(tmp_path: Path)
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
     async with asyncpq.Session() as session:
         dataset = await session.open_dataset(f"{tmp_path}/")
-        assert dataset.state.resources is session.runtime
+        assert dataset.state.runtime is session.runtime
         assert dataset.state.columns.schema == dataset.schema

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]")
 
 import asyncpq
-from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.expressions import col
 from asyncpq.indexing import Footers, Keys
 from asyncpq.spark.joins import lake as join_lake
@@ -76,8 +76,8 @@ def test_an_index_changes_no_rows_of_a_join_unless_asked_to(
             assert await _rows(session, pinned) == rows
             state = await join_lake.opened(session, pinned)
             assert "index at" in state.source.description
-            operation = state.resources.operation("files", state.url)
-            found = await state.source.files(Ask(where=col("id") == 7), operation)
+            operation = state.runtime.operation("files", state.url)
+            found = await state.source.files(DatasetRequest(where=col("id") == 7), operation)
             assert len(found.files) == len(rows)
 
     asyncio.run(join())
@@ -97,11 +97,11 @@ def test_only_some_places_stay_open(tmp_path: Path, kind: str) -> None:
             joined = [replace(pinned, token=str(number)) for number in range(3 * join_lake._KEPT)]
             for one in joined:
                 assert await _rows(session, one) == [7]
-            assert len(session._resources._closers) <= join_lake._KEPT
+            assert len(session._runtime._closers) <= join_lake._KEPT
             # of one that was forgotten, too
             assert await asyncio.gather(*[_rows(session, one) for one in joined[:3]]) == [[7]] * 3
         async with asyncpq.Session() as session:
             assert await asyncio.gather(*[_rows(session, pinned) for _ in range(4)]) == [[7]] * 4
-            assert len(session._resources._closers) == 1
+            assert len(session._runtime._closers) == 1
 
     asyncio.run(joins())

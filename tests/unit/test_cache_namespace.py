@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from asyncpq.caching.keys import storage_namespace
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.options import SessionOptions
 
 PLAIN: dict[str, Any] = {
@@ -104,10 +104,10 @@ def test_objects_share_nothing(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("namespace", [None, "mine"])
 async def test_one_session_has_one_namespace(namespace: str | None) -> None:
-    def made() -> Resources:
-        return Resources(SessionOptions(cache_namespace=namespace), {"opener": Credentials()})
+    def made() -> Runtime:
+        return Runtime(SessionOptions(cache_namespace=namespace), {"opener": Credentials()})
 
-    resources = made()
-    names = {(await resources.store(url))[1] for url in ("memory://a", "memory://b/c")}
+    runtime = made()
+    names = {(await runtime.store(url))[1] for url in ("memory://a", "memory://b/c")}
     assert len(names) == 1
     assert ({(await made().store("memory://a"))[1]} == names) == (namespace == "mine")

@@ -162,7 +162,7 @@ async def test_a_session_closes_though_a_write_hangs(tmp_path: Path, monkeypatch
             async with asyncpq.Session(disk_cache=options) as session:
                 file = await session.open_file(f"file://{path}")
                 assert (await file.lookup({"id": 5}, ["id"])).num_rows == 1
-                session._resources.tiers.put_many({KEY: b"value"})
+                session._runtime.tiers.put_many({KEY: b"value"})
                 await asyncio.to_thread(hung.begun.wait, 20)
     finally:
         hung.go_on.set()

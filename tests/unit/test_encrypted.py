@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.decoding.encrypted import FileDecryption, SparseFile
-from asyncpq.scan.planner import Question
+from asyncpq.scan.planner import ScanRequest
 from tests.corpus import DATA, requires_corpus
 from tests.file_views import read, view
 
@@ -126,7 +126,7 @@ async def test_as_a_dataset_has_its_columns(table: pa.Table, tmp_path: Path) -> 
     )
     async with asyncpq.open_file(path, decryption_properties=keys()) as file:
         where = (col("nested.x") == 301.0) & (col("p") == 7)
-        asked = Question(where=where, view=view(file, schema, None, {"p": 7}), read_dictionary=["word"])
+        asked = ScanRequest(where=where, view=view(file, schema, None, {"p": 7}), read_dictionary=["word"])
         found = (await read(file, asked)).table
         assert found.to_pylist() == [{"nested": {"z": None, "x": 301.0}, "word": "word 0", "p": 7}]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 import asyncpq
 from asyncpq.errors import ResourceLimitError
 from asyncpq.objects.read_plan import Unit
-from asyncpq.scan.file_scan import Fetched, Read
+from asyncpq.scan.file_scan import Fetched, FileScan
 from tests.column_chunks import MIB, write
 from tests.nested_tables import NestedFile, nested_files
 from tests.reads import ask
@@ -26,16 +26,16 @@ class Watch:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.units: list[tuple[int, int]] = []
         self.threads: list[int] = []
-        decode = Read._decode_all
+        decode = FileScan._decode_all
 
-        def watched(read: Read, unit: Unit, fetched: Fetched) -> list[pa.Table]:
+        def watched(read: FileScan, unit: Unit, fetched: Fetched) -> list[pa.Table]:
             self.threads.append(threading.get_ident())
             expected = read._expected_bytes(unit, fetched)
             found = decode(read, unit, fetched)
             self.units.append((expected, sum([_copied(table) for table in found])))
             return found
 
-        patch.setattr(Read, "_decode_all", watched)
+        patch.setattr(FileScan, "_decode_all", watched)
 
 
 def _copied(table: pa.Table) -> int:

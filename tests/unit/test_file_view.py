@@ -18,7 +18,7 @@ from asyncpq.datasets.columns import FileView, view_of
 from asyncpq.datasets.model import TableField
 from asyncpq.expressions import Expression
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.planner import Question
+from asyncpq.scan.planner import ScanRequest
 from tests.bloom_files import write
 from tests.column_chunks import OpenFile
 from tests.file_views import FILE, ROWS, count, parquet, plan, read, read_as, view
@@ -82,10 +82,10 @@ NEVER: list[Expression] = [
 @pytest.mark.parametrize("where", TRUE, ids=str)
 def test_what_is_true_of_the_constants_filters_nothing(where: Expression) -> None:
     async def question(file: asyncpq.File, view: FileView) -> None:
-        assert await count(file, Question(where=where, view=view)) == ROWS
+        assert await count(file, ScanRequest(where=where, view=view)) == ROWS
         assert file.metrics.pages_read == 0
-        assert (await plan(file, Question(columns=["id"], where=where, view=view))).pruning.rows_kept == ROWS
-        left = (await read(file, Question(columns=["id"], where=where & (col("id") == 7), view=view))).table
+        assert (await plan(file, ScanRequest(columns=["id"], where=where, view=view))).pruning.rows_kept == ROWS
+        left = (await read(file, ScanRequest(columns=["id"], where=where & (col("id") == 7), view=view))).table
         assert left.to_pylist() == [{"id": 7}]
 
     seen(question)
@@ -94,12 +94,12 @@ def test_what_is_true_of_the_constants_filters_nothing(where: Expression) -> Non
 @pytest.mark.parametrize("where", NEVER, ids=str)
 def test_what_is_never_true_of_the_constants_reads_nothing(where: Expression) -> None:
     async def question(file: asyncpq.File, view: FileView) -> None:
-        found = await read(file, Question(where=where, view=view))
+        found = await read(file, ScanRequest(where=where, view=view))
         assert (found.table.num_rows, found.metrics.requests, found.metrics.pages_read) == (0, 0, 0)
         assert found.table.schema.equals(SCHEMA)
-        planned = await plan(file, Question(where=where, view=view))
+        planned = await plan(file, ScanRequest(where=where, view=view))
         assert (planned.pruning.row_groups_kept, planned.num_requests, planned.cached_bytes) == (0, 0, 0)
-        assert await count(file, Question(where=where, view=view)) == 0
+        assert await count(file, ScanRequest(where=where, view=view)) == 0
 
     seen(question)
 
@@ -289,16 +289,18 @@ def test_statistics_page_indexes_and_bloom_filters_are_asked_by_the_files_names(
             (col("s.k") == 7919, col("struct.key") == 7919),
             ((col("s.k") == 7919) & (col("n") < 100), (col("struct.key") == 7919.0) & (col("number") < 100)),
         ):
-            wanted = await plan(file, Question(where=own))
-            found = await plan(file, Question(where=viewed, view=seen))
+            wanted = await plan(file, ScanRequest(where=own))
+            found = await plan(file, ScanRequest(where=viewed, view=seen))
             assert found.pruning == wanted.pruning
             assert wanted.pruning.rows_kept < 600
             assert found.requests == wanted.requests
-            rows = (await read(file, Question(where=own))).table
-            assert (await read(file, Question(where=viewed, view=seen))).table.column("number").to_pylist() == [
+            rows = (await read(file, ScanRequest(where=own))).table
+            assert (await read(file, ScanRequest(where=viewed, view=seen))).table.column("number").to_pylist() == [
                 float(value) for value in rows.column("n").to_pylist()
             ]
-        assert (await plan(file, Question(where=col("struct.key") == 7919, view=seen))).pruning.row_groups_by_bloom > 5
+        assert (
+            await plan(file, ScanRequest(where=col("struct.key") == 7919, view=seen))
+        ).pruning.row_groups_by_bloom > 5
 
     ask(data, question, requests=asyncpq.RequestOptions(bloom_filters="always"))
 
@@ -325,7 +327,7 @@ def test_a_view_is_of_one_version() -> None:
     async def question(file: asyncpq.File) -> None:
         other = view_of(OpenFile(parquet(pa.table({"id": [1]}))).version, SCHEMA, None, {})
         with pytest.raises(asyncpq.ObjectChangedError, match="matched"):
-            await read(file, Question(view=other))
+            await read(file, ScanRequest(view=other))
         assert file.metrics.restarts == 0
 
     ask(FILE, question)
@@ -333,7 +335,7 @@ def test_a_view_is_of_one_version() -> None:
 
 def test_rows_are_those_of_the_file() -> None:
     async def question(file: asyncpq.File, view: FileView) -> None:
-        asked = Question(columns=["id", "part"], access=AccessPlan.rows([3, 500]), view=view)
+        asked = ScanRequest(columns=["id", "part"], access=AccessPlan.rows([3, 500]), view=view)
         assert (await read(file, asked)).table.to_pylist() == [{"id": 3, "part": "p"}, {"id": 500, "part": "p"}]
         assert await count(file, asked) == 2
 
@@ -354,7 +356,7 @@ def test_instants_of_int96_become_zoned_timestamps() -> None:
 def test_explain_names_the_datasets_columns() -> None:
     async def question(file: asyncpq.File, view: FileView) -> asyncpq.Plan:
         return await plan(
-            file, Question(columns=["s.x", "part"], where=(col("id") >= 950) & (col("part") == "p"), view=view)
+            file, ScanRequest(columns=["s.x", "part"], where=(col("id") >= 950) & (col("part") == "p"), view=view)
         )
 
     planned = seen(question)
@@ -369,7 +371,7 @@ def test_explain_names_the_datasets_columns() -> None:
 def test_pyarrows_expressions_mean_the_datasets_columns() -> None:
     async def question(file: asyncpq.File, view: FileView) -> None:
         where = (pc.field("id") < 4) & (pc.field("part") == "p") & pc.field("lacking").is_null()
-        found = (await read(file, Question(columns=["id"], unbound=where, view=view))).table
+        found = (await read(file, ScanRequest(columns=["id"], unbound=where, view=view))).table
         assert found.column("id").to_pylist() == [0, 1, 2, 3]
 
     seen(question)

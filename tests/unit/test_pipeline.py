@@ -34,9 +34,9 @@ async def test_a_cancelled_close_can_be_called_again() -> None:
     unseen: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context["message"]))
     budget = ByteBudget(1000)
-    resources = SimpleNamespace(budget=budget)
+    runtime = SimpleNamespace(budget=budget)
     units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number])]) for number in range(3)]
-    pipeline = Pipeline(jobs_of(cast("Any", SlowToEnd()), cast("Any", units)), cast("Any", resources))
+    pipeline = Pipeline(jobs_of(cast("Any", SlowToEnd()), cast("Any", units)), cast("Any", runtime))
     pipeline.start()
 
     async def consumer() -> None:
@@ -71,10 +71,10 @@ class NeverDone:
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_who_waits_is_told_that_it_was_closed(ordered: bool) -> None:
     """As by a session that ends under its reads."""
-    resources = SimpleNamespace(budget=ByteBudget(1000))
+    runtime = SimpleNamespace(budget=ByteBudget(1000))
     units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number])]) for number in range(3)]
     jobs = jobs_of(cast("Any", NeverDone()), cast("Any", units))
-    pipeline = Pipeline(jobs, cast("Any", resources), ordered=ordered)
+    pipeline = Pipeline(jobs, cast("Any", runtime), ordered=ordered)
     pipeline.start()
     reading = asyncio.ensure_future(pipeline.next())
     for _ in range(10):
@@ -101,9 +101,9 @@ class DoneAtOnce:
 
 async def test_who_consumes_is_told_that_it_was_closed() -> None:
     budget = ByteBudget(1000)
-    resources = SimpleNamespace(budget=budget)
+    runtime = SimpleNamespace(budget=budget)
     units = [SimpleNamespace(num_bytes=10, pieces=[SimpleNamespace(items=[number])]) for number in range(3)]
-    pipeline = Pipeline(jobs_of(cast("Any", DoneAtOnce()), cast("Any", units)), cast("Any", resources))
+    pipeline = Pipeline(jobs_of(cast("Any", DoneAtOnce()), cast("Any", units)), cast("Any", runtime))
     pipeline.start()
     assert await pipeline.next() is not None
     await pipeline.close()

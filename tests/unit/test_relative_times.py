@@ -20,7 +20,7 @@ from asyncpq.errors import ColumnNotFoundError, ExpressionError, PredicateTypeEr
 from asyncpq.expressions import Comparison, Expression, has_relative_times, parse_filters, resolve_times
 from asyncpq.pruning.literals import to_key
 from asyncpq.pruning.value_kinds import Domain, ValueKind
-from asyncpq.scan.planner import Question
+from asyncpq.scan.planner import ScanRequest
 
 WEEK = dt.timedelta(days=7)
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -177,7 +177,7 @@ async def test_explained_as_resolved(path: Path) -> None:
 
 async def test_a_read_that_starts_again_keeps_its_instant(path: Path) -> None:
     async with asyncpq.open_file(path) as file:
-        preparation = file._prepare("read", Question(where=col("zoned") >= now()))
+        preparation = file._prepare("read", ScanRequest(where=col("zoned") >= now()))
         with preparation.operation:
             await preparation.prepare(scan=False)
             first = preparation.question.where

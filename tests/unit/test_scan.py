@@ -101,7 +101,7 @@ async def test_leaving_early_leaves_no_task(server: ObjectServer) -> None:
             assert tasks() - before  # read-ahead is running
         await asyncio.sleep(0)
         assert tasks() == before
-        assert s._resources.budget.used == 0
+        assert s._runtime.budget.used == 0
 
 
 async def test_an_error_leaves_no_task(server: ObjectServer) -> None:
@@ -112,7 +112,7 @@ async def test_an_error_leaves_no_task(server: ObjectServer) -> None:
         with pytest.raises(asyncpq.AccessDeniedError):
             await drain(file.scan())
         assert tasks() == before
-        assert s._resources.budget.used == 0
+        assert s._runtime.budget.used == 0
 
 
 @pytest.mark.parametrize("steps", range(0, 60, 3))
@@ -135,7 +135,7 @@ async def test_cancellation_at_any_step_leaves_no_task(server: ObjectServer, ste
         with pytest.raises(asyncio.CancelledError):
             await task
         assert tasks() == before
-        assert s._resources.budget.used == 0
+        assert s._runtime.budget.used == 0
         assert (await file.lookup({"id": 77})).num_rows == 1  # the next read is right
 
 
@@ -187,7 +187,7 @@ async def test_64_reads_with_a_budget_of_one_page(server: ObjectServer) -> None:
         )
         assert [table.column("value")[0].as_py() for table in tables] == [700 * n for n in range(64)]
         assert all(table.num_rows == 1000 for table in tables)
-        assert s._resources.budget.used == 0
+        assert s._runtime.budget.used == 0
 
 
 async def test_a_page_larger_than_the_budget(server: ObjectServer) -> None:

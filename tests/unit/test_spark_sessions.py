@@ -58,7 +58,7 @@ def test_a_process_has_one_session_for_all_that_need_the_same() -> None:
     again = sessions.run(_SETTINGS, _itself)
     assert again is not first  # too many others came between
     with pytest.raises(UsageError, match="closed"):
-        first._resources.check()
+        first._runtime.check()
     same = [{"s3": {"anon": True, "use_ssl": True}}, {"s3": {"use_ssl": True, "anon": True}}]
     made = [sessions.run(SparkSettings(storage_options=json.dumps(options)), _itself) for options in same]
     assert made[0] is made[1]
@@ -239,7 +239,7 @@ def test_expired_credentials_are_asked_for_again() -> None:
     assert sessions.run(settings, refused_once) == 2
     assert seen[0] is not seen[1]
     with pytest.raises(UsageError, match="closed"):
-        seen[0]._resources.check()
+        seen[0]._runtime.check()
 
 
 @pytest.mark.parametrize("provider", [None, f"{__name__}:same"])
@@ -278,7 +278,7 @@ def test_a_second_refusal_is_told_like_the_first() -> None:
     assert len(set(map(id, seen))) == 4
     for session in seen:
         with pytest.raises(UsageError, match="closed"):
-            session._resources.check()
+            session._runtime.check()
 
 
 def test_what_cannot_be_repeated_ends_but_others_get_new_credentials() -> None:

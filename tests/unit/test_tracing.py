@@ -146,7 +146,7 @@ async def test_failures_are_recorded(recorder: Recorder) -> None:
 
 def test_of_foreign_errors_only_the_type_is_recorded(recorder: Recorder) -> None:
     session = asyncpq.Session()
-    operation = session._resources.operation("lookup", URL)
+    operation = session._runtime.operation("lookup", URL)
     with pytest.raises(OSError, match="password"), operation:
         raise OSError("password=hunter2hunter2")
     assert attributes(recorder.last())["error.type"] == "builtins.OSError"

@@ -12,7 +12,7 @@ from asyncpq.indexing.backends.objects import ObjectPlace
 from asyncpq.indexing.backends.sql import SqlPlace
 from asyncpq.indexing.backends.valkey import ValkeyPlace
 from asyncpq.indexing.model import Place
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 
 __all__ = ["FolderPlace", "JsonPlace", "MemoryPlace", "SqlPlace", "ValkeyPlace", "open_place"]
 
@@ -20,7 +20,7 @@ _SQL = ("postgresql", "postgres", "sqlite", "mysql", "mariadb", "mssql", "oracle
 _VALKEY = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 
-async def open_place(resources: Resources, at: str | Place, *, create: bool) -> Place:
+async def open_place(runtime: Runtime, at: str | Place, *, create: bool) -> Place:
     """The place that ``at`` names; closed with the session if it was made here.
 
     Args:
@@ -45,8 +45,8 @@ async def open_place(resources: Resources, at: str | Place, *, create: bool) -> 
     elif scheme in _VALKEY:
         place = ValkeyPlace(at)
     else:
-        place = JsonPlace(resources, at) if is_json(at) else FolderPlace(resources, at)
+        place = JsonPlace(runtime, at) if is_json(at) else FolderPlace(runtime, at)
         if create:
             await place.check_writable()
-    resources.register(place, place.close)
+    runtime.register(place, place.close)
     return cast("Place", place)

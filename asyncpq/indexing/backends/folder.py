@@ -36,7 +36,7 @@ from asyncpq.options import immutable
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.collect import collected, one_table
-from asyncpq.scan.planner import Preparation, Question
+from asyncpq.scan.planner import ScanPlanner, ScanRequest
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
@@ -95,7 +95,7 @@ class SegmentFile:
             columns: in the order of the schema.
             scan: nothing of it is kept in memory.
         """
-        memory, names = self._source.resources.memory, tuple(columns)
+        memory, names = self._source.runtime.memory, tuple(columns)
         keys = [("row group of a segment", self._version.digest, ordinal, names) for ordinal in ordinals]
         tables: list[pa.Table | None] = memory.get_many(keys, scan=scan)
         missing = [place for place, table in enumerate(tables) if table is None]
@@ -113,10 +113,10 @@ class SegmentFile:
         return pa.concat_tables(tables) if tables else self._part.schema.empty_table().select(columns)
 
     async def _fetch(self, ordinals: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        question = Question(columns=columns, access=AccessPlan.row_groups(ordinals))
-        preparation = Preparation(self._source, question, self._version, lambda version: None, self._operation)
+        question = ScanRequest(columns=columns, access=AccessPlan.row_groups(ordinals))
+        preparation = ScanPlanner(self._source, question, self._version, lambda version: None, self._operation)
         # Pages are not kept: they come as whole chunks, which nobody will ask for page by page
-        preparation.other_bytes = self._source.resources.memory.max_bytes
+        preparation.other_bytes = self._source.runtime.memory.max_bytes
         async with preparation.deadline():
             prepared, tables = await collected(preparation)
         return one_table([batch for table in tables for batch in table.to_batches()], prepared.shape.schema)
@@ -200,7 +200,7 @@ class FolderPlace(ObjectPlace):
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
         """See :class:`asyncpq.indexing.model.Place`. Goes through local files."""
-        url, in_thread = self._segment_url(name), self._resources.in_thread
+        url, in_thread = self._segment_url(name), self._runtime.in_thread
         store, order = await self._writable(), InOrder(part, safe_url(url))
         with _local_folder(folder) as local:
             spool = Spool(Path(local, "rows.arrow"), part)
@@ -263,7 +263,7 @@ class FolderPlace(ObjectPlace):
             raise self._corrupt(segment, f"it has {num_rows} rows, where {segment.num_rows} were written")
 
     def _whole_bytes(self, part: Part) -> int:
-        return whole_bytes(part, self._resources.options.requests.whole_segment_bytes)
+        return whole_bytes(part, self._runtime.options.requests.whole_segment_bytes)
 
     async def _comes_whole(self, segment: Segment, ranges: Sequence[KeyRange] | None) -> bool:
         """Whether a question takes all of the segment, which is then kept, rather than some of its row groups."""
@@ -293,7 +293,7 @@ class FolderPlace(ObjectPlace):
             if len(data) != segment.size or digest_of(data) != segment.extra["whole"]:
                 raise self._corrupt(segment, "it is not what was written")
             # nothing of what follows is a request
-            source = held_source(self._resources, url, data)
+            source = held_source(self._runtime, url, data)
             inner = Operation("read", safe_url(url), ReadMetrics(), None)
             segment_file = await SegmentFile.load(source, segment, inner)
             table = await segment_file.read(range(len(segment_file.groups)), segment.part.schema.names, scan=True)
@@ -310,12 +310,12 @@ class FolderPlace(ObjectPlace):
 
     async def _source(self, segment: Segment) -> ObjectSource:
         """The segment's file; its caller closes the handle."""
-        url, resources, extra = self._segment_url(segment.name), self._resources, segment.extra
+        url, runtime, extra = self._segment_url(segment.name), self._runtime, segment.extra
         neighbours = safe_url(url)  # of its own: how long its tail is, is known
         stop = segment.size - extra["tail"]
         packed = PackedTail(stop - extra["packed"], stop, extra["tail"]) if "packed" in extra else None
-        source = await open_source(resources, url, neighbours=neighbours, policy=immutable(), packed=packed)
-        resources.tail_sizes.learn(neighbours, extra["tail"] * 4 // 5)  # a quarter is added
+        source = await open_source(runtime, url, neighbours=neighbours, policy=immutable(), packed=packed)
+        runtime.tail_sizes.learn(neighbours, extra["tail"] * 4 // 5)  # a quarter is added
         return source
 
     # -- errors -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from asyncpq.indexing.backends.objects import ObjectPlace, Owner
 from asyncpq.indexing.backends.segment_file import digest_of
 from asyncpq.indexing.backends.sorted_rows import InOrder, SortedRows
 from asyncpq.indexing.model import KeyRange, Part, Segment
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.urls import safe_url
 
 MAX_ROWS: Final = 10_000  # of a segment
@@ -40,7 +40,7 @@ class JsonPlace(ObjectPlace):
 
     _suffix = _SUFFIX
 
-    def __init__(self, session: Owner | Resources, url: str, *, single_writer: bool = False) -> None:
+    def __init__(self, session: Owner | Runtime, url: str, *, single_writer: bool = False) -> None:
         if not is_json(url):
             raise InvalidOptionError(f"{safe_url(url)!r}: the url of an index in JSON ends in {_SUFFIX}")
         super().__init__(session, url, single_writer=single_writer)

@@ -22,7 +22,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing.backends.sorted_rows import SortedRows
 from asyncpq.indexing.model import Segment
 from asyncpq.metrics import Purpose, ReadMetrics
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import ListedObject, RequestContext, WritableStore, writable
 from asyncpq.storage.urls import safe_url
 
@@ -60,7 +60,7 @@ class Owner(Protocol):
     """A session."""
 
     @property
-    def _resources(self) -> Resources: ...
+    def _runtime(self) -> Runtime: ...
 
 
 class ObjectPlace:
@@ -77,10 +77,10 @@ class ObjectPlace:
 
     _suffix: str  # of a segment's name
 
-    def __init__(self, session: Owner | Resources, url: str, *, single_writer: bool = False) -> None:
+    def __init__(self, session: Owner | Runtime, url: str, *, single_writer: bool = False) -> None:
         if not isinstance(single_writer, bool):
             raise InvalidOptionError(f"single_writer={single_writer!r}: must be True or False")
-        self._resources = session if isinstance(session, Resources) else session._resources
+        self._runtime = session if isinstance(session, Runtime) else session._runtime
         self._folder = url if url.endswith("/") else f"{url}/"
         self._single_writer = single_writer
         self._creates: bool | None = None  # whether the store refuses to create what is there
@@ -127,8 +127,8 @@ class ObjectPlace:
         rows = await self._held(segment, digest)
         if rows is None:
             key = await self._key(segment, digest)
-            rows = await self._resources.flights.run(key, load)
-            self._resources.memory.put(key, rows, rows.weight)
+            rows = await self._runtime.flights.run(key, load)
+            self._runtime.memory.put(key, rows, rows.weight)
         else:
             self._metrics(operation).cache_hits += 1
         if rows.table.num_rows != segment.num_rows:
@@ -137,13 +137,13 @@ class ObjectPlace:
 
     async def _held(self, segment: Segment, digest: str) -> SortedRows | None:
         """The same, if the session's memory has it."""
-        rows: SortedRows | None = self._resources.memory.get(await self._key(segment, digest))
+        rows: SortedRows | None = self._runtime.memory.get(await self._key(segment, digest))
         return rows
 
     async def _key(self, segment: Segment, digest: str) -> tuple[str, str, str, str]:
         """Of a whole segment in the session's memory."""
-        store, namespace = await self._resources.store(self._folder)
-        if self._resources.options.cache_namespace is None:  # else the caller says who shares
+        store, namespace = await self._runtime.store(self._folder)
+        if self._runtime.options.cache_namespace is None:  # else the caller says who shares
             namespace = f"{namespace}:{await store.credential_identity(self._folder)}"
         return "segment", namespace, self._segment_url(segment.name), digest
 
@@ -255,13 +255,13 @@ class ObjectPlace:
         if operation is not None:
             return operation.metrics
         metrics = ReadMetrics()
-        metrics.total = self._resources.metrics  # of nobody's call
+        metrics.total = self._runtime.metrics  # of nobody's call
         return metrics
 
     @contextmanager
     def _reading(self, operation: Operation | None, url: str) -> Iterator[Operation]:
         """Of several reads side by side one, whose requests count in the operation of whoever calls."""
-        whole = operation or self._resources.operation("read", safe_url(url))
+        whole = operation or self._runtime.operation("read", safe_url(url))
         part = whole.part(safe_url(url), whole.metrics.rounds)
         try:
             yield part
@@ -273,7 +273,7 @@ class ObjectPlace:
             if operation is not None:
                 operation.metrics.add_part(metrics)
             else:
-                self._resources.metrics.add(metrics)
+                self._runtime.metrics.add(metrics)
 
     async def check_writable(self) -> None:
         """
@@ -283,13 +283,13 @@ class ObjectPlace:
         await self._writable()
 
     async def _writable(self) -> WritableStore:
-        store, _ = await self._resources.store(self._folder)
+        store, _ = await self._runtime.store(self._folder)
         return writable(store, self.description)
 
     async def _fetch(self, operation: Operation | None, url: str, *, at_most: int = _WHOLE) -> bytes | None:
         """All of an object, or its last bytes where it has more than ``at_most``; None where there is none."""
-        store, _ = await self._resources.store(url)
-        async with self._resources.deadline(safe_url(url)):
+        store, _ = await self._runtime.store(url)
+        async with self._runtime.deadline(safe_url(url)):
             try:
                 handle = await store.open_object(url)
                 try:
@@ -308,7 +308,7 @@ class ObjectPlace:
             await store.delete_objects(urls, context=self._context(operation, "write"))
 
     async def _list(self, operation: Operation | None, folder: str) -> list[ListedObject]:
-        store, _ = await self._resources.store(self._folder)
+        store, _ = await self._runtime.store(self._folder)
         return await store.list_objects(self._url(folder, ""), context=self._context(operation, "list"))
 
     async def _ages(self, operation: Operation | None, folder: str, suffix: str) -> dict[str, float]:

@@ -25,7 +25,7 @@ from asyncpq.indexing.manifest.commits import load, numbered
 from asyncpq.indexing.manifest.listed_files import files_of
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import Part, Place
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import BuildOptions
 from asyncpq.parquet.metadata import decode_file_metadata
@@ -64,13 +64,13 @@ class NewFile:
     tail: bytes = b""
 
 
-async def lake_place(resources: Resources, folder: str, *, create: bool) -> Place:
+async def lake_place(runtime: Runtime, folder: str, *, create: bool) -> Place:
     """Where the index of a lake is kept: below its ``folder``, which ends in a slash."""
-    return await open_place(resources, folder + INDEX_FOLDER, create=create)
+    return await open_place(runtime, folder + INDEX_FOLDER, create=create)
 
 
 async def add_files(
-    resources: Resources,
+    runtime: Runtime,
     folder: str,
     files: Sequence[NewFile],
     schema: pa.Schema,
@@ -94,9 +94,9 @@ async def add_files(
         StaleSnapshotError: the lake was overwritten with other columns meanwhile.
         StoreError: the store failed.
     """
-    operation = resources.operation("build", safe_url(folder))
+    operation = runtime.operation("build", safe_url(folder))
     with operation:
-        place = await lake_place(resources, folder, create=True)
+        place = await lake_place(runtime, folder, create=True)
         base = await load(place, operation)
         if base is not None:
             check_lake(base, place)
@@ -115,9 +115,9 @@ async def add_files(
             as_of=datetime.now(UTC),
         )
         parts = None if kept else lake_parts(schema, kinds)
-        done = await build(resources, place, lake, parts, operation, options, base)
+        done = await build(runtime, place, lake, parts, operation, options, base)
         try:
-            done = done.after(await compact_if_due(resources, place, options, done.manifest, operation))
+            done = done.after(await compact_if_due(runtime, place, options, done.manifest, operation))
         except AsyncpqError as error:  # the files are there
             logger.warning("%s is not compacted: %s", place.description, error)
     return done
@@ -186,7 +186,7 @@ def _known_version(file: NewFile) -> KnownVersion:
 # -- what is not listed ---------------------------------------------------------------------------
 
 
-async def discard_files(resources: Resources, folder: str, prefix: str) -> list[str]:
+async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]:
     """Delete the files of a lake whose paths begin with ``prefix``, but for those that the index lists now.
 
     Returns:
@@ -195,20 +195,20 @@ async def discard_files(resources: Resources, folder: str, prefix: str) -> list[
     Raises:
         StoreError: the store failed; some may be left.
     """
-    operation = resources.operation("vacuum", safe_url(folder))
+    operation = runtime.operation("vacuum", safe_url(folder))
     with operation:
-        found = await _list(resources, folder, prefix, operation)
+        found = await _list(runtime, folder, prefix, operation)
         if not found:
             return []
-        place = await lake_place(resources, folder, create=False)
+        place = await lake_place(runtime, folder, create=False)
         manifest = await load(place, operation)
         kept = set[str]()
         if manifest is not None:
-            kept = {file.path for file in await files_of(resources, place, manifest, manifest.live, operation)}
-        return await _delete(resources, folder, [item for item in found if _path(folder, item) not in kept], operation)
+            kept = {file.path for file in await files_of(runtime, place, manifest, manifest.live, operation)}
+        return await _delete(runtime, folder, [item for item in found if _path(folder, item) not in kept], operation)
 
 
-async def vacuum_files(resources: Resources, folder: str, *, older_than_s: float) -> list[str]:
+async def vacuum_files(runtime: Runtime, folder: str, *, older_than_s: float) -> list[str]:
     """Delete the files of a lake that no snapshot lists which is still kept; what :meth:`Index.vacuum` keeps, is kept.
 
     Args:
@@ -222,18 +222,18 @@ async def vacuum_files(resources: Resources, folder: str, *, older_than_s: float
         InvalidOptionError: it is that of files which others write.
         StoreError: the store failed; some may be left.
     """
-    operation = resources.operation("vacuum", safe_url(folder))
+    operation = runtime.operation("vacuum", safe_url(folder))
     with operation:
-        place = await lake_place(resources, folder, create=False)
-        found = await _list(resources, folder, DATA_FOLDER, operation)
-        store = writable((await resources.store(folder))[0], safe_url(folder))
+        place = await lake_place(runtime, folder, create=False)
+        found = await _list(runtime, folder, DATA_FOLDER, operation)
+        store = writable((await runtime.store(folder))[0], safe_url(folder))
         now = await store.clock(folder, context=RequestContext(operation.metrics, purpose="list"))
-        kept = await _kept(resources, place, operation)  # after the listing: what is committed meanwhile is in it
+        kept = await _kept(runtime, place, operation)  # after the listing: what is committed meanwhile is in it
         old = [item for item in found if item.modified is not None and now - item.modified > older_than_s]
-        return await _delete(resources, folder, [item for item in old if _path(folder, item) not in kept], operation)
+        return await _delete(runtime, folder, [item for item in old if _path(folder, item) not in kept], operation)
 
 
-async def _kept(resources: Resources, place: Place, operation: Operation) -> set[str]:
+async def _kept(runtime: Runtime, place: Place, operation: Operation) -> set[str]:
     """Paths of the files that a snapshot lists, or that a build which has begun may bring."""
     newest = await load(place, operation)
     if newest is None:
@@ -246,19 +246,19 @@ async def _kept(resources: Resources, place: Place, operation: Operation) -> set
             continue
         ids = (manifest.live | manifest.reserved) - seen
         if ids:
-            paths.update(file.path for file in await files_of(resources, place, manifest, ids, operation))
+            paths.update(file.path for file in await files_of(runtime, place, manifest, ids, operation))
             seen = seen | ids
     return paths
 
 
-async def _list(resources: Resources, folder: str, prefix: str, operation: Operation) -> list[ListedObject]:
-    store = (await resources.store(folder))[0]
+async def _list(runtime: Runtime, folder: str, prefix: str, operation: Operation) -> list[ListedObject]:
+    store = (await runtime.store(folder))[0]
     context = RequestContext(operation.metrics, purpose="list")
     return await store.list_objects(folder + prefix, context=context)
 
 
-async def _delete(resources: Resources, folder: str, items: Sequence[ListedObject], operation: Operation) -> list[str]:
-    store = writable((await resources.store(folder))[0], safe_url(folder))
+async def _delete(runtime: Runtime, folder: str, items: Sequence[ListedObject], operation: Operation) -> list[str]:
+    store = writable((await runtime.store(folder))[0], safe_url(folder))
     context = RequestContext(operation.metrics, purpose="write", round=operation.metrics.rounds + 1)
     await store.delete_objects([item.url for item in items], context=context)
     return [_path(folder, item) for item in items]

@@ -33,7 +33,7 @@ from asyncpq.indexing.manifest.commits import Heartbeat, commit, gone, new_id
 from asyncpq.indexing.manifest.listed_files import IndexedFile, files_of
 from asyncpq.indexing.manifest.manifest import FILES, Build, Manifest
 from asyncpq.indexing.model import Part, Place, Segment
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
@@ -112,7 +112,7 @@ class Refreshed:
 
 
 async def build(
-    resources: Resources,
+    runtime: Runtime,
     place: Place,
     lake: Lake,
     parts: Sequence[Part] | None,
@@ -141,13 +141,13 @@ async def build(
     if parts is not None:
         parts = list(dict.fromkeys((FILES, *parts)))
         place.check([part.kind for part in parts])
-    return await _Build(resources, place, lake, parts, operation, options, base, index, gathering).run()
+    return await _Build(runtime, place, lake, parts, operation, options, base, index, gathering).run()
 
 
 class _Build:
     def __init__(
         self,
-        resources: Resources,
+        runtime: Runtime,
         place: Place,
         lake: Lake,
         parts: Sequence[Part] | None,
@@ -158,9 +158,9 @@ class _Build:
         gathering: MakeGathering,
     ) -> None:
         self._index = index
-        self._gathering = gathering(resources, place, operation, options)
+        self._gathering = gathering(runtime, place, operation, options)
         self._base = base
-        self._resources = resources
+        self._runtime = runtime
         self._place = place
         self._lake = lake
         self._parts = parts
@@ -209,7 +209,7 @@ class _Build:
         elif self._parts is None:
             raise ObjectNotFoundError("there is no index", url=self._place.description, hint="Build it first.")
         before = RowRanges() if self._base is None else self._base.live
-        return await differences(self._resources, self._place, base, self._lake, before, self._operation)
+        return await differences(self._runtime, self._place, base, self._lake, before, self._operation)
 
     async def _without_unchanged(self, todo: Todo) -> Todo:
         """The same without files of which no listing names the version, and whose footers say that it is known."""
@@ -226,13 +226,13 @@ class _Build:
             work, known = item
             part = self._operation.part(safe_url(work.file.url), 0)
             try:
-                found = await version_of(self._resources, work.file, self._lake.url, part)
+                found = await version_of(self._runtime, work.file, self._lake.url, part)
             finally:
                 self._operation.metrics.add_part(part.metrics)
             if found is not None and found.is_strong and found.same_version(known):
                 same.add(work.path)
 
-        await all_of(asked, look, self._resources.options.limits.files_ahead)
+        await all_of(asked, look, self._runtime.options.limits.files_ahead)
         return todo._replace(
             works=tuple(work for work in todo.works if work.path not in same),
             replaced={path: file for path, file in todo.replaced.items() if path not in same},
@@ -455,7 +455,7 @@ class _Build:
         if self._lake.alone:
             return list(brought.values()), []
         others = newest.live - self._known
-        newer = await files_of(self._resources, self._place, newest, others, self._operation) if others else ()
+        newer = await files_of(self._runtime, self._place, newest, others, self._operation) if others else ()
         for file in newer:
             mine = brought.get(file.path)
             if mine is None or mine.id == file.id:

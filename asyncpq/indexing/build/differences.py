@@ -20,7 +20,7 @@ from asyncpq.indexing.manifest.listed_files import IndexedFile, files_of, newest
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import Part, Place
 from asyncpq.indexing.query.segment_reads import worked
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 
 
@@ -134,7 +134,7 @@ class Todo(NamedTuple):
 
 
 async def differences(
-    resources: Resources,
+    runtime: Runtime,
     place: Place,
     base: Manifest | None,
     lake: Lake,
@@ -152,8 +152,8 @@ async def differences(
     if base is None:
         works = [FileWork(id=0, path=path, file=file) for path, file in lake.by_path().items()]
         return Todo(None, tuple(works))
-    found = await files_of(resources, place, base, base.live | base.reserved, operation)
-    return await worked(resources, len(lake.files), partial(_compared, base, lake, found, before))
+    found = await files_of(runtime, place, base, base.live | base.reserved, operation)
+    return await worked(runtime, len(lake.files), partial(_compared, base, lake, found, before))
 
 
 def _compared(base: Manifest, lake: Lake, found: Sequence[IndexedFile], before: RowRanges) -> Todo:

@@ -24,7 +24,7 @@ from asyncpq.indexing.build.file_rows import FileRows, FileWork, Wanted, collect
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.manifest.commits import segment_name
 from asyncpq.indexing.model import UNKNOWN_KEY, Part, Place, Segment
-from asyncpq.objects.runtime import ByteBudget, Resources
+from asyncpq.objects.runtime import ByteBudget, Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.urls import safe_url
@@ -71,9 +71,9 @@ async def write_segments(
     return segments
 
 
-async def from_thread(resources: Resources, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+async def from_thread(runtime: Runtime, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
     """Batches that are made in the session's threads."""
-    while (batch := await resources.in_thread(partial(next, batches, None))) is not None:
+    while (batch := await runtime.in_thread(partial(next, batches, None))) is not None:
         yield batch
 
 
@@ -146,9 +146,9 @@ class _Piece:
 class SortedParts:
     """Rows of all parts, of some files, sorted within bounded memory. Close it: it may have local files."""
 
-    def __init__(self, resources: Resources, parts: Sequence[Part], options: BuildOptions) -> None:
+    def __init__(self, runtime: Runtime, parts: Sequence[Part], options: BuildOptions) -> None:
         memory = max(1 << 20, options.memory_bytes // 2 // len(parts))
-        self._resources = resources
+        self._runtime = runtime
         self._options = options
         folder = Path(options.folder or tempfile.gettempdir())
         self._sorts = {part: ExternalSort(part.schema, memory, folder) for part in parts}
@@ -159,7 +159,7 @@ class SortedParts:
         for part in rows.tables:
             self._files[part].append(rows.work.id)
         sorts = any(self._sorts[part].is_filled_by(table) for part, table in rows.tables.items())
-        await self._resources.in_thread(partial(self._add, rows), small=not sorts)
+        await self._runtime.in_thread(partial(self._add, rows), small=not sorts)
 
     def _add(self, rows: FileRows) -> None:
         for part, table in rows.tables.items():
@@ -172,7 +172,7 @@ class SortedParts:
 
     async def batches(self, part: Part) -> AsyncIterator[pa.RecordBatch]:
         """All rows of the part, in order; once, and nothing can be added after."""
-        return from_thread(self._resources, await self._resources.in_thread(self._sorts[part].batches))
+        return from_thread(self._runtime, await self._runtime.in_thread(self._sorts[part].batches))
 
     async def write(self, place: Place, build: str, operation: Operation) -> list[Segment]:
         """The segments of all parts, which are not committed yet."""
@@ -189,7 +189,7 @@ class SortedParts:
             for sort in self._sorts.values():
                 left.callback(sort.close)
             for sort in self._sorts.values():
-                await self._resources.in_thread(sort.close)
+                await self._runtime.in_thread(sort.close)
 
 
 #: Given what came of a file and what it cost, once it is done with; of the rows only those of "files" may be there.
@@ -220,14 +220,14 @@ class Gathering(Protocol):
 
 
 #: Makes that of one build.
-MakeGathering: TypeAlias = Callable[[Resources, Place, Operation, BuildOptions], Gathering]
+MakeGathering: TypeAlias = Callable[[Runtime, Place, Operation, BuildOptions], Gathering]
 
 
 class LocalGathering:
     """A :class:`Gathering` in this process."""
 
-    def __init__(self, resources: Resources, place: Place, operation: Operation, options: BuildOptions) -> None:
-        self._resources = resources
+    def __init__(self, runtime: Runtime, place: Place, operation: Operation, options: BuildOptions) -> None:
+        self._runtime = runtime
         self._place = place
         self._operation = operation
         self._options = options
@@ -240,9 +240,9 @@ class LocalGathering:
         self, works: Sequence[FileWork], wanted: Wanted, parts: Sequence[Part], build: str, told: Told
     ) -> list[Segment]:
         """See :class:`Gathering`."""
-        rows_of_parts = SortedParts(self._resources, parts, self._options)
+        rows_of_parts = SortedParts(self._runtime, parts, self._options)
         try:
-            async with aclosing(collect_files(self._resources, works, wanted, self._operation)) as found:
+            async with aclosing(collect_files(self._runtime, works, wanted, self._operation)) as found:
                 async for rows, part in found:
                     await rows_of_parts.add(rows)
                     told(rows, part)
@@ -252,11 +252,11 @@ class LocalGathering:
 
 
 async def collect_files(
-    resources: Resources, works: Sequence[FileWork], wanted: Wanted, operation: Operation
+    runtime: Runtime, works: Sequence[FileWork], wanted: Wanted, operation: Operation
 ) -> AsyncGenerator[tuple[FileRows, Operation]]:
     """What the files give and what each has cost, as they become ready: a bounded number at once."""
     columns, names, options = wanted.columns(), wanted.names(), wanted.options
-    at_once = options.files_at_once if wanted.reads_values else resources.options.limits.files_ahead
+    at_once = options.files_at_once if wanted.reads_values else runtime.options.limits.files_ahead
     budget = ByteBudget(options.memory_bytes // 2)
     left = iter(works)
     running: set[asyncio.Task[tuple[FileRows, Operation]]] = set()
@@ -279,7 +279,7 @@ async def collect_files(
     async def one(work: FileWork) -> tuple[FileRows, Operation]:
         part = operation.part(safe_url(work.file.url), 0)
         try:
-            return await collect_file(resources, work, wanted, columns, names, part, room), part
+            return await collect_file(runtime, work, wanted, columns, names, part, room), part
         except BaseException:
             operation.metrics.add_part(part.metrics)
             raise

@@ -21,7 +21,7 @@ import pyarrow as pa
 from asyncpq.caching.keys import ContentKey
 from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.model import DataFile, TableField
-from asyncpq.datasets.opened_file import Columns, OpenedFile
+from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.datasets.opener import is_bad_file
 from asyncpq.decoding.conform import children_of
 from asyncpq.decoding.types import field_types
@@ -35,7 +35,7 @@ from asyncpq.indexing.manifest.manifest import FILES
 from asyncpq.indexing.model import PART_SCHEMAS, Part, file_key
 from asyncpq.objects.page_indexes import index_keys
 from asyncpq.objects.parts import fetch_parts
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
 from asyncpq.options import BuildOptions
@@ -59,7 +59,7 @@ async def footer_rows(source: ObjectSource, version: FileVersion, file: int, con
     if version.decryption is not None:
         return payload_table("footers", [])
     small = is_small(version)
-    in_thread = source.resources.in_thread
+    in_thread = source.runtime.in_thread
     keys = await in_thread(partial(_all_index_keys, version), small=small)
     wanted = list(dict.fromkeys(key for some in keys.values() for key in some))
     data = (await fetch_parts(source, version, wanted, context.step("index", context.round))).data if wanted else {}
@@ -232,7 +232,7 @@ class Wanted:
     """What is to be known of each file.
 
     Attributes:
-        schema, fields: the dataset's columns, as :class:`asyncpq.datasets.opened_file.Columns` has them.
+        schema, fields: the dataset's columns, as :class:`asyncpq.datasets.opened_file.DatasetColumns` has them.
         parts: of the index.
         neighbours: names the files whose footers are alike.
         options: say how much of a file's rows is held in memory, and where the rest goes.
@@ -249,9 +249,9 @@ class Wanted:
         """Whether data pages are read, not footers alone."""
         return any(part.kind in FROM_VALUES for part in self.parts)
 
-    def columns(self) -> Columns:
+    def columns(self) -> DatasetColumns:
         """For :class:`OpenedFile`; one for all files of a process, as views are kept by it."""
-        return Columns(self.schema, self.fields, object())
+        return DatasetColumns(self.schema, self.fields, object())
 
     def names(self) -> NameCases:
         """One for all files of a process, too."""
@@ -263,10 +263,10 @@ Room = Callable[[int], AbstractAsyncContextManager[None]]
 
 
 async def collect_file(
-    resources: Resources,
+    runtime: Runtime,
     work: FileWork,
     wanted: Wanted,
-    columns: Columns,
+    columns: DatasetColumns,
     names: NameCases,
     operation: Operation,
     room: Room,
@@ -284,12 +284,12 @@ async def collect_file(
     file, restarts = replace(work.file, deletes=None, bounds={}), 0
     while True:
         try:
-            return await _collect(resources, replace(work, file=file), wanted, columns, names, operation, room)
+            return await _collect(runtime, replace(work, file=file), wanted, columns, names, operation, room)
         except ObjectNotFoundError:
             return FileRows(work=work, tables={}, gone=True)
         except ObjectChangedError as error:
             restarts += 1
-            if restarts > resources.options.limits.max_restarts:
+            if restarts > runtime.options.limits.max_restarts:
                 return _problem(work, error, None)
             operation.restarts()
         except AsyncpqError as error:
@@ -299,16 +299,16 @@ async def collect_file(
             return _problem(work, error, work.file.validator if isinstance(error, FormatError) else None)
 
 
-async def version_of(resources: Resources, file: DataFile, neighbours: str, operation: Operation) -> Validator | None:
+async def version_of(runtime: Runtime, file: DataFile, neighbours: str, operation: Operation) -> Validator | None:
     """The version that is there now, by the store's word; None where it cannot be told: there is no such file.
 
     Raises:
         StoreError: its store is at fault, not the file.
     """
     try:
-        opened = await _open(resources, file, neighbours, operation)
+        opened = await _open(runtime, file, neighbours, operation)
         try:
-            async with resources.deadline(operation.url):
+            async with runtime.deadline(operation.url):
                 context = RequestContext(operation.metrics, round=operation.metrics.rounds + 1)
                 return (await opened.source.present(opened.version, context)).validator
         finally:
@@ -319,10 +319,10 @@ async def version_of(resources: Resources, file: DataFile, neighbours: str, oper
         return None
 
 
-async def _open(resources: Resources, file: DataFile, neighbours: str, operation: Operation) -> OpenedFile:
-    async with resources.deadline(operation.url):
+async def _open(runtime: Runtime, file: DataFile, neighbours: str, operation: Operation) -> OpenedFile:
+    async with runtime.deadline(operation.url):
         return await OpenedFile.open(
-            resources,
+            runtime,
             0,
             file,
             operation,
@@ -335,15 +335,15 @@ async def _open(resources: Resources, file: DataFile, neighbours: str, operation
 
 
 async def _collect(
-    resources: Resources,
+    runtime: Runtime,
     work: FileWork,
     wanted: Wanted,
-    columns: Columns,
+    columns: DatasetColumns,
     names: NameCases,
     operation: Operation,
     room: Room,
 ) -> FileRows:
-    opened = await _open(resources, work.file, wanted.neighbours, operation)
+    opened = await _open(runtime, work.file, wanted.neighbours, operation)
     try:
         validator = opened.version.validator
         num_rows = opened.version.metadata.num_rows
@@ -352,7 +352,7 @@ async def _collect(
             return _problem(work, other_case, validator)
         try:
             async with room(_weight(num_rows, wanted)):
-                tables = await _tables(resources, opened, work.id, wanted, columns)
+                tables = await _tables(runtime, opened, work.id, wanted, columns)
         except ObjectChangedError:
             await opened.changed()
             raise
@@ -401,7 +401,7 @@ def _weight(num_rows: int, wanted: Wanted) -> int:
 
 
 async def _tables(
-    resources: Resources, opened: OpenedFile, file: int, wanted: Wanted, columns: Columns
+    runtime: Runtime, opened: OpenedFile, file: int, wanted: Wanted, columns: DatasetColumns
 ) -> dict[Part, pa.Table]:
     version, operation = opened.version, opened.operation
     context = RequestContext(operation.metrics, scan=True, guest=True, round=operation.metrics.rounds + 1)
@@ -416,10 +416,10 @@ async def _tables(
             bounded.append(part)
     if bounded:
         work = partial(_bounds, opened, file, wanted, bounded)
-        tables.update(await resources.in_thread(work, small=len(bounded) == 1 and is_small(version)))
+        tables.update(await runtime.in_thread(work, small=len(bounded) == 1 and is_small(version)))
     by_value = [part for part in wanted.parts if part.kind in FROM_VALUES]
     if by_value:
-        tables.update(await value_rows(resources, opened, file, by_value, columns, wanted.options))
+        tables.update(await value_rows(runtime, opened, file, by_value, columns, wanted.options))
     return tables
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.datasets.file_statistics import type_of
-from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
+from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
 from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.errors import CorruptFileError
 from asyncpq.indexing.blooms import key_hashes, make_bitset
@@ -25,7 +25,7 @@ from asyncpq.indexing.key_encoding import element_type, elements, normalised, pa
 from asyncpq.indexing.model import UNKNOWN_KEY, VALUE_TAG, Part, file_key
 from asyncpq.indexing.query.file_selection import BY_ROW
 from asyncpq.indexing.text_keys import ngrams, token_lists
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.scan.prefetch import Job, Pipeline
 
@@ -337,11 +337,11 @@ _SHARE: Final = 4  # of the memory of a build, what one file's postings take: to
 
 
 async def value_rows(
-    resources: Resources,
+    runtime: Runtime,
     opened: OpenedFile,
     file: int,
     parts: Sequence[Part],
-    columns: Columns,
+    columns: DatasetColumns,
     options: BuildOptions,
 ) -> dict[Part, pa.Table]:
     """Rows of ``parts``, by one scan of their columns; see :class:`asyncpq.indexing.build.file_rows.FileRows`.
@@ -355,20 +355,20 @@ async def value_rows(
     group = -1
     few = sum(groups) <= _QUICK_ROWS and all(part.kind in _QUICK for part in parts)
     with _Values(file, parts, columns.schema, options) as values:
-        async with aclosing(_batches(resources, opened, names, columns)) as batches:
+        async with aclosing(_batches(runtime, opened, names, columns)) as batches:
             async for batch in batches:
                 while batch.num_rows:
                     while not left_of_group:
                         group += 1
                         left_of_group = groups[group]
                     piece = batch.slice(0, left_of_group)
-                    await resources.in_thread(partial(values.add, piece, first_row, group), small=few)
+                    await runtime.in_thread(partial(values.add, piece, first_row, group), small=few)
                     batch = batch.slice(piece.num_rows)
                     first_row += piece.num_rows
                     left_of_group -= piece.num_rows
         if first_row != sum(groups):
             raise CorruptFileError(f"{first_row} rows were read of {sum(groups)}", url=opened.version.url)
-        return {part: await resources.in_thread(partial(values.finish, part), small=few) for part in parts}
+        return {part: await runtime.in_thread(partial(values.finish, part), small=few) for part in parts}
 
 
 class _Values:
@@ -443,34 +443,34 @@ def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 async def _batches(
-    resources: Resources, opened: OpenedFile, names: Sequence[str], columns: Columns
+    runtime: Runtime, opened: OpenedFile, names: Sequence[str], columns: DatasetColumns
 ) -> AsyncGenerator[pa.RecordBatch]:
     """All rows of the file, in order, in the dataset's types."""
-    async with resources.deadline(opened.operation.url):
-        await opened.prepare(Ask(columns=names), columns, scan=True, other_bytes=0)
-    jobs = opened.jobs(resources.options.limits.unit_bytes, None)
+    async with runtime.deadline(opened.operation.url):
+        await opened.prepare(DatasetRequest(columns=names), columns, scan=True, other_bytes=0)
+    jobs = opened.jobs(runtime.options.limits.unit_bytes, None)
     if len(jobs) == 1:  # nothing is to be fetched ahead
         ((read, unit, _),) = jobs
-        resources.budget.take(unit.num_bytes)
+        runtime.budget.take(unit.num_bytes)
         try:
-            async with resources.deadline(opened.operation.url):
+            async with runtime.deadline(opened.operation.url):
                 tables = await read.run(unit)
             for table in tables:
                 for batch in table.to_batches():
                     yield batch
             await opened.finish()
         finally:
-            resources.budget.release(unit.num_bytes)
+            runtime.budget.release(unit.num_bytes)
         return
 
     async def in_order() -> AsyncGenerator[Job]:
         for job in jobs:
             yield job
 
-    pipeline = Pipeline(in_order(), resources)
+    pipeline = Pipeline(in_order(), runtime)
     pipeline.start()
     try:
-        while (landed := await pipeline.next(resources.deadline(opened.operation.url))) is not None:
+        while (landed := await pipeline.next(runtime.deadline(opened.operation.url))) is not None:
             for table in landed.tables:
                 for batch in table.to_batches():
                     yield batch

@@ -23,7 +23,7 @@ from asyncpq.datasets.listing import (
     parse_target,
 )
 from asyncpq.datasets.model import DataFile
-from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
@@ -33,7 +33,7 @@ from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.listed_files import files_of
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.indexing.model import Place
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
 
@@ -102,7 +102,7 @@ async def dataset_lake(state: DatasetState, root: str, dataset: Mapping[str, Any
         root, dataset: see :class:`Lake`.
     """
     began = datetime.now(UTC)
-    files = (await state.source.files(Ask(), operation)).files
+    files = (await state.source.files(DatasetRequest(), operation)).files
     partitions = dict.fromkeys(name for file in files for name in file.partition)
     schema, fields, _ = state.columns
     return Lake(
@@ -118,7 +118,7 @@ async def dataset_lake(state: DatasetState, root: str, dataset: Mapping[str, Any
 
 
 async def listed_lake(
-    resources: Resources,
+    runtime: Runtime,
     manifest: Manifest,
     operation: Operation,
     urls: Sequence[str] | None = None,
@@ -159,25 +159,25 @@ async def listed_lake(
         named = _named(list(dict.fromkeys(urls)), target, partitioning)
         if counts_all(manifest) or not any(may_be_uncommitted(file.url) for file in named):
             return only(replace(lake, files=named), urls)
-    files, is_lake = await _list(resources, manifest, target, partitioning, operation)
-    lake = await as_committed(resources, target, replace(lake, files=files), is_lake, operation)
+    files, is_lake = await _list(runtime, manifest, target, partitioning, operation)
+    lake = await as_committed(runtime, target, replace(lake, files=files), is_lake, operation)
     return lake if urls is None else only(lake, urls)
 
 
 async def _list(
-    resources: Resources, manifest: Manifest, target: Target, partitioning: Partitioning | None, operation: Operation
+    runtime: Runtime, manifest: Manifest, target: Target, partitioning: Partitioning | None, operation: Operation
 ) -> tuple[Sequence[DataFile], bool]:
     """The files that are there, and whether another index may say which of them count."""
-    store, _ = await resources.store(target.url)
+    store, _ = await runtime.store(target.url)
     context = RequestContext(operation.metrics, purpose="list")
     plain = counts_all(manifest)
     try:
-        async with resources.deadline(safe_url(target.url)):
+        async with runtime.deadline(safe_url(target.url)):
             found = await list_files(
                 store,
                 target,
                 context,
-                committing(resources, operation),
+                committing(runtime, operation),
                 partitioning=partitioning,
                 allow_empty=not manifest.num_files or is_committed(manifest),
                 plain=plain,
@@ -186,7 +186,7 @@ async def _list(
         # the lake's own index may list no files any more
         if plain or target.urls is not None or target.pattern is not None:
             raise
-        own = await own_lake(resources, target.folder, True, operation)
+        own = await own_lake(runtime, target.folder, True, operation)
         if own is None or own[1].num_files:
             raise
         return (), False
@@ -206,16 +206,16 @@ def is_committed(manifest: Manifest) -> bool:
 
 
 async def committed(
-    resources: Resources, place: Place, manifest: Manifest, lake: Lake, operation: Operation | None = None
+    runtime: Runtime, place: Place, manifest: Manifest, lake: Lake, operation: Operation | None = None
 ) -> Lake:
     """Of the files that were found those that the index lists: the others were never committed, or not to be seen any
     more."""
-    listed = {file.path for file in await files_of(resources, place, manifest, manifest.live, operation)}
+    listed = {file.path for file in await files_of(runtime, place, manifest, manifest.live, operation)}
     return replace(lake, files=[file for file in lake.files if lake.path(file.url) in listed])
 
 
 async def own_lake(
-    resources: Resources, folder: str, may_be: bool, operation: Operation | None = None
+    runtime: Runtime, folder: str, may_be: bool, operation: Operation | None = None
 ) -> tuple[Place, Manifest] | None:
     """The index below a folder that says which of its files count; None: there is none.
 
@@ -224,22 +224,22 @@ async def own_lake(
     """
     if not may_be:
         return None
-    place = await open_place(resources, folder + INDEX_FOLDER, create=False)
+    place = await open_place(runtime, folder + INDEX_FOLDER, create=False)
     manifest = await load(place, operation)
     return None if manifest is None or not is_committed(manifest) else (place, manifest)
 
 
-def committing(resources: Resources, operation: Operation | None = None) -> Commits:
+def committing(runtime: Runtime, operation: Operation | None = None) -> Commits:
     """For :func:`asyncpq.datasets.listing.list_files`: see :func:`own_lake`."""
 
     async def commits(folder: str) -> bool:
-        return await own_lake(resources, folder, True, operation) is not None
+        return await own_lake(runtime, folder, True, operation) is not None
 
     return commits
 
 
 async def as_committed(
-    resources: Resources,
+    runtime: Runtime,
     target: Target,
     lake: Lake,
     may_be: bool,
@@ -255,12 +255,12 @@ async def as_committed(
     Args:
         own_columns: its columns are those of the files that count; those in ``lake`` may be of files that do not.
     """
-    found = await own_lake(resources, target.folder, may_be, operation)
+    found = await own_lake(runtime, target.folder, may_be, operation)
     if found is None:
         return lake
     own, manifest = found
     there = {lake.path(file.url): file for file in lake.files}
-    files = await files_of(resources, own, manifest, manifest.live, operation)
+    files = await files_of(runtime, own, manifest, manifest.live, operation)
     missing = {f"{target.folder}{file.path}": file for file in files if file.path not in there}
     for named in _named(list(missing), target, _with_types(lake.dataset, lake.schema, lake.partitions)):
         version = missing[named.url].validator

@@ -28,7 +28,7 @@ from asyncpq.indexing.manifest.listed_files import IndexedFile
 from asyncpq.indexing.manifest.manifest import Manifest, union
 from asyncpq.indexing.model import BY_VALUE, KeyRange, Part, Place, Segment, file_key
 from asyncpq.indexing.query.file_selection import BY_ROW
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.concurrency import all_of
@@ -52,7 +52,7 @@ class Compacted:
 
 
 async def compact(
-    resources: Resources, place: Place, options: BuildOptions, operation: Operation, *, max_segments: int = 1
+    runtime: Runtime, place: Place, options: BuildOptions, operation: Operation, *, max_segments: int = 1
 ) -> Compacted:
     """Merge segments of each part: where more than ``max_segments`` are not full, or may hold the same key of a part by
     value, or the files of some are mostly not in use.
@@ -72,7 +72,7 @@ async def compact(
     async with Heartbeat(place, swaps.build, options.grace_s, operation) as heartbeat:
         for part, old in chosen.items():
             if old:
-                swaps.add(part, old, await _merge(resources, place, swaps.build, part, old, unused, options, operation))
+                swaps.add(part, old, await _merge(runtime, place, swaps.build, part, old, unused, options, operation))
                 if swaps.num_rows >= options.segment_rows:
                     await swaps.commit(heartbeat)
         await swaps.commit(heartbeat)
@@ -80,7 +80,7 @@ async def compact(
 
 
 async def compact_if_due(
-    resources: Resources, place: Place, options: BuildOptions, manifest: Manifest, operation: Operation
+    runtime: Runtime, place: Place, options: BuildOptions, manifest: Manifest, operation: Operation
 ) -> Manifest:
     """The newest manifest, once a build that led to ``manifest`` has left no more segments than it may.
 
@@ -89,7 +89,7 @@ async def compact_if_due(
     """
     if all(len(manifest.of_part(part)) <= options.max_segments for part in manifest.parts):
         return manifest
-    return (await compact(resources, place, options, operation, max_segments=options.max_segments)).manifest
+    return (await compact(runtime, place, options, operation, max_segments=options.max_segments)).manifest
 
 
 class _Swap(NamedTuple):
@@ -195,7 +195,7 @@ def _is_mostly(segment: Segment, unused: RowRanges) -> bool:
 
 
 async def _merge(
-    resources: Resources,
+    runtime: Runtime,
     place: Place,
     build: str,
     part: Part,
@@ -208,20 +208,20 @@ async def _merge(
     files = union(RowRanges(segment.files) for segment in segments) - unused
     async with AsyncExitStack() as stack:
         streams = [
-            await stack.enter_async_context(aclosing(_rows(resources, place, segment, unused, operation)))
+            await stack.enter_async_context(aclosing(_rows(runtime, place, segment, unused, operation)))
             for segment in segments
         ]
-        rows = merged_async(resources, streams)
+        rows = merged_async(runtime, streams)
         return await write_segments(place, build, part, rows, files, options, operation)
 
 
 async def _rows(
-    resources: Resources, place: Place, segment: Segment, unused: RowRanges, operation: Operation
+    runtime: Runtime, place: Place, segment: Segment, unused: RowRanges, operation: Operation
 ) -> AsyncGenerator[pa.RecordBatch]:
     num_rows = 0
     async for batch in place.iterate_segment(segment, operation=operation):
         num_rows += batch.num_rows
-        yield await resources.in_thread(partial(without_files, batch, unused)) if unused else batch
+        yield await runtime.in_thread(partial(without_files, batch, unused)) if unused else batch
     if num_rows != segment.num_rows:
         raise CorruptIndexError(
             f"the segment {segment.name} has {num_rows} rows, and should have {segment.num_rows}", url=place.description
@@ -338,7 +338,7 @@ class Verified:
 
 
 async def verify(
-    resources: Resources,
+    runtime: Runtime,
     place: Place,
     manifest: Manifest,
     files: Sequence[tuple[IndexedFile, DataFile]],
@@ -364,7 +364,7 @@ async def verify(
     for known, file in files:
         part_operation = operation.part(safe_url(file.url), 0)
         work = FileWork(id=known.id, path=known.path, file=file)
-        rows = await collect_file(resources, work, wanted, columns, names, part_operation, _no_limit)
+        rows = await collect_file(runtime, work, wanted, columns, names, part_operation, _no_limit)
         found.files += 1
         same = (
             rows.validator is not None and known.validator is not None and rows.validator.same_version(known.validator)

@@ -225,11 +225,11 @@ async def pages_rows(source: ObjectSource, version: FileVersion, file: int, cont
     """
     made: dict[int, dict[int, MadeIndex]] = {}
     round_ = context.round
-    lacking = await source.resources.in_thread(partial(_lacking, version))
+    lacking = await source.runtime.in_thread(partial(_lacking, version))
     for batch in _batches(lacking):
         parts = await fetch_parts(source, version, [item.key for item in batch], context.step("data", round_))
         round_ += 1
-        found = await source.resources.in_thread(partial(_make_all, source, version, batch, parts.data))
+        found = await source.runtime.in_thread(partial(_make_all, source, version, batch, parts.data))
         for item, index in found:
             made.setdefault(item.leaf, {})[item.row_group] = index
     return payload_table(
@@ -286,7 +286,7 @@ def _batches(chunks: Sequence[_Chunk]) -> Iterator[list[_Chunk]]:
 def _make_all(
     source: ObjectSource, version: FileVersion, batch: Sequence[_Chunk], data: dict[ContentKey, bytes]
 ) -> list[tuple[_Chunk, MadeIndex]]:
-    options = source.resources.options
+    options = source.runtime.options
     limits = DecodeLimits(options.read.verify_crc, options.limits.max_page_bytes, options.limits.max_decoded_bytes)
     found: list[tuple[_Chunk, MadeIndex]] = []
     for item in batch:

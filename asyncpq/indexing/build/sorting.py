@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.errors import StoreError
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 
 _NUMBER_BYTES: Final = 9  # a tag and 64 bits
@@ -357,7 +357,7 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
 
 
 async def merged_async(
-    resources: Resources, streams: Sequence[AsyncIterator[pa.RecordBatch]]
+    runtime: Runtime, streams: Sequence[AsyncIterator[pa.RecordBatch]]
 ) -> AsyncIterator[pa.RecordBatch]:
     """As :func:`merged`, in the session's threads."""
     merge = Merge(len(streams))
@@ -365,7 +365,7 @@ async def merged_async(
         while wanted := merge.wanted():
             for at in wanted:
                 merge.feed(at, await anext(streams[at], None))
-        batch = await resources.in_thread(merge.take)
+        batch = await runtime.in_thread(merge.take)
         if batch is None:
             return
         yield batch

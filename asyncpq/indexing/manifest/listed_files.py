@@ -15,7 +15,7 @@ from asyncpq.events import Operation
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.model import KeyRange, Place, file_key
 from asyncpq.indexing.query.segment_reads import worked
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
 
@@ -63,7 +63,7 @@ def _written(file: IndexedFile) -> float | None:
 
 
 async def files_of(
-    resources: Resources, place: Place, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
+    runtime: Runtime, place: Place, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
 ) -> list[IndexedFile]:
     """The files of these ids that the index knows.
 
@@ -78,7 +78,7 @@ async def files_of(
             continue
         table = await place.read_segment(segment, ranges, operation=operation)
         if table is not None:
-            listed = await worked(resources, table.num_rows, partial(files_in, table))
+            listed = await worked(runtime, table.num_rows, partial(files_in, table))
             found += [file for file in listed if file.id in ids]
     return found
 

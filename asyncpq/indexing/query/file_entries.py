@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from asyncpq.datasets.model import IndexEntry
-from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.expressions import columns
@@ -26,7 +26,7 @@ from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.model import BY_VALUE, KeyRange, Part, Place, Segment, file_key
 from asyncpq.indexing.query.key_ranges import merged_ranges
 from asyncpq.indexing.query.segment_reads import Reads, segment_reads, together, tolerant
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion, MadeIndex
 from asyncpq.options import LimitOptions
 from asyncpq.parquet.footer import join_pieces
@@ -157,8 +157,8 @@ class FileKnowledge:
         ask: what is asked of them.
     """
 
-    def __init__(self, resources: Resources, place: Place, manifest: Manifest, ask: Ask) -> None:
-        self._resources = resources
+    def __init__(self, runtime: Runtime, place: Place, manifest: Manifest, ask: DatasetRequest) -> None:
+        self._runtime = runtime
         self._place = place
         self._manifest = manifest
         self._ids: Sequence[int] = ()
@@ -227,7 +227,7 @@ class FileKnowledge:
             if file not in self._payloads:
                 await self._read_ahead(file, operation)
             payloads = self._payloads.pop(file, {})
-            limits = self._resources.options.limits
+            limits = self._runtime.options.limits
             footers, pages = payloads.get("footers", {}), payloads.get("pages", {})
             found = known_version(file, footers, pages, validator, limits)
         except (CorruptIndexError, StaleSnapshotError) as error:
@@ -239,11 +239,11 @@ class FileKnowledge:
 
     def _held(self, file: int) -> KnownVersion | None:
         """What memory has of it."""
-        held: KnownVersion | weakref.ref[KnownVersion] | None = self._resources.memory.get(self._key(file))
+        held: KnownVersion | weakref.ref[KnownVersion] | None = self._runtime.memory.get(self._key(file))
         return held() if isinstance(held, weakref.ref) else held
 
     def _hold(self, file: int, found: KnownVersion) -> None:
-        memory, key = self._resources.memory, self._key(file)
+        memory, key = self._runtime.memory, self._key(file)
         if found.metadata is not None and found.leaves is None:
             # the version that is made of it holds it, and memory that: it is not to count twice
             memory.put(key, weakref.ref(found), 300)
@@ -313,7 +313,7 @@ def bloom_reads(manifest: Manifest, place: Place, part: Part, ids: RowRanges) ->
     return tolerant(part, segment_reads(manifest, place, part, id_ranges(ids)))
 
 
-def asked_leaves(schema: pa.Schema, partitions: Sequence[str], ask: Ask) -> frozenset[int] | None:
+def asked_leaves(schema: pa.Schema, partitions: Sequence[str], ask: DatasetRequest) -> frozenset[int] | None:
     """Ordinals of the leaves that a read needs, in files that have the dataset's columns in its order; None for all.
 
     It is a guess where files may have others: what is missing is read from the file.

@@ -36,7 +36,7 @@ from asyncpq.indexing.query.file_selection import Found, Slices, found_rows
 from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
 from asyncpq.indexing.query.segment_reads import Listed, Reads, part_rows, segment_reads, together, tolerant, worked
 from asyncpq.indexing.text_keys import needed_ngrams
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.bounds import Truth
 from asyncpq.pruning.row_ranges import RowRanges
@@ -169,9 +169,7 @@ class Inquiry:
         """Those that may rule out more, once few files are left."""
         return list(dict.fromkeys(bloom.part for bloom in self._blooms))
 
-    async def ask(
-        self, resources: Resources, place: Place, operation: Operation, beside: Reads | None = None
-    ) -> Slices:
+    async def ask(self, runtime: Runtime, place: Place, operation: Operation, beside: Reads | None = None) -> Slices:
         """One step, in which all parts are asked at once; another where one has too much to say, and others less.
 
         Args:
@@ -181,7 +179,7 @@ class Inquiry:
             StaleSnapshotError: a segment is not there any more.
         """
         while questions := [one for one in self._questions if not one.asked]:
-            await self._ask(resources, questions, place, operation, beside)
+            await self._ask(runtime, questions, place, operation, beside)
             beside = None
         if beside:
             await together(operation, beside)
@@ -197,7 +195,7 @@ class Inquiry:
 
     async def _ask(
         self,
-        resources: Resources,
+        runtime: Runtime,
         asked: Sequence[_Question],
         place: Place,
         operation: Operation,
@@ -214,7 +212,7 @@ class Inquiry:
         for some, ((part, _), questions) in zip(reads, groups.items(), strict=True):
             given = [next(tables) for _ in some]
             num_rows = sum(table.num_rows for table in given if table is not None)
-            await worked(resources, num_rows, partial(self._take, part, given, questions))
+            await worked(runtime, num_rows, partial(self._take, part, given, questions))
 
     def _take(self, part: Part, tables: Sequence[pa.Table | None], questions: Sequence[_Question]) -> None:
         rows = part_rows(self._manifest, part, tables)

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from asyncpq.datasets.listing import folders_of, parse_target
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.partitioning import read_partitions
-from asyncpq.datasets.providers import FileSet, FileSource
+from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.lakes import partitioning_of
@@ -29,7 +29,7 @@ from asyncpq.indexing.query.file_selection import FileIndex, Slices
 from asyncpq.indexing.query.index_query import Inquiry
 from asyncpq.indexing.query.open_index import Answer, OpenIndex, answer, read_details, with_own
 from asyncpq.indexing.query.segment_reads import segment_reads, together, worked
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
@@ -112,8 +112,8 @@ class IndexedFiles:
 
     def __init__(
         self,
-        resources: Resources,
-        base: FileSource,
+        runtime: Runtime,
+        base: FileProvider,
         index: OpenIndex | None,
         own: Sequence[FileIndex] = (),
         folder: str = "",
@@ -121,7 +121,7 @@ class IndexedFiles:
     ) -> None:
         self.view: View = base.view
         self.index = index
-        self._resources = resources
+        self._runtime = runtime
         self._base = base
         self._own = own
         self._folder = folder
@@ -137,7 +137,9 @@ class IndexedFiles:
     def known(self) -> FileSet | None:
         return self._base.known
 
-    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
         if ask.access is not None:
             return await self._base.files(ask, operation, scan=scan, hurry=hurry)
         looking = asyncio.get_running_loop().create_task(self._base.files(ask, operation, scan=scan, hurry=hurry))
@@ -148,7 +150,7 @@ class IndexedFiles:
             finally:
                 operation.metrics.add_part(index_reads.metrics)
             found = await looking
-            pruned = await worked(self._resources, len(found.files), partial(prune, found))
+            pruned = await worked(self._runtime, len(found.files), partial(prune, found))
         except BaseException:
             looking.cancel()
             await asyncio.wait((looking,))
@@ -159,7 +161,7 @@ class IndexedFiles:
         asks = self._is_behind and hurry
         if found.renewal is None and not asks:
             return pruned
-        return pruned._replace(renewal=self._resources.spawn(self._renewed(found, pruned, prune, operation)))
+        return pruned._replace(renewal=self._runtime.spawn(self._renewed(found, pruned, prune, operation)))
 
     @property
     def _is_behind(self) -> bool:
@@ -179,7 +181,7 @@ class IndexedFiles:
         latest = await found.renewal
         if latest.files is found.files:
             return latest._replace(files=pruned.files, total=pruned.total, report=pruned.report)
-        again = await worked(self._resources, len(latest.files), partial(prune, latest))
+        again = await worked(self._runtime, len(latest.files), partial(prune, latest))
         return again._replace(rounds=max(latest.rounds, pruned.rounds))
 
     def _give_up(self, error: AsyncpqError, operation: Operation) -> None:
@@ -189,9 +191,9 @@ class IndexedFiles:
             logger.warning("reads of %s go on without its index: %s", operation.url, error)
             self.index = self._match = None
 
-    async def _pruner(self, ask: Ask, operation: Operation) -> Prune:
+    async def _pruner(self, ask: DatasetRequest, operation: Operation) -> Prune:
         """What rules files out by the index as it is now."""
-        restarts = self._resources.options.limits.max_restarts
+        restarts = self._runtime.options.limits.max_restarts
         while (index := self.index) is not None:
             manifest = index.manifest
             try:
@@ -202,11 +204,13 @@ class IndexedFiles:
                 if restarts == 0 or not await _has_newer(index, manifest, operation):
                     self._give_up(error, operation)
                 restarts -= 1
-        said = await answer(self._resources, None, None, self._own, ask, operation)
+        said = await answer(self._runtime, None, None, self._own, ask, operation)
         return lambda found: self._with_own(found, list(found.files), said)
 
-    async def _pruner_of(self, index: OpenIndex, manifest: Manifest, ask: Ask, operation: Operation) -> Prune:
-        knowledge = FileKnowledge(self._resources, index.place, manifest, ask)
+    async def _pruner_of(
+        self, index: OpenIndex, manifest: Manifest, ask: DatasetRequest, operation: Operation
+    ) -> Prune:
+        knowledge = FileKnowledge(self._runtime, index.place, manifest, ask)
         catalog, (said, slices) = await self._asked(index, manifest, ask, operation, knowledge)
 
         def prune(found: FileSet) -> FileSet:
@@ -228,7 +232,7 @@ class IndexedFiles:
         return not any(name in changed for part in manifest.parts for name in part.columns)
 
     async def _asked(
-        self, index: OpenIndex, manifest: Manifest, ask: Ask, operation: Operation, knowledge: FileKnowledge
+        self, index: OpenIndex, manifest: Manifest, ask: DatasetRequest, operation: Operation, knowledge: FileKnowledge
     ) -> tuple[Mapping[str, Entry], tuple[Answer, Slices]]:
         """The entries of all files by url, and what the index says of the predicate."""
         asking = self._answered(index, manifest, ask, operation, knowledge)
@@ -243,18 +247,18 @@ class IndexedFiles:
         return reading.result(), answering.result()
 
     async def _answered(
-        self, index: OpenIndex, manifest: Manifest, ask: Ask, operation: Operation, knowledge: FileKnowledge
+        self, index: OpenIndex, manifest: Manifest, ask: DatasetRequest, operation: Operation, knowledge: FileKnowledge
     ) -> tuple[Answer, Slices]:
-        said = await answer(self._resources, index, manifest, self._own, ask, operation)
+        said = await answer(self._runtime, index, manifest, self._own, ask, operation)
         slices = said.slices or Slices(manifest.live)
-        if slices.files and slices.files.num_rows <= self._resources.options.limits.files_ahead:
-            await read_details(self._resources, index, manifest, slices.files, knowledge, said.inquiry, operation)
+        if slices.files and slices.files.num_rows <= self._runtime.options.limits.files_ahead:
+            await read_details(self._runtime, index, manifest, slices.files, knowledge, said.inquiry, operation)
             slices = slices if said.inquiry is None else said.inquiry.slices()
         return said, slices
 
     async def _catalog(self, index: OpenIndex, manifest: Manifest, operation: Operation) -> Mapping[str, Entry]:
         tables = await together(operation, segment_reads(manifest, index.place, FILES, None))
-        by_url = await worked(self._resources, manifest.num_files, partial(_by_url, manifest, tables))
+        by_url = await worked(self._runtime, manifest.num_files, partial(_by_url, manifest, tables))
         index.catalog = (manifest, by_url)
         return by_url
 
@@ -331,8 +335,8 @@ class SnapshotFiles:
 
     view: View = View.SNAPSHOT
 
-    def __init__(self, resources: Resources, index: OpenIndex, own: Sequence[FileIndex] = ()) -> None:
-        self._resources = resources
+    def __init__(self, runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] = ()) -> None:
+        self._runtime = runtime
         self.index = index
         self._own = own
 
@@ -344,11 +348,13 @@ class SnapshotFiles:
     def known(self) -> FileSet | None:
         return FileSet((), total=self.index.manifest.num_files)
 
-    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
         if self.index.is_fresh:
             return (await self._found(ask, operation))[1]
         told: asyncio.Future[tuple[Manifest, FileSet]] = asyncio.get_running_loop().create_future()
-        renewal = self._resources.spawn(self._renewed(told, ask, operation))
+        renewal = self._runtime.spawn(self._renewed(told, ask, operation))
         try:
             manifest, found = await self._found(ask, operation)
             told.set_result((manifest, found))
@@ -358,7 +364,9 @@ class SnapshotFiles:
             await asyncio.wait((renewal,))
             raise
 
-    async def _renewed(self, told: asyncio.Future[tuple[Manifest, FileSet]], ask: Ask, operation: Operation) -> FileSet:
+    async def _renewed(
+        self, told: asyncio.Future[tuple[Manifest, FileSet]], ask: DatasetRequest, operation: Operation
+    ) -> FileSet:
         """What :meth:`files` found, or what is there by a newer snapshot."""
         await self.index.advance(operation)
         manifest, found = await told
@@ -367,11 +375,11 @@ class SnapshotFiles:
         _, again = await self._found(ask, operation, rounds=1)
         return found if _same(again.files, found.files) else again
 
-    async def _found(self, ask: Ask, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
+    async def _found(self, ask: DatasetRequest, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
         """By the newest snapshot that is known, and which that is."""
         index_reads = operation.part(self.index.place.description, rounds)
         try:
-            for _ in range(self._resources.options.limits.max_restarts):
+            for _ in range(self._runtime.options.limits.max_restarts):
                 manifest = self.index.manifest
                 try:
                     return manifest, await self._find(manifest, ask, index_reads)
@@ -383,17 +391,17 @@ class SnapshotFiles:
         finally:
             operation.metrics.add_part(index_reads.metrics)
 
-    async def _find(self, manifest: Manifest, ask: Ask, operation: Operation) -> FileSet:
+    async def _find(self, manifest: Manifest, ask: DatasetRequest, operation: Operation) -> FileSet:
         place = self.index.place
-        said = await answer(self._resources, self.index, manifest, self._own, ask, operation)
+        said = await answer(self._runtime, self.index, manifest, self._own, ask, operation)
         slices = said.slices or Slices(manifest.live)
-        knowledge = FileKnowledge(self._resources, place, manifest, ask)
+        knowledge = FileKnowledge(self._runtime, place, manifest, ask)
         entries = await self._entries(manifest, slices.files, knowledge, said.inquiry, operation)
         slices = slices if said.inquiry is None else said.inquiry.slices()
         left = {file: slices.plan(file) for file in slices.files.rows()}
-        if len(left) <= self._resources.options.limits.files_ahead:
+        if len(left) <= self._runtime.options.limits.files_ahead:
             left = {file: plan for file, plan in left.items() if entries[file].may_match(plan)}
-        files = await worked(self._resources, len(left), partial(_data_files, manifest, entries, left, knowledge, ask))
+        files = await worked(self._runtime, len(left), partial(_data_files, manifest, entries, left, knowledge, ask))
         if said.own:
             files = [file for file in (with_own(file, said.own, manifest.root) for file in files) if file]
         return FileSet(files, total=manifest.num_files, rounds=operation.metrics.rounds, report=said.report)
@@ -407,8 +415,8 @@ class SnapshotFiles:
         operation: Operation,
     ) -> dict[int, Entry]:
         """Of the files; where they are few, their footers and bloom filters come along in the same round."""
-        place, memory = self.index.place, self._resources.memory
-        few = ids.num_rows <= self._resources.options.limits.files_ahead
+        place, memory = self.index.place, self._runtime.memory
+        few = ids.num_rows <= self._runtime.options.limits.files_ahead
         entries: dict[int, Entry] = {}
         if few:
             held = {file: memory.get(("index entry", manifest.index, file)) for file in ids.rows()}
@@ -416,14 +424,12 @@ class SnapshotFiles:
         missing = ids if not entries else RowRanges.from_rows([file for file in ids.rows() if file not in entries])
         files = knowledge.file_reads(missing) if missing else []
         if few:
-            tables = await read_details(
-                self._resources, self.index, manifest, ids, knowledge, inquiry, operation, files
-            )
+            tables = await read_details(self._runtime, self.index, manifest, ids, knowledge, inquiry, operation, files)
         else:
             tables = await together(operation, files) if files else []
         for table in tables:
             if table is not None:
-                entries.update(await worked(self._resources, table.num_rows, partial(entries_in, table)))
+                entries.update(await worked(self._runtime, table.num_rows, partial(entries_in, table)))
         if not all(file in entries for file in ids.rows()):
             raise CorruptIndexError("the index does not list all of its files", url=place.description)
         if few:
@@ -433,7 +439,11 @@ class SnapshotFiles:
 
 
 def _data_files(
-    manifest: Manifest, entries: Mapping[int, Entry], left: Mapping[int, AccessPlan], knowledge: FileKnowledge, ask: Ask
+    manifest: Manifest,
+    entries: Mapping[int, Entry],
+    left: Mapping[int, AccessPlan],
+    knowledge: FileKnowledge,
+    ask: DatasetRequest,
 ) -> list[DataFile]:
     """Those that are ``left``, by name, as listings have them."""
     named = [(url_of(manifest, entries[file]), file) for file in left]

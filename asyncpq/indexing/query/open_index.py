@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from asyncpq.datasets.model import DataFile, IndexEntry
-from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, simplify
 from asyncpq.indexing.manifest.commits import Head
@@ -21,7 +21,7 @@ from asyncpq.indexing.query.file_entries import Entry, FileKnowledge, bloom_read
 from asyncpq.indexing.query.file_selection import FileIndex, FileSlices, Slices
 from asyncpq.indexing.query.index_query import Inquiry
 from asyncpq.indexing.query.segment_reads import Reads, together, worked
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.concurrency import results_of
@@ -106,47 +106,47 @@ class Answer:
         return (*lines, *own)
 
 
-def _predicate(ask: Ask) -> Expression | None:
+def _predicate(ask: DatasetRequest) -> Expression | None:
     """What may prune; nothing where rows are named."""
     where = ask.where if ask.prune is None else ask.prune
     return None if where is None or ask.access is not None else simplify(where)
 
 
 async def answer(
-    resources: Resources,
+    runtime: Runtime,
     index: OpenIndex | None,
     manifest: Manifest | None,
     own: Sequence[FileIndex],
-    ask: Ask,
+    ask: DatasetRequest,
     operation: Operation,
 ) -> Answer:
     """What an index by one of its snapshots, and others, say."""
     where = _predicate(ask)
     if where is None:
         return Answer(None if manifest is None else Slices(manifest.live), None, ())
-    work: list[Awaitable[Any]] = [_inquire(resources, index, manifest, where, operation)]
+    work: list[Awaitable[Any]] = [_inquire(runtime, index, manifest, where, operation)]
     (slices, inquiry), *theirs = await results_of([*work, *(one.prune(where) for one in own)])
     return Answer(slices, inquiry, theirs)
 
 
 async def _inquire(
-    resources: Resources, index: OpenIndex | None, manifest: Manifest | None, where: Expression, operation: Operation
+    runtime: Runtime, index: OpenIndex | None, manifest: Manifest | None, where: Expression, operation: Operation
 ) -> tuple[Slices | None, Inquiry | None]:
     if index is None or manifest is None:
         return None, None
-    inquiry = Inquiry(manifest, where, max_postings=resources.options.limits.max_postings)
+    inquiry = Inquiry(manifest, where, max_postings=runtime.options.limits.max_postings)
     beside = None
     if index.begun != manifest.snapshot:
-        most = resources.options.requests.whole_segment_bytes
+        most = runtime.options.requests.whole_segment_bytes
         asked = [segment for part in inquiry.parts for segment in manifest.of_part(part)]
         whole = all(segment.size <= whole_bytes(segment.part, most) for segment in asked)
         beside = first_reads(manifest, index.place, whole=whole)
     index.begun = manifest.snapshot
-    return await inquiry.ask(resources, index.place, operation, beside), inquiry
+    return await inquiry.ask(runtime, index.place, operation, beside), inquiry
 
 
 async def read_details(
-    resources: Resources,
+    runtime: Runtime,
     index: OpenIndex,
     manifest: Manifest,
     ids: RowRanges,
@@ -182,7 +182,7 @@ async def read_details(
     for part, some in zip(parts, blooms, strict=True):
         for _ in some:
             if inquiry is not None and (table := next(tables)) is not None:
-                await worked(resources, table.num_rows, partial(inquiry.take_blooms, part, table))
+                await worked(runtime, table.num_rows, partial(inquiry.take_blooms, part, table))
     return given
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.indexing.model import UNKNOWN_KEY, KeyRange, Part, Place, Segment
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.concurrency import results_of
 
@@ -68,9 +68,9 @@ async def together(operation: Operation, reads: Iterable[Callable[[Operation], C
             operation.metrics.add_part(part.metrics)
 
 
-async def worked(resources: Resources, rows: int, work: Callable[[], T]) -> T:
+async def worked(runtime: Runtime, rows: int, work: Callable[[], T]) -> T:
     """What ``work`` gives of so many rows: in a thread where they would hold up the event loop."""
-    return work() if rows <= _FEW_ROWS else await resources.in_thread(work)
+    return work() if rows <= _FEW_ROWS else await runtime.in_thread(work)
 
 
 def segment_reads(

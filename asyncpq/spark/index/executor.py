@@ -21,7 +21,7 @@ from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.manifest.listed_files import files_in
 from asyncpq.indexing.manifest.manifest import FILES
 from asyncpq.indexing.model import Part, Place, Segment
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.spark.driver import CallerThread, held_settings
@@ -77,7 +77,7 @@ class SparkGathering:
         settings: SparkSettings,
         caller: CallerThread,
         at: str | None,
-        resources: Resources,
+        runtime: Runtime,
         place: Place,
         operation: Operation,
         options: BuildOptions,
@@ -86,7 +86,7 @@ class SparkGathering:
         self._settings = settings
         self._caller = caller
         self._at = at
-        self._resources = resources
+        self._runtime = runtime
         self._place = place
         self._operation = operation
         self._options = options
@@ -183,9 +183,9 @@ class SparkGathering:
             }
             for payload in payloads:
                 part = parts[payload["part"]]
-                await self._resources.in_thread(partial(sorts[part].add, decoded(payload["payload"])))
+                await self._runtime.in_thread(partial(sorts[part].add, decoded(payload["payload"])))
             some = [(part, sort, files[part]) for part, sort in sorts.items()]
-            return await write_sorted(self._resources, self._place, build, some, self._options, self._operation)
+            return await write_sorted(self._runtime, self._place, build, some, self._options, self._operation)
 
     async def _check_there(self, segments: Sequence[Segment]) -> None:
         """

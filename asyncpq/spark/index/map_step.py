@@ -96,13 +96,13 @@ def local_options(options: BuildOptions) -> BuildOptions:
 async def _gathered(
     session: Session, task: int, works: Sequence[FileWork], wanted: Wanted, parts: Sequence[Part]
 ) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
-    resources = session.runtime
-    operation = resources.operation("build", wanted.neighbours)
+    runtime = session.runtime
+    operation = runtime.operation("build", wanted.neighbours)
     operation.begin()
     error: BaseException | None = None
-    rows_of_parts = SortedParts(resources, parts, wanted.options)
+    rows_of_parts = SortedParts(runtime, parts, wanted.options)
     try:
-        async with aclosing(collect_files(resources, works, wanted, operation)) as found:
+        async with aclosing(collect_files(runtime, works, wanted, operation)) as found:
             async for rows, part in found:
                 await rows_of_parts.add(rows)
                 operation.part_ended(part, rows.problem, 0)

@@ -24,7 +24,7 @@ from asyncpq.indexing.build.maintenance import Vacuumed, Verified
 from asyncpq.indexing.index import KEEP, OLDER_THAN, Index
 from asyncpq.indexing.kinds import Kind
 from asyncpq.indexing.model import Place
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.opening import indexes as index_opening
 from asyncpq.opening.targets import DatasetOptions
 from asyncpq.options import BuildOptions
@@ -215,12 +215,10 @@ class _Job:
         self._spark = spark
         self._caller = CallerThread()
 
-    def gathering(
-        self, resources: Resources, place: Place, operation: Operation, options: BuildOptions
-    ) -> SparkGathering:
+    def gathering(self, runtime: Runtime, place: Place, operation: Operation, options: BuildOptions) -> SparkGathering:
         """See :data:`asyncpq.indexing.build.executor.MakeGathering`."""
         url = self.at if isinstance(self.at, str) else None
-        return SparkGathering(self._spark, self.settings, self._caller, url, resources, place, operation, options)
+        return SparkGathering(self._spark, self.settings, self._caller, url, runtime, place, operation, options)
 
     def run(self, work: Callable[[Session], Awaitable[BuiltIndex]]) -> BuiltIndex:
         """What ``work`` gives, in the process's session."""

@@ -25,7 +25,7 @@ from asyncpq.indexing.backends import open_place
 from asyncpq.indexing.build.executor import from_thread, write_segments
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.model import Part, Place, Segment
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
@@ -203,7 +203,7 @@ class WriteSegments:
 
 
 async def write_sorted(
-    resources: Resources,
+    runtime: Runtime,
     place: Place,
     build: str,
     some: Sequence[tuple[Part, ExternalSort, RowRanges]],
@@ -215,7 +215,7 @@ async def write_sorted(
 
     async def one(number: int) -> None:
         part, sort, files = some[number]
-        rows = from_thread(resources, await resources.in_thread(sort.batches))
+        rows = from_thread(runtime, await runtime.in_thread(sort.batches))
         found[number] = await write_segments(place, build, part, rows, files, options, operation)
 
     await all_of(list(range(len(some))), one, _WRITES)

@@ -21,8 +21,8 @@ from asyncpq.dataset import Dataset
 from asyncpq.datasets.dataset_scan import ReadUnits
 from asyncpq.datasets.files_read import DatasetState, FilesRead
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import Ask, OpenedFile
-from asyncpq.datasets.providers import FileSet, FileSource, GivenFiles
+from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
+from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
 from asyncpq.errors import InvalidOptionError, RowIndexError, SchemaMismatchError
 from asyncpq.events import Operation
 from asyncpq.expressions import And, IsNull, Not, columns
@@ -34,7 +34,7 @@ from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.options import MIB
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.stream import Batches
+from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
 from asyncpq.spark.joins.keys import Asked
 from asyncpq.spark.reads.file_reads import SparkRequests
@@ -124,22 +124,22 @@ async def _from_index(session: Session, pinned: PinnedLake) -> _Opened:
 
 
 async def _from_files(session: Session, pinned: PinnedLake) -> _Opened:
-    resources, files = session.runtime, list[DataFile]()
+    runtime, files = session.runtime, list[DataFile]()
     for split in pinned.splits:
         for file in await split_files(session, split):
             # which pages may have a key, the file's own page index tells
-            files.append(data_file(pinned.lake, replace(file, pages={}), resources))
+            files.append(data_file(pinned.lake, replace(file, pages={}), runtime))
     handle: Index | None = None
-    source: FileSource = GivenFiles(files)
+    source: FileProvider = GivenFiles(files)
     if pinned.index is not None:
         # the index says which rows of a file may match: the splits of one file are one file
         whole = {file.url: replace(file, entry=None) for file in files}
         handle = await session.open_index(pinned.index, snapshot=pinned.snapshot)
         head = Head(handle.place, handle.manifest, root=pinned.root, pinned=True)
-        source = IndexedFiles(resources, GivenFiles(list(whole.values())), OpenIndex(handle.place, head))
+        source = IndexedFiles(runtime, GivenFiles(list(whole.values())), OpenIndex(handle.place, head))
         if pinned.partitions is not None:
             source = TypedFiles(source, pinned.partitions, pinned.lake.conf, typed=True)
-    state = DatasetState(resources, pinned.lake.url, _Pinned(source), columns_of(pinned.lake), skips=False)
+    state = DatasetState(runtime, pinned.lake.url, _Pinned(source), columns_of(pinned.lake), skips=False)
     return _Opened(state, handle)
 
 
@@ -148,7 +148,7 @@ class _Pinned:
 
     known: FileSet | None = None
 
-    def __init__(self, source: FileSource) -> None:
+    def __init__(self, source: FileProvider) -> None:
         self.view = source.view
         self._source = source
         self._given: Sequence[DataFile] = ()
@@ -165,7 +165,9 @@ class _Pinned:
         bounded = {part.columns[0] for part in parts if part.kind == "bounds"}
         return bounded.issuperset(names)
 
-    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
         found = await self._source.files(ask, operation, scan=scan)
         if found.files is not self._given:  # what was made for these files still serves
             self._given = found.files
@@ -183,7 +185,7 @@ class _KeyRequests:
     where a filter would hold all keys for each file.
     """
 
-    def __init__(self, state: DatasetState, ask: Ask, conf: ReadConf) -> None:
+    def __init__(self, state: DatasetState, ask: DatasetRequest, conf: ReadConf) -> None:
         source = state.source
         self._ask = ask
         self._requests = SparkRequests(state, ask, conf)
@@ -195,7 +197,7 @@ class _KeyRequests:
         """See :class:`asyncpq.datasets.files_read.FileRequests`."""
         self._requests.accept(opened)
 
-    def request(self, opened: OpenedFile) -> Ask:
+    def request(self, opened: OpenedFile) -> DatasetRequest:
         """See :class:`asyncpq.datasets.files_read.FileRequests`."""
         if _names_rows(opened):
             return self._ask._replace(where=None, prune=None)
@@ -260,15 +262,15 @@ class _Gathered:
         await self._units.close()
 
 
-async def key_scan(pinned: PinnedLake, asked: Asked, session: Session) -> Batches:
+async def key_scan(pinned: PinnedLake, asked: Asked, session: Session) -> RecordBatchStream:
     """The rows of a lake that some keys may have, as batches of Spark's types."""
     state, lake = await opened(session, pinned), pinned.lake
-    ask = Ask(columns=lake.columns, where=asked.where, prune=asked.prune)
-    operation = state.resources.operation("scan", lake.url)
+    ask = DatasetRequest(columns=lake.columns, where=asked.where, prune=asked.prune)
+    operation = state.runtime.operation("scan", lake.url)
     conf: ReadConf = lake.conf
     read = FilesRead(state, ask, operation, scan=True, requests=_KeyRequests(state, ask, conf))
     units = _Gathered(ReadUnits(read, pa.schema([]), SparkTables(lake.spark_schema, conf).of))
-    return Batches(state.resources, operation, units, batch_size=LAKE_ROWS, limit=None)
+    return RecordBatchStream(state.runtime, operation, units, batch_size=LAKE_ROWS, limit=None)
 
 
 # -- what a key takes -----------------------------------------------------------------------------
@@ -354,9 +356,9 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
     dataset = Dataset(await opened(session, pinned))
     urls = list(dict.fromkeys(await dataset.files()))  # a large file is there once for each of its splits
     state = dataset.state
-    operation = state.resources.operation("files", state.url)
+    operation = state.runtime.operation("files", state.url)
     with operation:
-        files = (await state.source.files(Ask(columns=()), operation)).files
+        files = (await state.source.files(DatasetRequest(columns=()), operation)).files
     requests = num_bytes = sampled = scan_bytes = sampled_bytes = 0
     sizes = {file.url: file.size or 0 for file in files}
     lake_bytes = sum(sizes.values())

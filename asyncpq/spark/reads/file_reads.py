@@ -19,8 +19,8 @@ import pyarrow as pa
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.files_read import DatasetState, SameRequest
 from asyncpq.datasets.model import TableField, View
-from asyncpq.datasets.opened_file import Ask, OpenedFile
-from asyncpq.datasets.providers import FileSet, FileSource
+from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
+from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.decoding.conform import children_of, is_list, with_children
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.decoding.types import field_types
@@ -261,14 +261,14 @@ class SparkRequests:
         needs_jvm_zone: see :class:`asyncpq.spark.reads.planning.ReadPlan`.
     """
 
-    def __init__(self, state: DatasetState, ask: Ask, conf: ReadConf) -> None:
+    def __init__(self, state: DatasetState, ask: DatasetRequest, conf: ReadConf) -> None:
         self.variants: list[tuple[TableField, ...]] = []
         self.needs_jvm_zone = False
         self.conf = conf
         self._state = state
         self._ask = ask
         self._same = SameRequest(state, ask)
-        self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, Ask]] = {}
+        self._own: dict[tuple[bytes, str | None], tuple[OwnColumns, DatasetRequest]] = {}
 
     def accept(self, opened: OpenedFile) -> None:
         """See :class:`asyncpq.datasets.files_read.FileRequests`."""
@@ -277,7 +277,7 @@ class SparkRequests:
         if found is not None and found[0].fields is not None:
             opened.file = replace(opened.file, fields=found[0].fields)
 
-    def request(self, opened: OpenedFile) -> Ask:
+    def request(self, opened: OpenedFile) -> DatasetRequest:
         """See :class:`asyncpq.datasets.files_read.FileRequests`."""
         found = self._own_of(opened)
         return self._ask if found is None else found[1]
@@ -286,7 +286,7 @@ class SparkRequests:
         """See :class:`asyncpq.datasets.files_read.FileRequests`."""
         return self.request(opened) is not self._ask or self._same.may_match(opened)
 
-    def _own_of(self, opened: OpenedFile) -> tuple[OwnColumns, Ask] | None:
+    def _own_of(self, opened: OpenedFile) -> tuple[OwnColumns, DatasetRequest] | None:
         """How a file has the columns, and what is asked of it; None for files of which a table says so.
 
         Raises:
@@ -312,7 +312,7 @@ class SparkRequests:
         asked = {str(name) for name in ask.columns} | set(() if ask.where is None else columns(ask.where))
         return {name for name in names if name in asked or any(one.startswith(f"{name}.") for one in asked)}
 
-    def _ask_of(self, own: OwnColumns) -> Ask:
+    def _ask_of(self, own: OwnColumns) -> DatasetRequest:
         """What is asked of a file: the very same, where that means the same to it."""
         ask, lake = self._ask, self._state.columns.schema
         if own.fields is None or ask.where is None:
@@ -339,7 +339,7 @@ class SparkRequests:
 
 
 def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnColumns:
-    version, extensions = opened.version, opened.source.resources.options.read.extension_types
+    version, extensions = opened.version, opened.source.runtime.options.read.extension_types
     opened.share_types(extensions)
     fields = version.metadata.schema.fields
 
@@ -355,14 +355,14 @@ def _own_columns(opened: OpenedFile, schema: pa.Schema, conf: ReadConf) -> OwnCo
 
 class NarrowedAsks:
     """The files of another source, which is only asked by conditions that mean the same of the types that it knows:
-    a :class:`asyncpq.datasets.providers.FileSource`.
+    a :class:`asyncpq.datasets.providers.FileProvider`.
 
     Args:
         known: the columns as the source knows them.
         schema: those that conditions are made for.
     """
 
-    def __init__(self, source: FileSource, known: pa.Schema, schema: pa.Schema, conf: ReadConf) -> None:
+    def __init__(self, source: FileProvider, known: pa.Schema, schema: pa.Schema, conf: ReadConf) -> None:
         self.view: View = source.view
         self._source = source
         self._known = known
@@ -377,6 +377,8 @@ class NarrowedAsks:
     def known(self) -> FileSet | None:
         return self._source.known
 
-    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
         where, prune = (condition_on(one, self._schema, self._known, self._conf) for one in (ask.where, ask.prune))
         return await self._source.files(ask._replace(where=where, prune=prune), operation, scan=scan, hurry=hurry)

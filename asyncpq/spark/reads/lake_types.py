@@ -18,8 +18,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import Ask
-from asyncpq.datasets.providers import FileSet, FileSource
+from asyncpq.datasets.opened_file import DatasetRequest
+from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.decoding.conform import children_of, is_list, with_children
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.events import Operation
@@ -201,7 +201,7 @@ async def with_spark_partitions(
     known = state.source.known
     files: Sequence[DataFile] = () if known is None else known.files
     if not files:
-        files = (await state.source.files(Ask(), operation)).files
+        files = (await state.source.files(DatasetRequest(), operation)).files
     schema = state.columns.schema
     names = list(dict.fromkeys(name for file in files[:1] for name in file.partition))
     if not hive:
@@ -231,31 +231,31 @@ async def with_spark_partitions(
     return replace(state, source=source, columns=own), kinds
 
 
-def is_index_list(source: FileSource) -> bool:
+def is_index_list(source: FileProvider) -> bool:
     """Whether the files are those that :func:`index_of` lists; else the index only prunes them."""
     return isinstance(source.source if isinstance(source, TypedFiles) else source, SnapshotFiles)
 
 
-def index_of(source: FileSource) -> OpenIndex | None:
+def index_of(source: FileProvider) -> OpenIndex | None:
     """The index by which files are left out unopened; None for none."""
     inner = source.source if isinstance(source, TypedFiles) else source
     return inner.index if isinstance(inner, (SnapshotFiles, IndexedFiles)) else None
 
 
-def partition_types_of(source: FileSource) -> PartitionTypes | None:
+def partition_types_of(source: FileProvider) -> PartitionTypes | None:
     """How the partition values of files are made; None: as asyncpq has them."""
     return source.types if isinstance(source, TypedFiles) else None
 
 
 class TypedFiles:
     """The files of another source, with partition values of Spark's: a
-    :class:`asyncpq.datasets.providers.FileSource`.
+    :class:`asyncpq.datasets.providers.FileProvider`.
 
     Args:
         typed: the files have these values already; only what the source is asked is another.
     """
 
-    def __init__(self, source: FileSource, types: PartitionTypes, conf: ReadConf, *, typed: bool = False) -> None:
+    def __init__(self, source: FileProvider, types: PartitionTypes, conf: ReadConf, *, typed: bool = False) -> None:
         self.view: View = source.view
         self._is_typed = typed
         self.source = source
@@ -272,11 +272,13 @@ class TypedFiles:
     def known(self) -> FileSet | None:
         return None
 
-    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
         found = await self.source.files(self._without_kinds(ask), operation, scan=scan)
         return found if self._is_typed else found._replace(files=[self._typed(file) for file in found.files])
 
-    def _without_kinds(self, ask: Ask) -> Ask:
+    def _without_kinds(self, ask: DatasetRequest) -> DatasetRequest:
         """What an index can be asked, which has other values of these columns."""
 
         def is_sure(part: Expression) -> bool:

@@ -12,9 +12,9 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import Ask, OpenedFile
+from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
 from asyncpq.datasets.opener import Opener
-from asyncpq.datasets.providers import FileSource
+from asyncpq.datasets.providers import FileProvider
 from asyncpq.decoding.types import file_schema
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
@@ -140,7 +140,7 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
         options["listing_max_age_s"] = _LISTING_AGE_S
     dataset = await session.open_dataset(target.target, **options)
     state = replace(dataset.state, unifier=None)  # as to Spark, a file lacks columns or has others
-    operation = state.resources.operation("open", state.url)
+    operation = state.runtime.operation("open", state.url)
     partitions: Sequence[str] = ()
     first: _First | None = None
     with operation:
@@ -277,14 +277,14 @@ def _has(schema: pa.Schema, field: pa.Field) -> bool:
     return at >= 0 and bool(schema.field(at).type.equals(field.type))
 
 
-def _is_hive(source: FileSource, target: LakeTarget) -> bool:
+def _is_hive(source: FileProvider, target: LakeTarget) -> bool:
     """Whether folders are ``key=value``."""
     if isinstance(source, SnapshotFiles):
         return bool(source.index.manifest.dataset.get("partitioning") == "hive")
     return target.partitioning == "hive"
 
 
-def _narrowed(source: FileSource, schema: pa.Schema, partitions: Sequence[str], conf: ReadConf) -> FileSource:
+def _narrowed(source: FileProvider, schema: pa.Schema, partitions: Sequence[str], conf: ReadConf) -> FileProvider:
     """The files of ``source``; an index in it, which has columns as they were when it was built, is asked about those
     alone of which ``schema`` says the same."""
     if isinstance(source, TypedFiles):
@@ -352,11 +352,11 @@ async def _merged(state: DatasetState, files: Sequence[DataFile], conf: ReadConf
         operation.part_ended(part, error, number + 1)
 
     opener = Opener(
-        state.resources,
+        state.runtime,
         operation,
         rounds=operation.metrics.rounds,
         neighbours=state.url,
-        restarts=state.resources.options.limits.max_restarts,
+        restarts=state.runtime.options.limits.max_restarts,
         skip=skip if state.skips else None,
     )
     async with aclosing(opener.files(enumerate(files), look)) as opened_files:
@@ -395,14 +395,14 @@ async def _by_path(state: DatasetState, operation: Operation) -> list[DataFile]:
     known = state.source.known
     files: Sequence[DataFile] = () if known is None else known.files
     if not files:
-        files = (await state.source.files(Ask(), operation)).files
+        files = (await state.source.files(DatasetRequest(), operation)).files
     return sorted(files, key=lambda file: file.url)
 
 
 async def _first(state: DatasetState, files: Sequence[DataFile], operation: Operation) -> tuple[DataFile, _First]:
     """The first file that can be read, which caches have mostly."""
     context = RequestContext(operation.metrics)
-    extensions = state.resources.options.read.extension_types
+    extensions = state.runtime.options.read.extension_types
     for file in files:
         try:
             with told_to_refresh(state.source.view is View.SNAPSHOT):
@@ -419,9 +419,9 @@ async def _first(state: DatasetState, files: Sequence[DataFile], operation: Oper
 async def _version(state: DatasetState, file: DataFile, operation: Operation, context: RequestContext) -> FileVersion:
     policy = immutable() if file.immutable else None
     if file.content is not None:
-        source = held_source(state.resources, file.url, file.content, state.url)
+        source = held_source(state.runtime, file.url, file.content, state.url)
     else:
-        source = await open_source(state.resources, file.url, neighbours=state.url, policy=policy)
+        source = await open_source(state.runtime, file.url, neighbours=state.url, policy=policy)
     try:
         entry = file.entry
         known = None if entry is None or entry.known is None else await entry.known(operation)

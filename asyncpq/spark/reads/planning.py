@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from asyncpq.datasets.files_read import DatasetState, FilesRead
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import Ask, OpenedFile
-from asyncpq.datasets.providers import FileSet, FileSource
+from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
+from asyncpq.datasets.providers import FileProvider, FileSet
 from asyncpq.errors import InvalidOptionError, StoreError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
@@ -110,8 +110,8 @@ async def plan_lake(
     names, state = opened.names, opened.state
     places = range(len(names)) if columns is None else list(dict.fromkeys(opened.columns(columns, conf)))
     where = None if pruning is None else pruning(opened.struct, opened.schema, names)
-    operation = state.resources.operation("plan", state.url)
-    ask = Ask(columns=tuple(names[at] for at in places), where=where)
+    operation = state.runtime.operation("plan", state.url)
+    ask = DatasetRequest(columns=tuple(names[at] for at in places), where=where)
     packer, kept, urls = Packer(settings.split_bytes), _Kept(state, settings), set[str]()
     with told_to_refresh(opened.is_snapshot), operation:
         whole = list[PlannedFile]()
@@ -175,7 +175,7 @@ def lake_of(opened: OpenLake, places: Sequence[int], conf: ReadConf, settings: S
 
 
 async def _without_unopened(
-    state: DatasetState, ask: Ask, operation: Operation, split_bytes: int, share: float
+    state: DatasetState, ask: DatasetRequest, operation: Operation, split_bytes: int, share: float
 ) -> tuple[list[PlannedFile], DatasetState]:
     """Files that need not be opened, and the dataset without them.
 
@@ -221,16 +221,18 @@ def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | No
 
 
 class _Files:
-    """Some of the files of another source: a :class:`asyncpq.datasets.providers.FileSource`."""
+    """Some of the files of another source: a :class:`asyncpq.datasets.providers.FileProvider`."""
 
     known: FileSet | None = None
 
-    def __init__(self, source: FileSource, files: Sequence[DataFile]) -> None:
+    def __init__(self, source: FileProvider, files: Sequence[DataFile]) -> None:
         self.view: View = source.view
         self.description = source.description
         self._files = files
 
-    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
         return FileSet(self._files)
 
 
@@ -382,8 +384,8 @@ class _Kept:
                 parts.append(piece.data)
                 self._pieces[number] = replace(piece, data=None, place=(url, at, stop))
                 at = stop
-        resources = self._state.resources
-        store, _ = await resources.store(url)
+        runtime = self._state.runtime
+        store, _ = await runtime.store(url)
         context = RequestContext(ReadMetrics(), purpose="write")
         await writable(store, url).put_object(url, b"".join(parts), context=context)
         self._objects += 1
@@ -398,7 +400,7 @@ class _Kept:
         """Nobody says when a plan is not needed any more, but DataFrames do not live for ever."""
         context = RequestContext(ReadMetrics(), purpose="list")
         try:
-            store = writable((await self._state.resources.store(self._plans))[0], self._plans)
+            store = writable((await self._state.runtime.store(self._plans))[0], self._plans)
             now = await store.clock(self._plans, context=context)
             old = [
                 one.url

@@ -15,21 +15,21 @@ from functools import lru_cache, partial
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from asyncpq.datasets.catalog_reader import SessionReader
+from asyncpq.datasets.catalog_reader import CatalogReader
 from asyncpq.datasets.dataset_scan import ReadUnits
-from asyncpq.datasets.files_read import DatasetState, FileRows, FilesRead
+from asyncpq.datasets.files_read import DatasetState, FilesRead, UnitRows
 from asyncpq.datasets.model import DataFile, IndexEntry, TableField, View
-from asyncpq.datasets.opened_file import Ask, Columns, OpenedFile
+from asyncpq.datasets.opened_file import DatasetColumns, DatasetRequest, OpenedFile
 from asyncpq.datasets.providers import FileSet
 from asyncpq.errors import AsyncpqError, ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Constant
 from asyncpq.indexing.query.file_entries import known_version
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import DEFAULT_BATCH_SIZE
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.stream import Batches
+from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.file_reads import SparkRequests
@@ -54,7 +54,7 @@ class SparkTables:
         self._conf = conf
         self._last: tuple[pa.Schema, FileDates, _Convert] | None = None  # that of the next file, too, as a rule
 
-    def of(self, rows: FileRows) -> list[pa.Table]:
+    def of(self, rows: UnitRows) -> list[pa.Table]:
         """The tables that have rows, as Spark has them; errors name the file."""
         version, conf = rows.file.version, self._conf
         try:
@@ -110,13 +110,13 @@ async def _opened(lake: Lake, split: bytes, session: Session) -> _Rows:
 async def split_files(session: Session, split: bytes) -> list[PlannedFile]:
     """The files of a split, which may lie in the work folder."""
     files: list[PlannedFile] = []
-    resources = session.runtime
+    runtime = session.runtime
     for part in unpack_split(split):
         if isinstance(part, tuple):
             url, start, stop = part
-            operation = resources.operation("open", url)
+            operation = runtime.operation("open", url)
             with operation:
-                part = await SessionReader(resources, operation).read_bytes(url, start, stop)
+                part = await CatalogReader(runtime, operation).read_bytes(url, start, stop)
         files += decode_files(part)
     return files
 
@@ -125,7 +125,7 @@ class _Rows:
     """Batches of files, one scan after another: of files that are filtered, and of those that need not be."""
 
     def __init__(self, session: Session, lake: Lake, files: Sequence[PlannedFile]) -> None:
-        self._resources = session.runtime
+        self._runtime = session.runtime
         self._lake = lake
         self._files = files
         self._generator = self._batches()
@@ -138,32 +138,32 @@ class _Rows:
 
     async def _batches(self) -> AsyncGenerator[pa.RecordBatch]:
         for filtered, some in itertools.groupby(self._files, key=lambda file: file.filtered):
-            async with split_scan(self._resources, self._lake, list(some), filtered=filtered) as scan:
+            async with split_scan(self._runtime, self._lake, list(some), filtered=filtered) as scan:
                 async for batch in scan:
                     yield batch
 
 
-def split_scan(resources: Resources, lake: Lake, files: Sequence[PlannedFile], *, filtered: bool) -> Batches:
+def split_scan(runtime: Runtime, lake: Lake, files: Sequence[PlannedFile], *, filtered: bool) -> RecordBatchStream:
     """A scan of files of a split: batches of Spark's types."""
     state = DatasetState(
-        resources=resources,
+        runtime=runtime,
         url=lake.url,
-        source=_PlannedFiles(lake, [data_file(lake, file, resources) for file in files]),
+        source=_PlannedFiles(lake, [data_file(lake, file, runtime) for file in files]),
         columns=columns_of(lake),
         skips=False,
     )
     where = lake.where if filtered else None
     # what can be pruned was, by the driver
-    ask = Ask(columns=lake.columns, where=where, prune=None if where is None else Constant(True))
-    operation = resources.operation("scan", lake.url)
+    ask = DatasetRequest(columns=lake.columns, where=where, prune=None if where is None else Constant(True))
+    operation = runtime.operation("scan", lake.url)
     read = FilesRead(state, ask, operation, scan=True, requests=_SplitRequests(SparkRequests(state, ask, lake.conf)))
     units = ReadUnits(read, pa.schema([]), SparkTables(lake.spark_schema, lake.conf).of)
-    return Batches(resources, operation, units, batch_size=DEFAULT_BATCH_SIZE, limit=None)
+    return RecordBatchStream(runtime, operation, units, batch_size=DEFAULT_BATCH_SIZE, limit=None)
 
 
-def data_file(lake: Lake, file: PlannedFile, resources: Resources) -> DataFile:
+def data_file(lake: Lake, file: PlannedFile, runtime: Runtime) -> DataFile:
     """A planned file as datasets have theirs."""
-    known = partial(_known, file, resources) if file.footers else None
+    known = partial(_known, file, runtime) if file.footers else None
     access = AccessPlan.all() if file.rows is None else AccessPlan.row_ranges(file.rows)
     return DataFile(
         url=file.url,
@@ -178,21 +178,21 @@ def data_file(lake: Lake, file: PlannedFile, resources: Resources) -> DataFile:
     )
 
 
-async def _known(file: PlannedFile, resources: Resources, operation: Operation) -> KnownVersion | None:
+async def _known(file: PlannedFile, runtime: Runtime, operation: Operation) -> KnownVersion | None:
     if file.validator is None:
         return None
-    return known_version(0, file.footers, file.pages, file.validator, resources.options.limits)
+    return known_version(0, file.footers, file.pages, file.validator, runtime.options.limits)
 
 
-def columns_of(lake: Lake) -> Columns:
+def columns_of(lake: Lake) -> DatasetColumns:
     """The dataset's columns, named so that what is derived for one split serves the next."""
     said = hashlib.sha256(lake.schema.serialize().to_pybytes())
     said.update(repr((lake.url, lake.fields, lake.variants, lake.conf, lake.partitioning)).encode())
-    return Columns(lake.schema, lake.fields, said.digest())
+    return DatasetColumns(lake.schema, lake.fields, said.digest())
 
 
 class _PlannedFiles:
-    """The files of a split: a :class:`asyncpq.datasets.providers.FileSource`."""
+    """The files of a split: a :class:`asyncpq.datasets.providers.FileProvider`."""
 
     view: View = View.TABLE  # of one state, that of the plan
     known: FileSet | None = None
@@ -201,7 +201,9 @@ class _PlannedFiles:
         self.description = lake.description
         self._files = files
 
-    async def files(self, ask: Ask, operation: Operation, *, scan: bool = True, hurry: bool = False) -> FileSet:
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
         return FileSet(self._files)
 
 
@@ -227,7 +229,7 @@ class _SplitRequests:
                     f"it does not have the rows that were planned: {error.message}", url=opened.version.url
                 ) from error
 
-    def request(self, opened: OpenedFile) -> Ask:
+    def request(self, opened: OpenedFile) -> DatasetRequest:
         """See :class:`asyncpq.datasets.files_read.FileRequests`."""
         return self._requests.request(opened)
 

@@ -140,7 +140,7 @@ def explain_scan(
     columns: Sequence[str] | None = None,
     index: Any = None,
     **options: Any,
-) -> ScanPlan:
+) -> SparkScanPlan:
     """What :func:`scan` with these arguments would read: print it, or look at its attributes. No task
     reads the lake; what time zones mean, Spark may be asked by a small query."""
     names = set(LakeTarget.__dataclass_fields__) - {"target", "index", "schema"}
@@ -150,7 +150,7 @@ def explain_scan(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScanPlan:
+class SparkScanPlan:
     """A scan, planned.
 
     Attributes:
@@ -219,7 +219,7 @@ def plan_scan(
     where: object,
     columns: Sequence[str] | None,
     settings: Mapping[str, Any],
-) -> ScanPlan:
+) -> SparkScanPlan:
     """Plan with the driver's session."""
     refuse_secrets("url", target.target)
     if isinstance(columns, str):
@@ -253,7 +253,7 @@ def plan_scan(
     if read.needs_jvm_zone or read.unopened:
         lake = replace(read.lake, conf=replace(conf, jvm_time_zone=_jvm_zone(spark)))
         read = replace(read, lake=lake)
-    return ScanPlan(read=read, condition=condition, columns=None if columns is None else tuple(columns))
+    return SparkScanPlan(read=read, condition=condition, columns=None if columns is None else tuple(columns))
 
 
 def _top(opened: OpenLake, path: str, conf: ReadConf) -> str:

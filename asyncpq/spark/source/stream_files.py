@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from asyncpq.datasets.listing import Listing, Target, list_files, parse_target
 from asyncpq.datasets.model import DataFile, View
-from asyncpq.datasets.opened_file import Ask
+from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.providers import GivenFiles
 from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.indexing.build.lakes import committing, own_lake
@@ -308,7 +308,7 @@ class ListedStream:
         if not wanted:
             return Batch(None, 0, expected)
         opened = await open_as_asked(session, self._options, self._schema)
-        there = await _data_files(opened, Ask())
+        there = await _data_files(opened, DatasetRequest())
         files = [
             replace(there[file.url], validator=file.validator, size=file.size, pinned=file.validator is not None)
             for file in wanted
@@ -391,7 +391,7 @@ class IndexStream:
             return Batch(None, 0, last.num_files)
         indexed = await found.files(ids)
         opened = await open_as_asked(session, self._options, self._schema)
-        there = await _data_files(opened, Ask(access=dict.fromkeys(indexed, AccessPlan.all())))
+        there = await _data_files(opened, DatasetRequest(access=dict.fromkeys(indexed, AccessPlan.all())))
         versions = {url: file.validator for url, file in indexed.items()}
         files = [
             replace(file, validator=versions[url], pinned=versions[url] is not None)
@@ -460,20 +460,20 @@ async def kind_of_stream(session: Session, options: SourceOptions) -> type[Liste
 
 
 async def _listing(session: Session, target: Target, options: SourceOptions) -> Listing:
-    resources = session.runtime
-    operation = resources.operation("files", safe_url(target.url))
+    runtime = session.runtime
+    operation = runtime.operation("files", safe_url(target.url))
     with operation:
-        store, _ = await resources.store(target.url)
+        store, _ = await runtime.store(target.url)
         context = RequestContext(operation.metrics, purpose="list")
         plain = options.format == "parquet"
         return await list_files(
-            store, target, context, committing(resources), partitioning=None, allow_empty=True, plain=plain
+            store, target, context, committing(runtime), partitioning=None, allow_empty=True, plain=plain
         )
 
 
-async def _data_files(opened: OpenLake, ask: Ask) -> dict[str, DataFile]:
+async def _data_files(opened: OpenLake, ask: DatasetRequest) -> dict[str, DataFile]:
     """The dataset's files by url, with the values of their folders."""
-    operation = opened.state.resources.operation("files", opened.state.url)
+    operation = opened.state.runtime.operation("files", opened.state.url)
     with operation:
         found = await opened.state.source.files(ask, operation)
     return {file.url: file for file in found.files}

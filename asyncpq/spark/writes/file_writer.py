@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError, StoreError
 from asyncpq.metrics import ReadMetrics
-from asyncpq.objects.runtime import Resources
+from asyncpq.objects.runtime import Runtime
 from asyncpq.options import KIB
 from asyncpq.session import Session
 from asyncpq.spark.sessions import run
@@ -191,16 +191,16 @@ async def write_files(
         SchemaMismatchError: the format cannot hold the rows, or not as the schema says.
         StoreError: the store failed, or a file of this name is there. What is there of the files is left.
     """
-    resources = session.runtime
-    resources.check()
+    runtime = session.runtime
+    runtime.check()
     folder = folder_url(target)
-    store = writable((await resources.store(folder))[0], safe_url(folder))
+    store = writable((await runtime.store(folder))[0], safe_url(folder))
     check_options(schema, options)
     written: list[WrittenFile] = []
     async with aclosing(_row_groups(batches, options)) as groups:
         while (first := await anext(groups, None)) is not None:
             path = f"{stem}.parquet" if not written else f"{stem}-{len(written)}.parquet"
-            file = _NewFile(resources, folder + path, schema, options)
+            file = _NewFile(runtime, folder + path, schema, options)
             written.append(await file.write(store, path, first, groups))
     return written
 
@@ -265,8 +265,8 @@ class _NewFile:
         url: of the file.
     """
 
-    def __init__(self, resources: Resources, url: str, schema: pa.Schema, options: WriteOptions) -> None:
-        self._resources = resources
+    def __init__(self, runtime: Runtime, url: str, schema: pa.Schema, options: WriteOptions) -> None:
+        self._runtime = runtime
         self._url = url
         self._schema = schema
         self._stored = with_wkb_types(schema)
@@ -291,7 +291,7 @@ class _NewFile:
             async with aclosing(self._pieces(first, groups)) as pieces:
                 created = await store.create_stream(self._url, pieces, context=context)
         finally:
-            await self._resources.in_thread(self._close)
+            await self._runtime.in_thread(self._close)
         stored = await store.open_object(self._url)
         try:
             context = context.step("tail", context.round + 1)
@@ -314,11 +314,11 @@ class _NewFile:
         self, group: list[pa.RecordBatch] | None, groups: AsyncIterator[list[pa.RecordBatch]]
     ) -> AsyncGenerator[bytes]:
         while group is not None:
-            yield await self._resources.in_thread(partial(self._encode, group))
+            yield await self._runtime.in_thread(partial(self._encode, group))
             if self._sink.position >= self._options.file_bytes:
                 break
             group = await anext(groups, None)
-        yield await self._resources.in_thread(self._end)
+        yield await self._runtime.in_thread(self._end)
 
     def _encode(self, group: list[pa.RecordBatch]) -> bytes:
         rows = sum(batch.num_rows for batch in group)

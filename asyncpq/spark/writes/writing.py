@@ -177,14 +177,14 @@ async def _look(session: Session, folder: str, publish: Publish) -> Manifest | N
     Raises:
         InvalidOptionError: what is there is not to be written to.
     """
-    resources = session.runtime
-    place = await lake_place(resources, folder, create=True)
+    runtime = session.runtime
+    place = await lake_place(runtime, folder, create=True)
     base = await load(place)
     if base is not None:
         check_lake(base, place)
     if base is not None and publish == "index":
         return base
-    store = (await resources.store(folder))[0]
+    store = (await runtime.store(folder))[0]
     found = await store.list_objects(folder, context=RequestContext(ReadMetrics(), purpose="list"))
     if publish == "plain" and found:
         raise InvalidOptionError(
@@ -472,9 +472,9 @@ async def publish_plainly(session: Session, target: str, job: str) -> None:
     It is not atomic: who does not wait for ``_SUCCESS`` may see some files, or those of attempts that lost.
     """
     folder = folder_url(target)
-    resources = session.runtime
-    await discard_files(resources, folder, _job_folder(job))
-    store = writable((await resources.store(folder))[0], safe_url(folder))
+    runtime = session.runtime
+    await discard_files(runtime, folder, _job_folder(job))
+    store = writable((await runtime.store(folder))[0], safe_url(folder))
     await store.put_object(folder + SUCCESS, b"", context=RequestContext(ReadMetrics(), purpose="write"))
 
 
