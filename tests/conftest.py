@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import asyncpq
+from asyncpq.testing import ObjectServer
 from localstack.seed import seed
 from localstack.start import running_localstack
+from tests.s3_reads import DATA
 
 # Examples decode files, so a wall-clock deadline would only measure the machine.
 _slow_is_fine = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -91,3 +93,11 @@ async def bucket(localstack: str) -> str:
     name = f"asyncpq-{uuid.uuid4().hex[:20]}"
     await seed(localstack, name, {})
     return name
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ObjectServer]:
+    """An S3 in this process that can be told to misbehave, with one object, ``bucket/key``."""
+    async with ObjectServer() as running:
+        running.put("bucket/key", DATA, modified=1e9)
+        yield running

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from tests.tables import WriterOptions, writer_options
+from tests.random_tables import WriterOptions, writer_options
 
 
 class Kind(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-_SCRIPTS = Path(__file__).parent / "integration"
+_SCRIPTS = Path(__file__).parent / "tables"
 
 
 def written_by_spark(folder: Path, script: str, *imports: str) -> Path:
@@ -19,7 +19,7 @@ def written_by_spark(folder: Path, script: str, *imports: str) -> Path:
     # Other versions of pyspark do not go with the jars.
     command = [python, "-c", f"import {', '.join(imports)}; assert pyspark.__version__.startswith('4.1.')"]
     if shutil.which("java") is None or subprocess.run(command, capture_output=True, timeout=60).returncode:
-        pytest.skip(f"needs Java and {', '.join(imports)}: pip install -r tests/integration/spark.txt")
+        pytest.skip(f"needs Java and {', '.join(imports)}: pip install -r tests/tables/spark.txt")
     command = [python, str(_SCRIPTS / script), str(folder)]
     environment = {**os.environ, "PYSPARK_PYTHON": python}
     run = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, cwd=folder)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import asyncpq
 from asyncpq.testing import CATALOGUE, Fault, LoggedRequest, ObjectServer, Scene
-from tests.faults.leaks import assert_back_to, held
 from tests.faults.operations import OPERATIONS, REQUESTS, Rows, by_pyarrow, options_for, parquet, url_for
+from tests.leaks import assert_back_to, held
 
 CLIENTS = ("S3", "s3fs", "HTTP")
 OLD, NEW = parquet(), parquet(1_000_000)

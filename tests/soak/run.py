@@ -26,7 +26,7 @@ import pyarrow as pa
 import asyncpq
 from asyncpq import col
 from asyncpq.testing import CATALOGUE, Fault, LoggedRequest, ObjectServer, Scene
-from tests.faults.leaks import Held, assert_back_to, held
+from tests.leaks import Held, assert_back_to, held
 from tests.soak import tiers
 from tests.soak.objects import FILES, VERSIONS, SoakObject, SoakQuestion, random_question
 

@@ -1,7 +1,7 @@
 """AWS Signature Version 4 for requests to S3, signed in a header.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html. The payload of writes is
-signed by its digest (reads have none). Checked against botocore's signer in tests/property/test_sigv4.py.
+signed by its digest (reads have none). Checked against botocore's signer in tests/storage/s3/test_sigv4.py.
 """
 
 from __future__ import annotations

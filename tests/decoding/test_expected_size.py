@@ -1,0 +1,118 @@
+"""What a unit may decode to is bounded before it is decoded, and what may be large is not decoded on the loop."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+import asyncpq
+from asyncpq.errors import ResourceLimitError
+from asyncpq.objects.read_plan import Unit
+from asyncpq.scan.file_scan import Fetched, FileScan
+from tests.column_chunks import MIB, write
+from tests.decoding.test_decoded_size import BOMBS
+from tests.nested_tables import NestedFile, nested_files
+from tests.random_tables import WriterOptions, tables, writer_options
+from tests.reads import ask
+
+
+class Watch:
+    """Notes of each unit that is decoded what was expected of it, what came, and in which thread."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.units: list[tuple[int, int]] = []
+        self.threads: list[int] = []
+        decode = FileScan._decode_all
+
+        def watched(read: FileScan, unit: Unit, fetched: Fetched) -> list[pa.Table]:
+            self.threads.append(threading.get_ident())
+            expected = read._expected_bytes(unit, fetched)
+            found = decode(read, unit, fetched)
+            self.units.append((expected, sum([_copied(table) for table in found])))
+            return found
+
+        patch.setattr(FileScan, "_decode_all", watched)
+
+
+def _copied(table: pa.Table) -> int:
+    return int(table.combine_chunks().nbytes)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    return Watch(monkeypatch)
+
+
+def read_all(data: bytes) -> list[tuple[int, int]]:
+    """Expected and real bytes of each unit: of a cold and of a warm read, of a scan and of a few rows."""
+
+    async def question(file: asyncpq.File) -> None:
+        for _ in range(3):
+            await file.read()
+            await file.take([0, file.num_rows - 1])
+        async with file.scan() as scan:
+            async for _batch in scan:
+                pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        watch = Watch(patch)
+        ask(data, question, limits=asyncpq.LimitOptions(unit_bytes=2000))
+    return watch.units
+
+
+@settings(max_examples=40, deadline=None)
+@given(drawn=tables(nested=True), options=writer_options)
+def test_no_unit_is_larger_than_expected(drawn: tuple[pa.Table, dict[str, str]], options: WriterOptions) -> None:
+    table, _ = drawn
+    if table.num_rows:
+        for expected, found in read_all(options.write(table)):
+            assert found <= expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(nested_files())
+def test_no_nested_unit_is_larger_than_expected(file: NestedFile) -> None:
+    for expected, found in read_all(file.data):
+        assert found <= expected
+
+
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("name", list(BOMBS))
+def test_a_bomb_is_not_decoded_on_the_loop(name: str, index: bool, watch: Watch) -> None:
+    values, options = BOMBS[name]
+    data = write(pa.table({"x": values}), write_page_index=index, **options)
+    limits = asyncpq.LimitOptions(max_decoded_bytes=24 * MIB, inline_decode_bytes=2 * MIB)
+    assert len(data) < 2 * MIB
+    with pytest.raises(ResourceLimitError, match="max_decoded_bytes"):
+        ask(data, lambda file: file.read(), limits=limits)
+    assert watch.threads
+    assert threading.get_ident() not in watch.threads
+
+
+@pytest.mark.parametrize("key", ["number", "text"])
+def test_lookups_are_decoded_on_the_loop(key: str, watch: Watch) -> None:
+    """Once their dictionaries are known; the handing over to a thread would cost more."""
+    rows = 20_000
+    table = pa.table(
+        {
+            "number": pa.array(range(rows), pa.int64()),
+            "text": [f"{row:012d}" for row in range(rows)],
+            "word": [f"word {row % 300}" for row in range(rows)],
+            "struct": pa.array([{"a": f"word {row % 300}"} for row in range(rows)]),
+        }
+    )
+    dictionary = ["word", "struct.a"]
+    data = write(table, write_page_index=True, use_dictionary=dictionary, max_rows_per_page=5000, compression="zstd")
+
+    async def question(file: asyncpq.File) -> list[Any]:
+        await file.lookup({key: table.column(key)[0].as_py()})
+        watch.threads.clear()
+        return [(await file.lookup({key: table.column(key)[row].as_py()})).to_pylist() for row in (7, 7777, 19_999)]
+
+    assert ask(data, question) == [[table.slice(row, 1).to_pylist()[0]] for row in (7, 7777, 19_999)]
+    assert set(watch.threads) == {threading.get_ident()}
+    assert all(found <= expected < 8 * MIB for expected, found in watch.units[1:])

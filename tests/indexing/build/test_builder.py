@@ -1,0 +1,482 @@
+"""Indexes of files on disk, built, refreshed, compacted, vacuumed and verified: they know what the files hold, read
+only what is new, and go on where a build was broken off."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import os
+import random
+import shutil
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import asyncpq
+from asyncpq.errors import (
+    ColumnNotFoundError,
+    InvalidOptionError,
+    ObjectNotFoundError,
+    StaleSnapshotError,
+    TransportError,
+    UsageError,
+)
+from asyncpq.events import Event, FileEnded
+from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing.build import executor as gathering
+from asyncpq.indexing.build.executor import SortedParts
+from asyncpq.indexing.build.file_rows import FileRows, FileWork, collect_file
+from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.index import Index, Staleness
+from asyncpq.indexing.kinds import Bounds, Footers, Keys, Text, ValueSet
+from asyncpq.indexing.manifest.commits import load
+from asyncpq.indexing.manifest.listed_files import files_of
+from asyncpq.options import BuildOptions
+from asyncpq.parquet import row_group
+from asyncpq.parquet.column_chunk import ColumnChunk, decode_column_chunk
+from asyncpq.parquet.schema import Leaf
+from tests.index_lakes import FEW, KINDS, builder, change, rows, write
+from tests.leaks import assert_back_to, held
+
+_ALL = 1000
+
+
+def _files(lake: Path) -> list[Path]:
+    return sorted(lake.rglob("*.parquet"))
+
+
+async def _check(index: Index, lake: Path) -> None:
+    """The index lists the files as they are, and every row of every part is there."""
+    report = await index.show(staleness=True)
+    assert report.staleness == Staleness(new=0, changed=0, gone=0)
+    files = _files(lake)
+    assert report.files == len(files)
+    assert report.rows == sum(pq.read_metadata(path).num_rows for path in files)
+    found = await index.verify(sample=_ALL, rows=_ALL)
+    assert (found.problems, found.changed, found.files) == ([], 0, len(files))
+    listed = await files_of(index._runtime, index.place, index.manifest, index.manifest.live)
+    assert sorted(file.path for file in listed) == sorted(str(path.relative_to(lake)) for path in files)
+
+
+@given(st.integers(0, 1 << 30))
+@settings(max_examples=max(4, settings().max_examples // 10))
+def test_after_any_changes(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    """Files come, change and go; refreshes, compactions and vacuums in between; with checkpoints and split segments."""
+    choose, lake = random.Random(seed), tmp_path_factory.mktemp("lake")
+    options = BuildOptions(
+        checkpoint_files=choose.choice([1, 3, 100]),
+        segment_rows=choose.choice([50, 1_000_000]),
+        memory_bytes=choose.choice([1, 1 << 20]),
+        max_segments=choose.choice([1, 8]),
+    )
+
+    async def run() -> None:
+        place = MemoryPlace()
+        async with asyncpq.Session() as session:
+            write(lake / "first.parquet", seed)
+            for _ in range(5):
+                change(lake, choose)
+            index = await session.build_index(str(lake), KINDS, at=place, building=options)
+            await _check(index, lake)
+            for _ in range(3):
+                for _ in range(choose.randrange(4)):
+                    change(lake, choose)
+                await index.refresh()
+                if choose.random() < 0.5:
+                    await index.compact()
+                if choose.random() < 0.3:
+                    await index.vacuum(keep=1, older_than=timedelta(0))
+                await _check(index, lake)
+
+    asyncio.run(run())
+
+
+async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
+    events: list[Event] = []
+    lake = tmp_path / "lake"
+    for number in range(6):
+        write(lake / f"part={number % 2}" / f"{number}.parquet", number)
+    async with asyncpq.Session(on_event=events.append) as session:
+
+        def read() -> list[str]:
+            ended = [event for event in events if isinstance(event, FileEnded) and event.operation != "verify"]
+            assert [event.files_done for event in ended] == sorted(event.files_done for event in ended)
+            assert all(event.files_done <= event.files_total for event in ended)
+            events.clear()
+            return sorted(Path(event.url).stem for event in ended)
+
+        index = await session.build_index(str(lake), KINDS, at=MemoryPlace())
+        assert [name for name in read() if name in "012345"][-6:] == ["0", "1", "2", "3", "4", "5"]
+        snapshot = index.snapshot
+        done = await index.refresh()
+        assert (done.added, done.removed, read(), index.snapshot) == (0, 0, [], snapshot)
+        write(lake / "part=1" / "1.parquet", 77)
+        write(lake / "part=0" / "new.parquet", 78)
+        (lake / "part=0" / "4.parquet").unlink()
+        done = await index.refresh()
+        assert (done.added, done.removed, read()) == (2, 2, ["1", "new"])
+        await _check(index, lake)
+        events.clear()
+        # by name: the others are not even listed
+        write(lake / "part=1" / "3.parquet", 79)
+        write(lake / "part=1" / "5.parquet", 80)
+        (lake / "part=0" / "2.parquet").unlink()
+        urls = [str(lake / name) for name in ("part=1/3.parquet", "part=0/2.parquet", "part=0/0.parquet")]
+        done = await index.refresh(urls)
+        assert (done.added, done.removed, read()) == (1, 2, ["2", "3"])
+        report = await index.show(staleness=True)
+        assert report.staleness == Staleness(new=0, changed=1, gone=0)
+        await index.refresh()
+        await _check(index, lake)
+
+
+async def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    write(tmp_path / "good.parquet", 1)
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 it is none")
+    pq.write_table(pa.table({"id": ["x", "y"], "name": ["a", "b"], "tags": [[1], None]}), tmp_path / "other.parquet")
+    damaged = bytearray((tmp_path / "good.parquet").read_bytes())
+    damaged[4:200] = bytes(196)
+    (tmp_path / "damaged.parquet").write_bytes(damaged)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(
+            str(tmp_path), KINDS, at=MemoryPlace(), schema=rows(1).schema, building=BuildOptions(checkpoint_files=1)
+        )
+        assert index.refreshed is not None
+        problems = dict(index.refreshed.problems)
+        assert problems.keys() == {"bad.parquet", "other.parquet", "damaged.parquet"}
+        manifest = index.manifest
+        (good,) = [
+            f for f in await files_of(index._runtime, index.place, manifest, manifest.live) if f.path == "good.parquet"
+        ]
+        for part in manifest.parts[1:]:  # of the others nothing is known
+            assert list((manifest.covered(part) & manifest.live).rows()) == [good.id], part
+        assert (manifest.num_files, manifest.num_rows) == (4, 100)
+        assert (await index.verify(sample=_ALL)).problems == []
+        # bad bytes are not looked at again, until there are others
+        snapshot = index.snapshot
+        await index.refresh()
+        assert index.snapshot == snapshot
+        write(tmp_path / "bad.parquet", 5)
+        assert ((done := await index.refresh()).added, done.removed) == (1, 1)
+        assert index.manifest.num_rows == 200
+
+
+async def test_a_build_that_failed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(10):
+        write(tmp_path / f"{number}.parquet", number)
+    place, read = MemoryPlace(), list[str]()
+    real, fails = collect_file, True
+
+    async def collect(runtime: object, work: FileWork, *rest: object) -> FileRows:
+        if fails and len(read) == 7:
+            raise TransportError("the lake is gone")
+        read.append(work.path)
+        return await real(runtime, work, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(gathering, "collect_file", collect)
+    options = BuildOptions(checkpoint_files=3, files_at_once=1)
+    async with asyncpq.Session() as session:
+        with pytest.raises(TransportError):
+            await session.build_index(str(tmp_path), FEW, at=place, building=options)
+        with pytest.raises(UsageError, match="not been built to its end"):
+            await session.open_index(place)
+        manifest = await load(place)
+        assert manifest is not None
+        assert (manifest.num_files, manifest.live.num_rows) == (0, 0)
+        (tmp_path / "1.parquet").unlink()
+        write(tmp_path / "2.parquet", 55)
+        fails, first = False, sorted(read[:6])
+        read.clear()
+        index = await session.build_index(str(tmp_path), FEW, at=place, building=options)
+        assert index.refreshed is not None
+        assert index.refreshed.resumed == 4  # those that were committed, but for the two that have changed
+        assert sorted(read) == sorted({f"{n}.parquet" for n in range(10)} - {*first} - {"1.parquet"} | {"2.parquet"})
+        await _check(index, tmp_path)
+        assert not index.manifest.builds
+        await index.compact()
+        await index.vacuum(keep=1, older_than=timedelta(0))
+        await _check(index, tmp_path)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.timeout(900)
+async def test_builders_that_are_killed(tmp_path: Path, kills: int) -> None:
+    """Whatever a builder was at: readers see whole snapshots, and the next one goes on."""
+    lake, at = tmp_path / "lake", str(tmp_path / "index")
+    choose = random.Random(kills)
+    for number in range(30):
+        write(lake / f"{number}.parquet", number)
+    async with asyncpq.Session() as session:
+        for kill in range(kills):
+            with builder(lake, at) as process:
+                await asyncio.to_thread(process.join, choose.uniform(0.05, 1.2))
+            try:
+                index = await session.open_index(at)
+            except (ObjectNotFoundError, UsageError):
+                assert process.exitcode != 0
+                continue
+            assert (await index.verify(sample=5)).problems == []
+            for _ in range(kill % 3):
+                change(lake, choose)
+        with builder(lake, at) as process:
+            await asyncio.to_thread(process.join)
+            assert process.exitcode == 0
+        index = await session.open_index(at)
+        await index.compact()
+        await index.vacuum(keep=1, older_than=timedelta(0))
+        await _check(index, lake)
+
+
+async def test_what_an_index_says_of_itself(tmp_path: Path) -> None:
+    lake, at = tmp_path / "lake", str(tmp_path / "index")
+    write(lake / "a.parquet", 1)
+    async with asyncpq.Session() as session:
+        with pytest.raises(ObjectNotFoundError):
+            await session.open_index(at)
+        with pytest.raises(ColumnNotFoundError):
+            await session.build_index(str(lake), [Keys("nothing")], at=at)
+        index = await session.build_index(str(lake), [Bounds("id"), Footers()], at=at)
+        report = await index.show()
+        assert [(part.kind, part.columns, part.files) for part in report.parts] == [
+            ("files", (), 1),
+            ("bounds", ("id",), 1),
+            ("footers", (), 1),
+        ]
+        assert "snapshot 2" in str(report)
+        assert "bounds(id): 8 rows of 1 files" in str(report)
+        with pytest.raises(InvalidOptionError, match=r"knows bounds\(id\), footers"):
+            await session.build_index(str(lake), [Keys("id")], at=at)
+        again = await session.open_index(at)
+        assert again.manifest == index.manifest
+        write(lake / "b.parquet", 2)
+        await again.refresh()
+        assert (await index.show()).files == 2  # who holds it sees what others have done
+        older = await session.open_index(at, snapshot=2)
+        assert older.manifest.num_files == 1
+        await again.drop()
+        with pytest.raises(ObjectNotFoundError):
+            await index.refresh()
+        with pytest.raises(ObjectNotFoundError):
+            await session.open_index(at)
+        await session.build_index(str(lake), [Bounds("id")], at=at)
+        with pytest.raises(StaleSnapshotError):  # it is another index
+            await index.refresh()
+
+
+async def test_verify_finds_what_is_wrong(tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path / f"{number}.parquet", number)
+    async with asyncpq.Session() as session:
+        for kind in range(len(KINDS)):
+            place = MemoryPlace()
+            index = await session.build_index(str(tmp_path), [KINDS[kind]], at=place)
+            assert (await index.verify(sample=_ALL)).problems == []
+            segment = index.manifest.of_part(index.manifest.parts[1])[0]
+            table = place._segments[segment.name].value.table
+            if table.num_rows:
+                await _store(place, index, table.slice(1))
+                found = await index.verify(sample=_ALL, rows=_ALL)
+                assert found.problems, KINDS[kind]
+            await place.delete_segments([segment.name])
+            assert any("is not there" in problem for problem in (await index.verify()).problems)
+
+
+async def _store(place: MemoryPlace, index: Index, table: pa.Table) -> None:
+    segment = index.manifest.of_part(index.manifest.parts[1])[0]
+    await place.delete_segments([segment.name])
+
+    async def batches() -> AsyncIterator[pa.RecordBatch]:
+        for batch in table.to_batches():
+            yield batch
+
+    await place.write_segment(segment.name, segment.part, batches())
+
+
+async def test_vacuum_keeps_what_readers_may_hold(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    write(lake / "0.parquet", 0)
+    place = MemoryPlace()
+    async with asyncpq.Session() as session:
+        index = await session.build_index(str(lake), FEW, at=place)
+        for number in range(1, 15):
+            write(lake / f"{number}.parquet", number)
+            await index.refresh()
+        await index.compact()
+        before = dict(await place.list_segments())
+        assert (await index.vacuum()).segments == ()  # all were the newest within seven days
+        assert (await index.vacuum(older_than=timedelta(0))).snapshots
+        assert len(await place.list_manifests()) == 10
+        await index.vacuum(keep=1, older_than=timedelta(0))
+        assert len(await place.list_manifests()) == 1
+        left = await place.list_segments()
+        assert set(left) == index.manifest.names < set(before)
+        await _check(index, lake)
+
+
+@pytest.mark.parametrize("place", ["memory", "sqlite"])
+async def test_a_session_that_is_closed_during_a_build_leaves_nothing_open(tmp_path: Path, place: str) -> None:
+    for number in range(6):
+        write(tmp_path / "lake" / f"{number}.parquet", number)
+    options = BuildOptions(checkpoint_files=1, files_at_once=1)
+    for done in (-1, 0, 1, 3):  # the first one imports what it needs
+        begun = asyncio.Event()
+        before = held()
+        at = MemoryPlace() if place == "memory" else f"sqlite:///{tmp_path}/{done}.sqlite"
+
+        def note(event: Event, done: int = done, begun: asyncio.Event = begun) -> None:
+            if isinstance(event, FileEnded) and event.operation == "build" and event.files_done >= done:
+                begun.set()
+
+        async with asyncpq.Session(on_event=note) as session:
+            task = asyncio.create_task(session.build_index(tmp_path / "lake", KINDS, at=at, building=options))
+            await begun.wait()
+        with pytest.raises(UsageError):
+            await task
+        if done >= 0:
+            await assert_back_to(before)
+
+
+async def test_rows_on_their_way_leave_no_files_where_the_session_was_closed(tmp_path: Path) -> None:
+    async with asyncpq.Session() as session:
+        parts = [part for kind in FEW for part in kind.parts(pa.schema([("id", pa.int64())]))]
+        rows_of_parts = SortedParts(session._runtime, parts, BuildOptions(folder=str(tmp_path)))
+        for part in parts:
+            sort = rows_of_parts._sorts[part] = ExternalSort(part.schema, 1, tmp_path)
+            sort.add(part.schema.empty_table())
+            for _ in range(3):
+                nulls = [pa.array([b""] if field.type == pa.binary() else [1], field.type) for field in part.schema]
+                sort.add(pa.Table.from_arrays(nulls, schema=part.schema))
+        assert os.listdir(tmp_path)
+    with pytest.raises(UsageError):
+        await rows_of_parts.close()
+    assert os.listdir(tmp_path) == []
+
+
+async def test_of_a_table(tmp_path: Path) -> None:
+    """A refresh reads the files that the table has added, and forgets those that it has removed."""
+    events: list[Event] = []
+    table = str(tmp_path / "table")
+    for number in range(3):
+        write_deltalake(table, rows(number), mode="append")
+    async with asyncpq.Session(on_event=events.append) as session:
+        index = await session.build_index(table, FEW, at=MemoryPlace(), format="delta")
+        assert (index.manifest.num_files, index.manifest.num_rows) == (3, 300)
+        snapshot = index.snapshot
+        await index.refresh()
+        assert index.snapshot == snapshot
+        write_deltalake(table, rows(7), mode="append")
+        DeltaTable(table).delete("id = 500")  # in files of their own: some are written anew
+        events.clear()
+        done = await index.refresh()
+        now = DeltaTable(table).file_uris()
+        read = [event.url for event in events if isinstance(event, FileEnded)]
+        assert len(read) == done.added
+        assert {Path(url).name for url in read} <= {Path(url).name for url in now}
+        listed = await files_of(index._runtime, index.place, index.manifest, index.manifest.live)
+        assert {Path(file.path).name for file in listed} == {Path(url).name for url in now}
+        assert (await index.verify(sample=_ALL, rows=_ALL)).problems == []
+
+
+async def test_segments_that_are_full_are_not_merged_again(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    options = BuildOptions(segment_bytes=3000, max_segments=2)
+    for number in range(6):
+        write(lake / f"{number}.parquet", number)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(str(lake), [Keys("id"), Footers()], at=MemoryPlace(), building=options)
+        assert all(len(index.manifest.of_part(part)) > 2 for part in index.manifest.parts[1:])
+        snapshot = index.snapshot
+        assert (await index.compact()).merged == 0
+        assert index.snapshot == snapshot
+        write(lake / "new.parquet", 6)
+        await index.refresh()
+        await index.compact()
+        await _check(index, lake)
+
+
+async def test_compaction_leaves_one_run_of_segments(tmp_path: Path) -> None:
+    """Full ones too, where several may hold a key: however many files there are, one segment is asked for it."""
+    lake = tmp_path / "lake"
+    options = BuildOptions(segment_bytes=3000, max_segments=3)
+    write(lake / "0.parquet", 0)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(str(lake), [Keys("id")], at=MemoryPlace(), building=options)
+        keys = next(part for part in index.manifest.parts if part.kind == "keys")
+
+        def deepest() -> int:
+            runs = [(one.low, one.high) for one in index.manifest.of_part(keys)]
+            return max(sum(low <= key < high for low, high in runs) for key, _ in runs)
+
+        for number in range(1, 9):
+            shutil.copy(lake / "0.parquet", lake / f"{number}.parquet")
+            await index.refresh()
+            assert deepest() <= options.max_segments
+        await index.compact()
+        assert len(index.manifest.of_part(keys)) > options.max_segments  # they are as full as they may be
+        assert deepest() <= 1
+        assert (await index.compact()).merged == 0
+        await _check(index, lake)
+
+
+async def test_of_a_footer_the_chunks_of_bounded_columns_alone_are_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = tmp_path / "lake"
+    write(lake / "one.parquet", 1)
+    parsed = collections.Counter[tuple[bytes, int]]()
+
+    def decode(data: bytes, start: int, stop: int, leaf: Leaf) -> ColumnChunk:
+        parsed[data, start] += 1
+        return decode_column_chunk(data, start, stop, leaf)
+
+    async with asyncpq.Session() as session:
+        monkeypatch.setattr(row_group, "decode_column_chunk", decode)
+        await session.build_index(str(lake), [Footers(), Bounds("id"), Bounds("name")], at=MemoryPlace())
+    assert sorted(parsed.values()) == [1] * 6  # of three row groups
+
+
+async def test_postings_of_a_large_file_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it matter what memory another process has that verifies them."""
+    lake, read = tmp_path / "lake", []
+    write(lake / "large.parquet", 1, num_rows=1000)
+
+    async def collected(*args: Any) -> FileRows:
+        read.append(await collect_file(*args))
+        return read[-1]
+
+    monkeypatch.setattr(gathering, "collect_file", collected)
+    kinds, place = [Keys("id"), Keys("tags"), Text("name"), ValueSet("id")], MemoryPlace()
+    async with asyncpq.Session() as session:
+        little = BuildOptions(memory_bytes=20_000, folder=str(tmp_path))
+        await session.build_index(str(lake), kinds, at=place, building=little)
+        tables = {part: table for part, table in read[0].tables.items() if part.kind in ("keys", "text")}
+        assert len(tables) == 3
+        for part, table in tables.items():
+            order = "row" if part.columns == ("id",) else "key"  # of rows with one key each, and with several
+            runs = [chunk.to_pylist() for chunk in table.column(order).chunks]
+            assert len(runs) > 5, part
+            assert all(run == sorted(run) for run in runs)
+        index = await session.open_index(place)
+        await _check(index, lake)
+        whole = await session.build_index(str(lake), kinds, at=MemoryPlace())
+        assert [part.files for part in (await whole.show()).parts] == [1, 1, 1, 1, 1]
+        trips = [await session.open_dataset(str(lake), index=one) for one in (index, whole)]
+        for where in (asyncpq.col("id") == 7, asyncpq.col("name").has_tokens("x7"), asyncpq.col("tags").has(3)):
+            assert len({str(await one.read(where=where)) for one in trips}) == 1
+    assert os.listdir(tmp_path) == ["lake"]
+
+
+async def test_what_was_done_is_told_without_the_manifest(tmp_path: Path) -> None:
+    write(tmp_path / "lake" / "one.parquet", 1)
+    async with asyncpq.Session() as session:
+        index = await session.build_index(str(tmp_path / "lake"), KINDS, at=MemoryPlace())
+        assert repr(index.refreshed) == "Refreshed(added=1, removed=0, problems=(), resumed=0)"
+        assert repr(await index.compact()) == "Compacted(merged=0, written=0, given_up=())"

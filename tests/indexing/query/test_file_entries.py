@@ -1,0 +1,220 @@
+"""Files read by what an index keeps of them: the rows and plans of files that were opened, without a footer request;
+damaged entries are found out."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import asyncpq
+from asyncpq import col
+from asyncpq.errors import CorruptIndexError
+from asyncpq.indexing.build import file_rows as file_footers
+from asyncpq.indexing.entry_encoding import by_file, decode_leaf, decode_made, decode_shared
+from asyncpq.parquet.row_group import UnknownLeafError
+from asyncpq.storage.base import Validator
+from tests.known_files import FILE, Kept, ask_known, keep
+from tests.nested_tables import NestedFile, nested_files
+from tests.random_tables import WriterOptions, tables, writer_options
+from tests.reads import values
+
+few = settings(max_examples=max(10, settings().max_examples // 3))  # each reads several files
+URL = "memory://known/file.parquet"
+# the smallest tail, so that every index is a request of its own
+OPTIONS: dict[str, Any] = {"requests": asyncpq.RequestOptions(tail_bytes=8, gap_bytes=0)}
+
+
+def put(data: bytes) -> None:
+    fsspec.filesystem("memory").pipe_file("/known/file.parquet", data)
+
+
+async def answers(file: asyncpq.File, column: str, row: int) -> tuple[list[Any], list[list[str]], dict[str, int]]:
+    """Rows of several questions, what was planned for them, and the requests that were not for data."""
+    where = col(column).is_valid()
+    found = [values(await file.read()), values(await file.take([row]))]
+    plan = await file.plan(where=where)
+    found.append(values(await file.read(where=where)))
+    plans = [[f"{request.start}-{request.stop}" for request in plan.requests], [repr(plan.pruning)]]
+    assert file.metrics.total is not None
+    return found, plans, {str(name): count for name, count in file.metrics.total.requests_by_purpose.items()}
+
+
+def compare(data: bytes, column: str, row: int) -> None:
+    put(data)
+
+    async def run() -> None:
+        async with asyncpq.Session(**OPTIONS) as session:
+            kept = await keep(session, URL)
+        async with asyncpq.Session(**OPTIONS) as session:
+            opened = await session.open_file(URL)
+            wanted, plans, asked = await answers(opened, column, row)
+        async with asyncpq.Session(**OPTIONS) as session:
+            found, known_plans, known_asked = await ask_known(
+                session, URL, kept.known(pages=False), lambda file: answers(file, column, row)
+            )
+        assert found == wanted
+        assert known_plans == plans
+        assert set(known_asked) <= {"data", "validate", "stat"}, known_asked
+        assert "tail" in asked
+        assert sum(known_asked.values()) < sum(asked.values())
+
+    asyncio.run(run())
+
+
+@few
+@given(drawn=tables(), options=writer_options, whole=st.booleans(), row=st.integers(0, 200))
+def test_rows_and_plans_are_those_of_an_opened_file(
+    drawn: tuple[pa.Table, dict[str, str]], options: WriterOptions, whole: bool, row: int
+) -> None:
+    table, _ = drawn
+    if not table.num_rows:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_footers, "WHOLE_FOOTER_BYTES", 1 << 20 if whole else 0)
+        compare(options.write(table), table.column_names[0], row % table.num_rows)
+
+
+@few
+@given(file=nested_files(), whole=st.booleans(), row=st.integers(0, 200))
+def test_nested_rows_and_plans_are_those_of_an_opened_file(file: NestedFile, whole: bool, row: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_footers, "WHOLE_FOOTER_BYTES", 1 << 20 if whole else 0)
+        compare(file.data, "id", row % file.table.num_rows)
+
+
+TABLE = pa.table({name: pa.array(range(at, at + 300), pa.int64()) for at, name in enumerate("abcd")})
+WRITER = WriterOptions(100, 64, 10, "none", False, 8, "1.0", True, True, False, True)
+
+
+def kept_of(data: bytes) -> Kept:
+    put(data)
+
+    async def run() -> Kept:
+        async with asyncpq.Session() as session:
+            return await keep(session, URL)
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every footer is kept leaf by leaf."""
+    monkeypatch.setattr(file_footers, "WHOLE_FOOTER_BYTES", 0)
+
+
+@pytest.mark.usefixtures("split")
+def test_some_leaves_are_enough_for_their_columns() -> None:
+    kept = kept_of(WRITER.write(TABLE))
+
+    async def run() -> None:
+        async with asyncpq.Session() as session:
+            known = kept.known({0, 2})
+            assert known is not None
+            assert known.leaves == frozenset({0, 2})
+
+            async def question(file: asyncpq.File) -> None:
+                found = await file.lookup({"a": 150}, columns=["c"])
+                assert found.to_pylist() == [{"c": 152}]
+                assert set(file.metrics.requests_by_purpose) == {"data", "stat"}
+                with pytest.raises(UnknownLeafError):
+                    await file.lookup({"a": 150}, columns=["b"])
+
+            await ask_known(session, URL, known, question)
+            # whoever opens the file gets its own footer, and others who know as much share what is there
+            file = await session.open_file(URL)
+            assert (await file.lookup({"a": 150}, columns=["b"])).to_pylist() == [{"b": 151}]
+            assert session.metrics.requests_by_purpose["tail"] == 1
+            more = kept.known({0, 1})
+            found = await ask_known(session, URL, more, lambda file: file.lookup({"a": 150}, columns=["b", "d"]))
+            assert found.to_pylist() == [{"b": 151, "d": 153}]
+
+    asyncio.run(run())
+
+
+@pytest.mark.usefixtures("split")
+def test_versions_of_other_leaves_take_turns() -> None:
+    kept = kept_of(WRITER.write(TABLE))
+
+    async def run() -> None:
+        async with asyncpq.Session() as session:
+            for leaf in (0, 1, 2, 0, 3):
+                name = "abcd"[leaf]
+                found = await ask_known(session, URL, kept.known({leaf}), partial(asyncpq.File.read, columns=[name]))
+                assert found.column(name).to_pylist() == TABLE.column(name).to_pylist()
+            assert "tail" not in session.metrics.requests_by_purpose
+
+    asyncio.run(run())
+
+
+def test_a_large_footer_is_kept_leaf_by_leaf() -> None:
+    table = pa.table({f"column {at}": [at] for at in range(600)})
+    kept = kept_of(WRITER.write(table))
+    payloads = by_file(kept.footers)[FILE]
+    assert set(payloads) == {-1, *range(600)}
+    assert max(len(payload) for leaf, payload in payloads.items() if leaf >= 0) < 400
+
+
+@given(data=st.data(), split=st.booleans())
+def test_damage_is_found_out(data: st.DataObject, split: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_footers, "WHOLE_FOOTER_BYTES", 0 if split else 1 << 20)
+        entries = _entries(split)
+    leaf, payload, decode = data.draw(st.sampled_from(entries))
+    kind = data.draw(st.sampled_from(["flip", "cut", "more", "file", "leaf"]))
+    at = data.draw(st.integers(0, len(payload) - 1))
+    file = FILE
+    if kind == "flip":
+        payload = payload[:at] + bytes([payload[at] ^ 1 << data.draw(st.integers(0, 7))]) + payload[at + 1 :]
+    elif kind == "cut":
+        payload = payload[:at]
+    elif kind == "more":
+        payload += data.draw(st.binary(min_size=1, max_size=9))
+    elif kind == "file":
+        file += 1
+    else:
+        leaf += 1
+    with pytest.raises(CorruptIndexError):
+        decode(file, leaf, payload)
+
+
+_kept: dict[bool, list[tuple[int, bytes, Any]]] = {}
+
+
+def _entries(split: bool) -> list[tuple[int, bytes, Any]]:
+    if split not in _kept:
+        indexed = kept_of(WRITER.write(TABLE))
+        bare = kept_of(WriterOptions(**{**vars(WRITER), "page_index": False}).write(TABLE))
+
+        def shared(file: int, leaf: int, payload: bytes) -> None:
+            if leaf != -1:
+                raise CorruptIndexError("another leaf's")
+            decode_shared(file, payload, 1 << 20)
+
+        footers = by_file(indexed.footers)[FILE]
+        _kept[split] = [(leaf, data, decode_leaf if leaf >= 0 else shared) for leaf, data in footers.items()]
+        _kept[split] += [(leaf, data, decode_made) for leaf, data in by_file(bare.pages)[FILE].items()]
+    return _kept[split]
+
+
+@pytest.mark.usefixtures("split")
+def test_a_footer_larger_than_allowed_is_refused() -> None:
+    payload = by_file(kept_of(WRITER.write(TABLE)).footers)[FILE][-1]
+    with pytest.raises(CorruptIndexError, match="allowed are 100"):
+        decode_shared(FILE, payload, 100)
+
+
+def test_a_footer_of_another_size_is_refused() -> None:
+    kept = kept_of(WRITER.write(TABLE))
+    with pytest.raises(CorruptIndexError, match="another version"):
+        kept._replace(validator=Validator(size=kept.validator.size + 1)).known()
+
+
+def test_without_a_footer_nothing_is_known() -> None:
+    assert kept_of(WRITER.write(TABLE)).known(footers=False) is None

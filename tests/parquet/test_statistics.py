@@ -1,0 +1,328 @@
+"""What statistics of chunks prove: orders, and the traps of real files, one by one."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asyncpq.errors import CorruptIndexError
+from asyncpq.parquet.metadata import ColumnChunk, ColumnOrder, Statistics
+from asyncpq.parquet.schema import Leaf, LogicalKind, LogicalType, PhysicalType
+from asyncpq.parquet.statistics import Bounds, Order, chunk_bounds, decode_value, order_of
+from asyncpq.parquet.writer_faults import Claim, WriterFaults
+from asyncpq.parquet.writer_version import WriterVersion
+from tests.format_samples import flat_leaf, sample_metadata
+
+GOOD_WRITER = "parquet-mr version 1.13.0 (build abc)"
+GOOD = WriterFaults(GOOD_WRITER)
+NO_STATISTICS = Statistics(None, None, None, None, None, None, None, None, None)
+
+
+def leaf_with(leaf: Leaf, logical: LogicalType | None, physical: PhysicalType | None = None) -> Leaf:
+    element = leaf.element._replace(logical_type=logical, physical_type=physical or leaf.physical_type)
+    return Leaf(0, leaf.path, leaf.dotted, element, 1, (), 0, leaf.max_definition_level, 0)
+
+
+def chunk_with(leaf: Leaf, num_values: int = 10, **statistics: Any) -> ColumnChunk:
+    whole = sample_metadata("flat").row_groups[0].chunk(0)
+    return whole._replace(
+        physical_type=leaf.physical_type, num_values=num_values, statistics=NO_STATISTICS._replace(**statistics)
+    )
+
+
+def bounds_of(
+    leaf: Leaf,
+    low: bytes | None,
+    high: bytes | None,
+    *,
+    created_by: str | None = GOOD_WRITER,
+    column_order: ColumnOrder | None = ColumnOrder.TYPE_ORDER,
+    **more: Any,
+) -> tuple[Bounds, str | None]:
+    names = ("min_value", "max_value") if column_order is not None else ("deprecated_min", "deprecated_max")
+    chunk = chunk_with(leaf, **{names[0]: low, names[1]: high, **more})
+    return chunk_bounds(
+        chunk, leaf, order_of(leaf, column_order), WriterFaults(created_by), column_order is not None, 10
+    )
+
+
+# -- orders ------------------------------------------------------------------------------------------
+
+INT = flat_leaf(pa.int32())
+LONG = flat_leaf(pa.int64())
+TEXT = flat_leaf(pa.string())
+FLOAT = flat_leaf(pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("type_", "order"),
+    [
+        (pa.bool_(), Order.BOOLEAN),
+        (pa.int8(), Order.SIGNED),
+        (pa.int64(), Order.SIGNED),
+        (pa.uint8(), Order.UNSIGNED),
+        (pa.uint64(), Order.UNSIGNED),
+        (pa.float32(), Order.FLOAT),
+        (pa.float64(), Order.FLOAT),
+        (pa.float16(), Order.FLOAT16),
+        (pa.string(), Order.BYTES),
+        (pa.binary(), Order.BYTES),
+        (pa.binary(5), Order.BYTES),
+        (pa.uuid(), Order.BYTES),
+        (pa.json_(), Order.BYTES),
+        (pa.date32(), Order.SIGNED),
+        (pa.time64("ns"), Order.SIGNED),
+        (pa.timestamp("us", "UTC"), Order.SIGNED),
+        (pa.decimal128(30, 2), Order.DECIMAL),
+        (pa.null(), Order.UNDEFINED),
+    ],
+)
+def test_the_order_of_types(type_: pa.DataType, order: Order) -> None:
+    leaf = flat_leaf(type_)
+    assert order_of(leaf, ColumnOrder.TYPE_ORDER) is order
+    assert order_of(leaf, ColumnOrder.UNKNOWN) is Order.UNDEFINED
+    assert order_of(leaf, ColumnOrder.INT96_TIMESTAMP_ORDER) is Order.UNDEFINED
+    is_float = order in (Order.FLOAT, Order.FLOAT16)
+    assert order_of(leaf, ColumnOrder.IEEE_754_TOTAL_ORDER) is (order if is_float else Order.UNDEFINED)
+    # Without column orders only what compares signed can be used.
+    is_signed = order in (Order.SIGNED, Order.BOOLEAN, Order.FLOAT)
+    assert order_of(leaf, None) is (order if is_signed else Order.UNDEFINED)
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        leaf_with(INT, None, PhysicalType.INT96),
+        leaf_with(TEXT, LogicalType(LogicalKind.INTERVAL), PhysicalType.FIXED_LEN_BYTE_ARRAY),
+        *(
+            leaf_with(TEXT, LogicalType(kind))
+            for kind in (
+                LogicalKind.VARIANT,
+                LogicalKind.GEOMETRY,
+                LogicalKind.GEOGRAPHY,
+                LogicalKind.LIST,
+                LogicalKind.MAP,
+                LogicalKind.UNRECOGNISED,
+            )
+        ),
+        # annotations on a type they do not belong on
+        leaf_with(TEXT, LogicalType(LogicalKind.INTEGER, bit_width=32, is_signed=True)),
+        leaf_with(INT, LogicalType(LogicalKind.STRING)),
+        leaf_with(INT, LogicalType(LogicalKind.INTEGER, bit_width=0, is_signed=True)),
+        leaf_with(INT, LogicalType(LogicalKind.INTEGER, bit_width=24, is_signed=False)),
+        leaf_with(FLOAT, LogicalType(LogicalKind.DECIMAL, precision=3, scale=1)),
+        leaf_with(INT, LogicalType(LogicalKind.TIMESTAMP, "ms", True)),
+        leaf_with(TEXT, LogicalType(LogicalKind.FLOAT16)),
+    ],
+)
+@pytest.mark.parametrize("column_order", [None, *ColumnOrder])
+def test_types_without_an_order(leaf: Leaf, column_order: ColumnOrder | None) -> None:
+    assert order_of(leaf, column_order) is Order.UNDEFINED
+    found, reason = bounds_of(leaf, b"1234", b"1234", null_count=3, column_order=column_order)
+    assert (found.min, found.max, found.null_count) == (None, None, 3)
+    assert reason is not None
+
+
+@pytest.mark.parametrize(
+    ("raw", "leaf", "order", "value"),
+    [
+        (b"\xff\xff\xff\xff", INT, Order.SIGNED, -1),
+        (b"\xff\xff\xff\xff", INT, Order.UNSIGNED, 2**32 - 1),
+        (b"\xff" * 8, LONG, Order.UNSIGNED, 2**64 - 1),
+        (struct.pack("<d", 0.1), FLOAT, Order.FLOAT, 0.1),
+        (struct.pack("<f", 0.5), leaf_with(FLOAT, None, PhysicalType.FLOAT), Order.FLOAT, 0.5),
+        (struct.pack("<e", 0.5), flat_leaf(pa.float16()), Order.FLOAT16, 0.5),
+        (b"\xff\x00", TEXT, Order.DECIMAL, -256),
+        (b"\x00\x00\x01\x00", TEXT, Order.DECIMAL, 256),
+        (b"\x01", flat_leaf(pa.bool_()), Order.BOOLEAN, True),
+        (b"\xff\x00", TEXT, Order.BYTES, b"\xff\x00"),
+        (b"", TEXT, Order.BYTES, b""),
+    ],
+)
+def test_values(raw: bytes, leaf: Leaf, order: Order, value: object) -> None:
+    found = decode_value(raw, leaf, order)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "leaf", "order"),
+    [
+        (b"\0" * 8, INT, Order.SIGNED),
+        (b"", INT, Order.SIGNED),
+        (b"", TEXT, Order.DECIMAL),
+        (b"\2", flat_leaf(pa.bool_()), Order.BOOLEAN),
+        (b"abc", TEXT, Order.UNDEFINED),
+    ],
+)
+def test_values_of_the_wrong_length(raw: bytes, leaf: Leaf, order: Order) -> None:
+    with pytest.raises(CorruptIndexError):
+        decode_value(raw, leaf, order)
+
+
+# -- chunks ------------------------------------------------------------------------------------------
+
+
+def i32(value: int) -> bytes:
+    return struct.pack("<i", value)
+
+
+def f64(value: float) -> bytes:
+    return struct.pack("<d", value)
+
+
+def test_good_bounds() -> None:
+    assert bounds_of(INT, i32(-5), i32(7), null_count=2) == (
+        Bounds(Order.SIGNED, -5, 7, True, True, 2, None, 10),
+        None,
+    )
+
+
+def test_deprecated_bounds_only_without_column_orders_and_only_of_signed_types() -> None:
+    chunk = chunk_with(INT, null_count=1, deprecated_min=i32(1), deprecated_max=i32(9))
+    found, reason = chunk_bounds(chunk, INT, order_of(INT, None), GOOD, False, 10)
+    assert (found.min, found.max, reason) == (1, 9, None)
+    found, reason = chunk_bounds(chunk, INT, Order.SIGNED, GOOD, True, 10)
+    assert (found.min, found.max, found.null_count) == (None, None, 1)
+    assert reason is not None
+    # New bounds mean nothing without column orders.
+    new = chunk_with(INT, min_value=i32(1), max_value=i32(9))
+    assert chunk_bounds(new, INT, Order.SIGNED, GOOD, False, 10)[0].min is None
+    for leaf, order in ((flat_leaf(pa.uint32()), Order.UNSIGNED), (TEXT, Order.BYTES)):
+        chunk = chunk_with(leaf, deprecated_min=b"aaaa", deprecated_max=b"aaaa")
+        found, reason = chunk_bounds(chunk, leaf, order, GOOD, False, 10)
+        assert (found.min, found.max) == (None, None)
+        assert reason is not None
+
+
+@pytest.mark.parametrize(
+    ("created_by", "sound"),
+    [
+        (None, False),
+        ("", False),
+        ("parquet-mr", False),
+        ("some writer", False),
+        ("parquet-mr version 1.6.0 (build abc)", False),
+        ("parquet-mr version 1.7.9", False),
+        ("parquet-mr version 1.5.0-cdh5.4.9 (build x)", False),
+        ("parquet-mr version 1.5.0-cdh5.5.0 (build x)", True),
+        ("parquet-mr version 1.5.0-cdh5.11.1 (build x)", True),
+        ("parquet-mr version 1.8.0", True),
+        ("parquet-mr version 1.10.1 (build abc)", True),
+        ("parquet-cpp-arrow version 23.0.0", True),
+        ("delta-rs version py-1.6.6", True),
+        ("ClickHouse v25.9.1.1-stable", True),
+        ("DuckDB", True),
+        ("impala version 1.3.0-INTERNAL (build 8a48)", True),
+        ("DuckDB version v1.1.3 (build 19864453f7)", True),
+    ],
+)
+def test_parquet_251(created_by: str | None, sound: bool) -> None:
+    for leaf in (TEXT, flat_leaf(pa.binary(2)), flat_leaf(pa.decimal128(30, 0))):
+        assert (WriterFaults(created_by).find(Claim.BOUNDS, leaf) is None) is sound
+        length = leaf.element.type_length or 2
+        found, reason = bounds_of(leaf, b"\0" * (length - 1) + b"a", b"\0" * (length - 1) + b"z", created_by=created_by)
+        assert (found.min is not None) is sound
+        assert sound or (reason is not None and "PARQUET-251" in reason)
+    assert bounds_of(INT, i32(1), i32(2), created_by=created_by)[0].min == 1
+
+
+def test_writer_versions() -> None:
+    assert WriterVersion.parse("parquet-mr version 1.8.0 (build 0fda28)") == WriterVersion(
+        "parquet-mr", (1, 8, 0), "1.8.0", "0fda28"
+    )
+    assert WriterVersion.parse("impala version 1.3.0-INTERNAL (build 8a)") == WriterVersion(
+        "impala", (1, 3, 0), "1.3.0-INTERNAL", "8a"
+    )
+    assert WriterVersion.parse("a version 2.1") == WriterVersion("a", (2, 1, 0), "2.1", None)
+    assert WriterVersion.parse("delta-rs version py-1.6.6") == WriterVersion("delta-rs", (1, 6, 6), "py-1.6.6", None)
+    assert WriterVersion.parse("parquet-mr-trino version 470 (build n/a)") == WriterVersion(
+        "parquet-mr-trino", (470, 0, 0), "470", "n/a"
+    )
+    assert WriterVersion.parse("Polars (python) version 2.0.0 (build 22a)") == WriterVersion(
+        "Polars", (2, 0, 0), "2.0.0", "22a"
+    )
+    assert WriterVersion.parse("ClickHouse v25.3.1.27-stable") == WriterVersion(
+        "ClickHouse", (25, 3, 1), "v25.3.1.27-stable", None
+    )
+    for unversioned in (
+        "parquet-mr",
+        "parquet-mr version",
+        "parquet-mr version x.y",
+        "parquet-mr (build 32c46643845ea8a705c35d4ec8fc654cc8ff816d)",
+        "parquet-mr version (build 5)",
+        "parquet-mr version null (build 4aba4d)",
+    ):
+        assert WriterVersion.parse(unversioned) == WriterVersion("parquet-mr", None, "", None)
+    for nothing in (None, "", "  ", "x" * 10**6):
+        assert WriterVersion.parse(nothing) is None
+
+
+@pytest.mark.parametrize(("low", "high"), [(math.nan, 1.0), (1.0, math.nan), (math.nan, math.nan)])
+def test_nan_bounds_are_no_bounds(low: float, high: float) -> None:
+    found, reason = bounds_of(FLOAT, f64(low), f64(high), null_count=1, nan_count=9)
+    assert (found.min, found.max, found.null_count, found.nan_count) == (None, None, 1, 9)
+    assert reason is not None
+
+
+def test_zeros_are_widened() -> None:
+    found, _ = bounds_of(FLOAT, f64(0.0), f64(-0.0))
+    assert str(found.min) == "-0.0"
+    assert str(found.max) == "0.0"
+
+
+def test_nan_counts_are_known_of_floats_only() -> None:
+    assert bounds_of(FLOAT, f64(0.5), f64(1), nan_count=0)[0].nan_count == 0
+    assert bounds_of(FLOAT, f64(0.5), f64(1))[0].nan_count is None
+    assert bounds_of(INT, i32(1), i32(1), nan_count=0)[0].nan_count is None
+
+
+@pytest.mark.parametrize(
+    ("leaf", "low", "high", "more"),
+    [
+        pytest.param(INT, i32(2), i32(1), {}, id="min above max"),
+        pytest.param(TEXT, b"b", b"a", {}, id="min above max, strings"),
+        pytest.param(INT, i32(1), i32(2), {"null_count": 11}, id="more nulls than values"),
+        pytest.param(INT, i32(1), i32(2), {"null_count": 10}, id="bounds of nothing but nulls"),
+        pytest.param(FLOAT, f64(1), f64(2), {"null_count": 5, "nan_count": 6}, id="more nulls and NaN than values"),
+        pytest.param(INT, b"123", i32(2), {}, id="a bound of three bytes"),
+        pytest.param(INT, i32(1), i32(2), {"num_values": 9}, id="values are not rows"),
+    ],
+)
+def test_contradictions_prove_nothing(leaf: Leaf, low: bytes, high: bytes, more: dict[str, Any]) -> None:
+    found, reason = bounds_of(leaf, low, high, **more)
+    assert (found.min, found.max, found.all_null) == (None, None, False)
+    assert reason is not None
+
+
+def test_one_bound_alone_is_none() -> None:
+    assert bounds_of(INT, i32(1), None)[0].min is None
+    assert bounds_of(INT, None, i32(1))[0].max is None
+
+
+def test_all_null() -> None:
+    assert bounds_of(INT, None, None, null_count=10) == (
+        Bounds(Order.SIGNED, None, None, False, False, 10, None, 10),
+        None,
+    )
+    assert bounds_of(INT, None, None, null_count=10)[0].all_null
+    assert not bounds_of(INT, None, None, null_count=9)[0].all_null
+    assert not bounds_of(INT, None, None)[0].all_null  # not written is not 0, and not all
+
+
+@pytest.mark.parametrize(
+    ("leaf", "flags", "exact"),
+    [
+        (TEXT, (None, None), (False, False)),
+        (TEXT, (True, False), (True, False)),
+        (INT, (None, None), (True, True)),
+        (INT, (False, True), (False, True)),
+    ],
+)
+def test_exactness(leaf: Leaf, flags: tuple[bool | None, bool | None], exact: tuple[bool, bool]) -> None:
+    found, _ = bounds_of(leaf, b"aaaa", b"aaaa", is_min_value_exact=flags[0], is_max_value_exact=flags[1])
+    assert (found.min_exact, found.max_exact) == exact
