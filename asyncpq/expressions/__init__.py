@@ -1,10 +1,10 @@
 """Predicates: what they are made of, how they are written, how they are made shorter."""
 
+from asyncpq.expressions.analysis import Interval
 from asyncpq.expressions.filters import parse_filters
-from asyncpq.expressions.intervals import Interval
-from asyncpq.expressions.ranges import ValueRanges, column_ranges, is_unsatisfiable
+from asyncpq.expressions.ranges import ValueRanges, column_ranges, is_unsatisfiable, without_contradictions
 from asyncpq.expressions.relative_times import has_relative_times, resolve_times
-from asyncpq.expressions.simplify import simplify, without_contradictions
+from asyncpq.expressions.simplify import simplify
 from asyncpq.expressions.tree import (
     And,
     Atom,
@@ -28,6 +28,7 @@ from asyncpq.expressions.tree import (
     atoms,
     col,
     columns,
+    replace_atoms,
 )
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "has_relative_times",
     "is_unsatisfiable",
     "parse_filters",
+    "replace_atoms",
     "resolve_times",
     "simplify",
     "without_contradictions",

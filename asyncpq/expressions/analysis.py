@@ -38,6 +38,7 @@ from asyncpq.expressions.tree import (
 )
 
 T = TypeVar("T")
+Text = TypeVar("Text", str, bytes)
 _SURROGATES: Final = (0xD800, 0xDFFF)
 
 
@@ -133,12 +134,14 @@ def _keys(atom: In | KeyIn, domain: ValueDomain) -> _Keys:
         else:
             return _Keys(sorted(plain), null=False, nan=False)
     null, nan = type(None) in types, float in types and any(value != value for value in values)
-    literals = [domain.to_key(value) for value in values if value is not None and value == value]
+    # No key equals NaN. A member that is NaN may be cast, as any other.
+    asked = [value for value in values if value is not None and (value == value or isinstance(atom, In))]
+    literals = [domain.to_key(value) for value in asked]
     incomparable = next((literal.reason for literal in literals if isinstance(literal, Incomparable)), None)
     if incomparable is not None:
         return _Keys((), null, nan, incomparable, same_type=False)
     known = [literal for literal in literals if isinstance(literal, Comparable)]
-    keys = sorted({literal.key for literal in known})
+    keys = sorted({literal.key for literal in known if literal.key == literal.key})
     return _Keys(keys, null, nan, same_type=all(literal.same_type for literal in known))
 
 
@@ -209,7 +212,7 @@ def _unknown(reason: str, *, null: bool = False) -> ValueSet:
     return ValueSet(EVERYTHING, null, nan=True, exact=False, comparable=False, reason=reason)
 
 
-def prefixed(key: str | bytes) -> Intervals:
+def prefixed(key: Text) -> Intervals:
     """The strings that begin with ``key``."""
     if not key:
         return EVERYTHING
@@ -217,7 +220,7 @@ def prefixed(key: str | bytes) -> Intervals:
     return (Interval(key, above, high_open=above is not None),)
 
 
-def successor(prefix: str | bytes) -> str | bytes | None:
+def successor(prefix: Text) -> Text | None:
     """The least string above all that begin with ``prefix``; None if there is none."""
     if isinstance(prefix, bytes):
         kept = prefix.rstrip(b"\xff")

@@ -1,46 +1,49 @@
-"""Which values a column may have where a predicate is true: intervals, and whether nulls and NaN may be among them.
+"""The values of each column where a predicate is true, from the predicate alone, and predicates that contradict
+themselves.
 
-Every answer is a superset. A literal is taken for the value that Python has it for, as the filter does for all
-literals that a column's type holds, and for numbers of integer and decimal columns. Elsewhere pyarrow's casts
-decide, which may round; such atoms are named by ``inexact``, and say nothing of values.
+Every answer is a superset. A literal stands for its Python value, as it does for the filter wherever a column's type
+holds the literal, and for numbers of integer and decimal columns. pyarrow casts other literals, which may round them:
+such atoms are named by ``inexact`` and say nothing of values.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import functools
+import operator
+import uuid
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
 
-from asyncpq.expressions.intervals import (
+from asyncpq.expressions.analysis import (
     EVERYTHING,
+    Comparable,
+    Incomparable,
     Interval,
     Intervals,
-    are_ordered,
-    complement,
+    Truth,
+    ValueDomain,
+    follow,
     intersect,
-    kind_of,
-    order_key,
-    points,
-    prefixed,
+    intervals,
     unite,
+    value_set,
 )
+from asyncpq.expressions.scalars import Duration, Scalar, Timestamp, nanoseconds, show
 from asyncpq.expressions.tree import (
     And,
-    ColumnComparison,
+    Atom,
     Comparison,
     Constant,
-    Contains,
     Expression,
-    Has,
-    HasPhrase,
-    HasTokens,
-    In,
-    IsNull,
     KeyIn,
-    Like,
     Not,
     Or,
-    StartsWith,
+    atoms,
+    columns,
+    join,
 )
 
 
@@ -48,8 +51,8 @@ from asyncpq.expressions.tree import (
 class ValueRanges:
     """
     Attributes:
-        intervals: that hold the values other than null and NaN, ascending, apart; their ends are of one kind.
-        null, nan: whether nulls, NaN may be among the values.
+        intervals: hold the values other than null and NaN. They ascend and do not meet; their ends are literals.
+        null, nan: nulls, NaN may be among the values.
     """
 
     intervals: Intervals = EVERYTHING
@@ -62,182 +65,234 @@ class ValueRanges:
         return not (self.intervals or self.null or self.nan)
 
     def __contains__(self, value: object) -> bool:
-        """Whether a value of the literals' own kind may be among them."""
+        """Whether the value may be among them."""
         if value is None:
             return self.null
         if value != value:
             return self.nan
-        ordered = order_key(value)  # type: ignore[arg-type]  # others are of no kind
-        if ordered is None or kind_of(self.intervals) not in (None, ordered[0]):
+        kind = _kind(value)
+        if kind is None or _kind_of(self.intervals) not in (None, kind):
             return bool(self.intervals)
-        return bool(intersect(self.intervals, (Interval(value, value),)))  # type: ignore[arg-type]  # it is ordered
+        return bool(intersect(_keyed(self.intervals), _keyed((Interval(value, value),))))
 
     def __str__(self) -> str:
-        parts = [str(interval) for interval in self.intervals] if self.intervals != EVERYTHING else ["any value"]
-        return " or ".join(parts + ["null"] * self.null + ["nan"] * self.nan) or "none"
+        shown = ["any value"] if self.intervals == EVERYTHING else [_show(interval) for interval in self.intervals]
+        return " or ".join(shown + ["null"] * self.null + ["nan"] * self.nan) or "none"
 
 
 Ranges: TypeAlias = dict[str, ValueRanges]
 
-_NONE: Final = ValueRanges((), null=False, nan=False)
-_VALID: Final = ValueRanges(null=False)
-
 
 def column_ranges(expr: Expression, inexact: Collection[Expression] = ()) -> Ranges | None:
-    """For each column the values that it may have in rows where ``expr`` is true.
+    """The values that each column may have in rows where ``expr`` is true.
 
     Args:
         expr: a predicate.
         inexact: atoms of it whose literals are cast before they are compared.
 
     Returns:
-        columns that are not there may have any value; None if ``expr`` is seen to be true for no row.
+        Ranges by column; a column that is not there may have any value. None if ``expr`` is true for no row.
     """
-    return _Reader(inexact).ranges(expr, True)
+    ranges = _ranges(expr, inexact, None)
+    return None if ranges is None else {name: _literals(known) for name, known in ranges.items()}
 
 
 def is_unsatisfiable(
     expr: Expression, inexact: Collection[Expression] = (), among: Collection[str] | None = None
 ) -> bool:
-    """Whether ``expr`` can be seen to be true for no row.
+    """Whether ``expr`` alone shows that it is true for no row.
 
     Args:
         expr: a predicate.
         inexact: see :func:`column_ranges`.
-        among: the columns whose values are looked at; None for all.
+        among: looks at these columns only; None for all.
     """
-    return _Reader(inexact, among).ranges(expr, True) is None
+    return _ranges(expr, inexact, among) is None
 
 
-class _Reader:
-    def __init__(self, inexact: Collection[Expression], among: Collection[str] | None = None) -> None:
-        self._inexact = inexact
-        self._among = among
+def without_contradictions(expr: Expression, inexact: Collection[Expression] = ()) -> Expression:
+    """An expression that is true for the same rows, without the parts that no row can meet.
 
-    def ranges(self, expr: Expression, truth: bool) -> Ranges | None:
-        """Where ``expr`` may be ``truth``; None where nowhere."""
-        if isinstance(expr, Not):
-            return self.ranges(expr.arg, not truth)
-        if isinstance(expr, (And, Or)):
-            return self._all(expr.args, truth) if isinstance(expr, And) is truth else self._any(expr.args, truth)
-        if isinstance(expr, Constant):
-            return {} if expr.value is truth else None
-        if isinstance(expr, ColumnComparison):
-            valid = ValueRanges(null=False)
-            return {expr.left: valid, expr.right: valid}
-        column: str = expr.column  # type: ignore[attr-defined]  # all others have one
-        if self._among is not None and column not in self._among:
+    Where it is not true it may be false for null, and the other way round.
+
+    Args:
+        expr: a predicate.
+        inexact: see :func:`column_ranges`.
+    """
+    if not isinstance(expr, (And, Or, Not)):
+        return expr
+    seen: set[str] = set()
+    again: set[str] = set()  # it takes two atoms of one column to contradict each other
+    for atom in atoms(expr):
+        for name in columns(atom):
+            (again if name in seen else seen).add(name)
+    if not again:
+        return expr
+    possible = _possible(expr, frozenset(inexact), again)
+    return Constant(False) if possible is None else possible
+
+
+def _possible(expr: Expression, inexact: Collection[Expression], among: Collection[str]) -> Expression | None:
+    """The parts of ``expr`` that some row may meet; None if there are none."""
+    if is_unsatisfiable(expr, inexact, among):
+        return None
+    if not isinstance(expr, (And, Or)):
+        return expr
+    parts = [_possible(arg, inexact, among) if isinstance(arg, (And, Or, Not)) else arg for arg in expr.args]
+    kept = [part for part in parts if part is not None]
+    if len(kept) == len(expr.args) and all(map(operator.is_, kept, expr.args)):
+        return expr
+    return join(type(expr), kept)
+
+
+# -- from atoms to columns --------------------------------------------------------------------------
+
+
+def _ranges(expr: Expression, inexact: Collection[Expression], among: Collection[str] | None) -> Ranges | None:
+    """As :func:`column_ranges`, with keys as the ends of intervals."""
+
+    def of_atom(atom: Atom, truth: Truth) -> Ranges | None:
+        names = columns(atom)
+        if among is not None and not set(names) <= set(among):
             return {}
-        found = self._atom(expr, truth)
-        return None if found.is_empty else {column: found}
+        values = value_set(atom, truth, _NEVER if _is_inexact(atom, inexact) else _domain_of(atom))
+        ranges = ValueRanges(EVERYTHING if values.of_elements else intervals(values.values), values.null, values.nan)
+        return None if ranges.is_empty else dict.fromkeys(names, ranges)
 
-    def _all(self, args: Iterable[Expression], truth: bool) -> Ranges | None:
-        met: Ranges = {}
-        for arg in args:
-            found = self.ranges(arg, truth)
-            if found is None:
-                return None
-            for column, ranges in found.items():
-                known = met.get(column)
-                both = ranges if known is None else _both(known, ranges)
-                if both.is_empty:
-                    return None
-                met[column] = both
-        return met
+    return follow(expr, Truth.TRUE, of_atom, _all_of, _any_of)
 
-    def _any(self, args: Iterable[Expression], truth: bool) -> Ranges | None:
-        branches = [found for found in (self.ranges(arg, truth) for arg in args) if found is not None]
-        if not branches:
+
+def _is_inexact(atom: Atom, inexact: Collection[Expression]) -> bool:
+    if not inexact:
+        return False
+    # Keys are compared one by one, and some of them may be cast.
+    each = [Comparison(atom.column, "==", value) for value in atom.values] if isinstance(atom, KeyIn) else []
+    return atom in inexact or any(one in inexact for one in each)
+
+
+def _all_of(parts: Iterable[Ranges | None]) -> Ranges | None:
+    met: Ranges = {}
+    for part in parts:
+        if part is None:
             return None
-        joined = branches[0]
-        for other in branches[1:]:
-            joined = {name: _either(joined[name], ranges) for name, ranges in other.items() if name in joined}
-        return joined
-
-    def _atom(self, atom: Expression, truth: bool) -> ValueRanges:
-        if isinstance(atom, IsNull):
-            if truth:
-                return ValueRanges((), null=True, nan=atom.nan_is_null)
-            return ValueRanges(null=False, nan=not atom.nan_is_null)
-        exact = atom not in self._inexact if self._inexact else True
-        if isinstance(atom, Comparison):
-            return _comparison(atom, truth, exact)
-        if isinstance(atom, In):
-            return _membership(atom, truth, exact)
-        if isinstance(atom, KeyIn):
-            if self._inexact and exact:
-                exact = not any(Comparison(atom.column, "==", value) in self._inexact for value in atom.values)
-            return _key_in(atom, truth, exact)
-        if isinstance(atom, StartsWith):
-            inside = prefixed(atom.prefix) if exact else EVERYTHING
-            outside = complement(inside) if exact else EVERYTHING
-            return ValueRanges(inside if truth else outside, null=False, nan=not exact)
-        if isinstance(atom, Like):
-            return ValueRanges(prefixed(atom.prefix) if truth and exact else EVERYTHING, null=False, nan=not exact)
-        if isinstance(atom, (Contains, HasTokens, HasPhrase, Has)):
-            return _VALID
-        raise TypeError(f"{atom!r} is no predicate")
+        for column, ranges in part.items():
+            both = _both(met[column], ranges) if column in met else ranges
+            if both.is_empty:
+                return None
+            met[column] = both
+    return met
 
 
-# -- atoms ----------------------------------------------------------------------------------------
-
-
-def _comparison(atom: Comparison, truth: bool, exact: bool) -> ValueRanges:
-    value, op = atom.value, atom.op
-    if value is None:
-        return _NONE
-    if value != value:  # only != is true of NaN, and it is of every value
-        if not isinstance(value, float):
-            return _VALID
-        return _VALID if truth is (op == "!=") else _NONE
-    if not exact or order_key(value) is None:
-        return _VALID
-    if op == "==" or op == "!=":
-        point: Intervals = (Interval(value, value),)
-        inside = truth is (op == "==")
-        return ValueRanges(point if inside else complement(point), null=False, nan=not inside)
-    below = op[0] == "<"
-    closed = op.endswith("=")
-    holds: Intervals = (
-        (Interval(high=value, high_open=not closed),) if below else (Interval(low=value, low_open=not closed),)
-    )
-    return ValueRanges(holds if truth else complement(holds), null=False, nan=not truth)
-
-
-def _membership(atom: In, truth: bool, exact: bool) -> ValueRanges:
-    null = (None in atom.values) is truth
-    nan = any(value != value for value in atom.values) is truth
-    values = [value for value in atom.values if value is not None and value == value]
-    if not exact:
-        return ValueRanges(null=null)
-    if truth:
-        return ValueRanges(points(values), null, nan)
-    # 0.0 and -0.0 are two members, but one value here.
-    others = [value for value in values if value != 0]
-    return ValueRanges(complement(points(others)) if are_ordered(others) else EVERYTHING, null, nan)
-
-
-def _key_in(atom: KeyIn, truth: bool, exact: bool) -> ValueRanges:
-    keys = [value for value in atom.values if value is not None and value == value]
-    if not keys:
-        return _NONE if truth else ValueRanges()
-    if not exact or not are_ordered(keys):
-        return _VALID
-    inside = points(keys)
-    return ValueRanges(inside if truth else complement(inside), null=False, nan=not truth)
-
-
-# -- sets of values -------------------------------------------------------------------------------
+def _any_of(parts: Iterable[Ranges | None]) -> Ranges | None:
+    branches = [part for part in parts if part is not None]
+    if not branches:
+        return None
+    joined = branches[0]
+    for branch in branches[1:]:
+        joined = {name: _either(joined[name], ranges) for name, ranges in branch.items() if name in joined}
+    return joined
 
 
 def _both(left: ValueRanges, right: ValueRanges) -> ValueRanges:
-    kinds = {kind_of(left.intervals), kind_of(right.intervals)} - {None}
-    # Of two kinds one alone holds them all.
-    intervals = left.intervals if len(kinds) > 1 else intersect(left.intervals, right.intervals)
-    return ValueRanges(intervals, left.null and right.null, left.nan and right.nan)
+    # Literals of two kinds are not ordered: the intervals of one kind hold all values of both.
+    parts = intersect(left.intervals, right.intervals) if _are_of_one_kind(left, right) else left.intervals
+    return ValueRanges(parts, left.null and right.null, left.nan and right.nan)
 
 
 def _either(left: ValueRanges, right: ValueRanges) -> ValueRanges:
-    kinds = {kind_of(left.intervals), kind_of(right.intervals)} - {None}
-    intervals = EVERYTHING if len(kinds) > 1 else unite(left.intervals, right.intervals)
-    return ValueRanges(intervals, left.null or right.null, left.nan or right.nan)
+    parts = unite(left.intervals, right.intervals) if _are_of_one_kind(left, right) else EVERYTHING
+    return ValueRanges(parts, left.null or right.null, left.nan or right.nan)
+
+
+def _are_of_one_kind(left: ValueRanges, right: ValueRanges) -> bool:
+    return len({_kind_of(left.intervals), _kind_of(right.intervals)} - {None}) < 2
+
+
+# -- the order of literals --------------------------------------------------------------------------
+
+_KINDS: Final[dict[type, str]] = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    Decimal: "number",
+    str: "string",
+    bytes: "binary",
+    uuid.UUID: "UUID",
+    dt.date: "date",
+    dt.timedelta: "duration",
+    Duration: "duration",
+}
+_AS_THEY_STAND: Final = (int, str, bytes, dt.date)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Moment:
+    """A time or duration, ordered by its nanoseconds."""
+
+    nanoseconds: int
+    value: Scalar = field(compare=False)
+
+
+def _kind(value: Any) -> str | None:
+    """The kind of literals among which ``value`` is ordered; None if there is none."""
+    if isinstance(value, _Moment):
+        value = value.value
+    if isinstance(value, (dt.datetime, Timestamp)):
+        zone = value.timezone if isinstance(value, Timestamp) else value.tzinfo
+        return "time of no zone" if zone is None else "instant"
+    if isinstance(value, Decimal) and not value.is_finite():
+        return None
+    return _KINDS.get(type(value))
+
+
+def _kind_of(parts: Intervals) -> str | None:
+    """The kind of the intervals' ends; None if there are none."""
+    ends = (end for interval in parts[:1] for end in (interval.low, interval.high) if end is not None)
+    return next(map(_kind, ends), None)
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, (dt.datetime, Timestamp, dt.timedelta, Duration)):
+        return _Moment(nanoseconds(value), value)
+    return value
+
+
+def _keyed(parts: Intervals) -> Intervals:
+    return tuple([part._replace(low=_key(part.low), high=_key(part.high)) for part in parts])
+
+
+def _literal(key: Any) -> Any:
+    return key.value if isinstance(key, _Moment) else key
+
+
+def _literals(ranges: ValueRanges) -> ValueRanges:
+    """The same with literals as the ends of intervals."""
+    parts = [part._replace(low=_literal(part.low), high=_literal(part.high)) for part in ranges.intervals]
+    return ValueRanges(tuple(parts), ranges.null, ranges.nan)
+
+
+def _show(interval: Interval) -> str:
+    if interval.low is not None and interval.low is interval.high:
+        return show(interval.low)
+    low = "(" if interval.low is None or interval.low_open else "["
+    high = ")" if interval.high is None or interval.high_open else "]"
+    ends = ("" if end is None else show(end) for end in interval[:2])
+    return f"{low}{', '.join(ends)}{high}"
+
+
+_FOREIGN: Final = Incomparable("literals of two kinds are not ordered")
+_NEVER: Final = ValueDomain(lambda _: _FOREIGN)
+
+
+def _domain_of(atom: Atom) -> ValueDomain:
+    """The order of the atom's first literal that has one."""
+    kind = next((kind for kind in map(_kind, atom.literals) if kind is not None), None)
+    return _NEVER if kind is None else _domain(kind)
+
+
+@functools.cache  # domains are compared by identity
+def _domain(kind: str) -> ValueDomain:
+    def to_key(value: Scalar) -> Comparable | Incomparable:
+        return Comparable(_key(value)) if _kind(value) == kind else _FOREIGN
+
+    return ValueDomain(to_key, {type_: None for type_ in _AS_THEY_STAND if _KINDS[type_] == kind})

@@ -1,25 +1,8 @@
-"""Predicates made shorter without changing what they say of any row."""
+"""Shorter predicates with the same result for every row."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Collection
-
-from asyncpq.expressions.ranges import is_unsatisfiable
-from asyncpq.expressions.tree import (
-    And,
-    Comparison,
-    Constant,
-    Expression,
-    In,
-    KeyIn,
-    Not,
-    Or,
-    atoms,
-    columns,
-    join,
-    parts,
-)
+from asyncpq.expressions.tree import And, Comparison, Constant, Expression, In, KeyIn, Not, Or, join, parts
 
 
 def simplify(expr: Expression) -> Expression:
@@ -56,38 +39,3 @@ def _simplify_junction(expr: And | Or) -> Expression:
     if not args:
         return Constant(neutral)
     return join(node, list(args))
-
-
-def without_contradictions(expr: Expression, inexact: Collection[Expression] = ()) -> Expression:
-    """An expression that is true for the same rows, without the parts that no row can meet.
-
-    Where it is not true it may be false for null, and the other way round.
-
-    Args:
-        expr: a predicate.
-        inexact: atoms of it whose literals are cast before they are compared.
-    """
-    if not isinstance(expr, (And, Or, Not)):
-        return expr
-    seen: set[str] = set()
-    again: set[str] = set()  # it takes two to contradict
-    for atom in atoms(expr):
-        for name in columns(atom):
-            (again if name in seen else seen).add(name)
-    if not again:
-        return expr
-    found = _possible(expr, frozenset(inexact), again)
-    return Constant(False) if found is None else found
-
-
-def _possible(expr: Expression, inexact: Collection[Expression], among: Collection[str]) -> Expression | None:
-    """What of ``expr`` some row may meet; None if none can."""
-    if is_unsatisfiable(expr, inexact, among):
-        return None
-    if not isinstance(expr, (And, Or)):
-        return expr
-    found = [_possible(arg, inexact, among) if isinstance(arg, (And, Or, Not)) else arg for arg in expr.args]
-    left = [arg for arg in found if arg is not None]
-    if len(left) == len(expr.args) and all(map(operator.is_, left, expr.args)):
-        return expr
-    return join(type(expr), left)

@@ -16,12 +16,12 @@ are known.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
 from asyncpq.errors import ExpressionError
-from asyncpq.expressions.like_patterns import like_prefix
 from asyncpq.expressions.scalars import Scalar, as_scalar, as_scalars, literal_key, show, show_many
 from asyncpq.expressions.tokens import tokens
 
@@ -86,25 +86,68 @@ class Constant(Expression):
         return "null" if self.value is None else str(self.value).lower()
 
 
+class Atom(Expression):
+    """A comparison: a leaf of the tree.
+
+    Attributes:
+        column: the column compared; None where there are several.
+        operator: names the comparison in ``explain()``.
+    """
+
+    __slots__ = ()
+
+    column: str | None
+    operator: ClassVar[str]
+
+    @property
+    def subject(self) -> str:
+        """Column and operator, without the values: those may be thousands, and others in each read."""
+        return f"{self.column} {self.operator}"
+
+    @property
+    def literals(self) -> tuple[Scalar, ...]:
+        """The values that the column is compared with."""
+        return ()
+
+    def with_literals(self, change: Callable[[Scalar], Scalar]) -> Atom:
+        """The same comparison with ``change`` applied to each of :attr:`literals`."""
+        return self
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.column, *map(literal_key, self.literals))
+
+    def __str__(self) -> str:
+        return f"{self.subject} {', '.join(map(show, self.literals))}"
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Comparison(Expression):
+class Comparison(Atom):
     """``column op value``; null where either is null."""
 
     column: str
     op: CompareOp
     value: Scalar
 
+    @property
+    def subject(self) -> str:
+        return f"{self.column} {self.op}"
+
+    @property
+    def literals(self) -> tuple[Scalar, ...]:
+        return (self.value,)
+
+    def with_literals(self, change: Callable[[Scalar], Scalar]) -> Comparison:
+        return Comparison(self.column, self.op, change(self.value))
+
     def _key(self) -> tuple[object, ...]:
         return (self.column, self.op, literal_key(self.value))
 
-    def __str__(self) -> str:
-        return f"{self.column} {self.op} {show(self.value)}"
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ColumnComparison(Expression):
-    """``left op right`` of two columns; null where either is null. Never prunes."""
+class ColumnComparison(Atom):
+    """``left op right`` of two columns; null where either is null. Prunes nothing."""
 
+    column: ClassVar[None] = None  # type: ignore[misc]  # a field of all others
     left: str
     op: CompareOp
     right: str
@@ -117,15 +160,15 @@ class ColumnComparison(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _AnyOf(Expression):
-    """A column and values, which may be many."""
+class _AnyOf(Atom):
+    """A comparison with values, perhaps thousands."""
 
     column: str
     values: tuple[Scalar, ...]
     _derived: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     def derived(self, name: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` made of the values when it was first asked for under ``name``: a read asks of each file."""
+        """The result of ``make``, which is called once for each ``name``: a read needs it for each file."""
         value = self._derived.get(name)
         if value is None:
             value = self._derived[name] = make()
@@ -133,11 +176,18 @@ class _AnyOf(Expression):
 
     @property
     def types(self) -> frozenset[type]:
-        """Of the values."""
+        """The types of the values."""
         return self.derived(("types",), lambda: frozenset(map(type, self.values)))
 
-    def _key(self) -> tuple[object, ...]:
-        return (self.column, tuple(map(literal_key, self.values)))
+    @property
+    def literals(self) -> tuple[Scalar, ...]:
+        return self.values
+
+    def with_literals(self, change: Callable[[Scalar], Scalar]) -> Self:
+        return type(self)(self.column, tuple(map(change, self.values)))
+
+    def __str__(self) -> str:
+        return f"{self.subject} {show_many(self.values)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.column, self.values)
@@ -147,8 +197,7 @@ class _AnyOf(Expression):
 class In(_AnyOf):
     """Membership, never null: a null is a member if ``values`` holds None, NaN if it holds NaN; -0.0 is not 0.0."""
 
-    def __str__(self) -> str:
-        return f"{self.column} in {show_many(self.values)}"
+    operator: ClassVar[str] = "in"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -158,14 +207,14 @@ class KeyIn(_AnyOf):
     Null and NaN keys count as absent, 0.0 matches -0.0; null for a null row if there is any key, false without.
     """
 
-    def __str__(self) -> str:
-        return f"{self.column} == any of {show_many(self.values)}"
+    operator: ClassVar[str] = "== any of"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class IsNull(Expression):
+class IsNull(Atom):
     """Whether the column is null (or NaN, with ``nan_is_null``); never null itself."""
 
+    operator: ClassVar[str] = "is null"
     column: str
     nan_is_null: bool = False
 
@@ -177,95 +226,93 @@ class IsNull(Expression):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StartsWith(Expression):
+class StartsWith(Atom):
     """Whether a string or binary column begins with ``prefix``; null where the column is null."""
 
+    operator: ClassVar[str] = "starts with"
     column: str
     prefix: str | bytes
 
-    def _key(self) -> tuple[object, ...]:
-        return (self.column, literal_key(self.prefix))
-
-    def __str__(self) -> str:
-        return f"{self.column} starts with {show(self.prefix)}"
+    @property
+    def literals(self) -> tuple[Scalar, ...]:
+        return (self.prefix,)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Contains(Expression):
-    """Whether a string or binary column has ``text`` in it, case and all; null where the column is null."""
+class Contains(Atom):
+    """Whether a string or binary column contains ``text``, case included; null where the column is null."""
 
+    operator: ClassVar[str] = "contains"
     column: str
     text: str | bytes
 
-    def _key(self) -> tuple[object, ...]:
-        return (self.column, literal_key(self.text))
-
-    def __str__(self) -> str:
-        return f"{self.column} contains {show(self.text)}"
+    @property
+    def literals(self) -> tuple[Scalar, ...]:
+        return (self.text,)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Like(Expression):
+class Like(Atom):
     """SQL's LIKE: ``%`` is any string, ``_`` any character, a backslash takes their meaning from them.
 
     Null where the column is null. Of binary columns, ``_`` is any byte.
     """
 
+    operator: ClassVar[str] = "like"
     column: str
     pattern: str | bytes
 
     @property
-    def prefix(self) -> str | bytes:
-        """How every value that matches begins; empty where nothing is known of it."""
-        return like_prefix(self.pattern)
-
-    def _key(self) -> tuple[object, ...]:
-        return (self.column, literal_key(self.pattern))
-
-    def __str__(self) -> str:
-        return f"{self.column} like {show(self.pattern)}"
+    def literals(self) -> tuple[Scalar, ...]:
+        return (self.pattern,)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class HasTokens(Expression):
+class HasTokens(Atom):
     """Whether each of ``tokens`` is a token of a string column (:mod:`asyncpq.expressions.tokens`); null where null."""
 
+    operator: ClassVar[str] = "has tokens"
     column: str
     tokens: tuple[str, ...]
 
-    def _key(self) -> tuple[object, ...]:
-        return (self.column, self.tokens)
+    @property
+    def literals(self) -> tuple[Scalar, ...]:
+        return self.tokens
 
     def __str__(self) -> str:
-        return f"{self.column} has tokens {show_many(self.tokens)}"
+        return f"{self.subject} {show_many(self.tokens)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class HasPhrase(Expression):
+class HasPhrase(Atom):
     """Whether ``tokens`` are tokens of a string column one after another; null where the column is null."""
 
+    operator: ClassVar[str] = "has phrase"
     column: str
     tokens: tuple[str, ...]
 
-    def _key(self) -> tuple[object, ...]:
-        return (self.column, self.tokens)
+    @property
+    def literals(self) -> tuple[Scalar, ...]:
+        return self.tokens
 
     def __str__(self) -> str:
-        return f"{self.column} has phrase {show(' '.join(self.tokens))}"
+        return f"{self.subject} {show(' '.join(self.tokens))}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Has(Expression):
+class Has(Atom):
     """Whether ``value`` equals (``==``) an element of a list column; null where the list is null."""
 
+    operator: ClassVar[str] = "has"
     column: str
     value: Scalar
 
-    def _key(self) -> tuple[object, ...]:
-        return (self.column, literal_key(self.value))
+    @property
+    def literals(self) -> tuple[Scalar, ...]:
+        return (self.value,)
 
-    def __str__(self) -> str:
-        return f"{self.column} has {show(self.value)}"
+    def with_literals(self, change: Callable[[Scalar], Scalar]) -> Has:
+        return Has(self.column, change(self.value))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -305,11 +352,6 @@ class Not(Expression):
 
     def __str__(self) -> str:
         return f"not ({self.arg})"
-
-
-Atom: TypeAlias = (
-    Comparison | ColumnComparison | In | KeyIn | IsNull | StartsWith | Contains | Like | HasTokens | HasPhrase | Has
-)
 
 
 class Column:
@@ -454,7 +496,7 @@ def join(node: type[_Node], args: list[Expression]) -> Expression:
     return args[0] if len(args) == 1 else node(tuple(args))
 
 
-def _operand(value: object, operator: str) -> Expression:
+def _operand(value: object, symbol: str) -> Expression:
     if isinstance(value, Expression):
         return value
     if isinstance(value, bool):
@@ -462,7 +504,7 @@ def _operand(value: object, operator: str) -> Expression:
     if isinstance(value, Column):
         raise bare_column(value)
     raise ExpressionError(
-        f"{operator} joins predicates, not {value!r}",
+        f"{symbol} joins predicates, not {value!r}",
         hint="Put each comparison in parentheses: (col('a') == 1) & (col('b') < 2).",
     )
 
@@ -491,8 +533,19 @@ def columns(expr: Expression) -> tuple[str, ...]:
     """The names of the columns that ``expr`` reads, in order of appearance."""
     names: dict[str, None] = {}
     for atom in atoms(expr):
-        if isinstance(atom, ColumnComparison):
-            names[atom.left] = names[atom.right] = None
-        else:
+        if atom.column is not None:
             names[atom.column] = None
+        elif isinstance(atom, ColumnComparison):
+            names[atom.left] = names[atom.right] = None
     return tuple(names)
+
+
+def replace_atoms(expr: Expression, replace: Callable[[Atom], Expression]) -> Expression:
+    """``expr`` with ``replace`` applied to its atoms; ``expr`` itself where all of them stay."""
+    if isinstance(expr, (And, Or)):
+        args = tuple([replace_atoms(arg, replace) for arg in expr.args])
+        return expr if all(map(operator.is_, args, expr.args)) else type(expr)(args)
+    if isinstance(expr, Not):
+        arg = replace_atoms(expr.arg, replace)
+        return expr if arg is expr.arg else Not(arg)
+    return expr if isinstance(expr, Constant) else replace(expr)  # type: ignore[arg-type]  # all others are atoms

@@ -8,24 +8,23 @@ Tokens of many strings at once (see :mod:`asyncpq.expressions.tokens`).
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.typed_literals import storage_values
-from asyncpq.expressions import Atom, Comparison, Contains, In, KeyIn, Like, StartsWith
+from asyncpq.expressions import Atom
+from asyncpq.expressions.analysis import Points, Truth, value_set
 from asyncpq.expressions.tokens import tokens
-from asyncpq.pruning.bounds import Truth
+from asyncpq.pruning.literals import domain_of
+from asyncpq.pruning.value_kinds import Domain, ValueKind
 
 MAX_GRAM_BYTES: Final = 8
 _SEPARATOR: Final = b"\xff"  # in no UTF-8
 _CHUNK_BYTES: Final = 1 << 22  # of text, looked at at once
-# What stands between the wildcards of a LIKE pattern. pyarrow is of two minds about a backslash before any other
-# character, so nothing is said from there on.
-_LIKE_PIECE: Final = re.compile(rb"((?:[^%_\\]|\\[%_])+)|[%_]", re.DOTALL)
-_ESCAPED: Final = re.compile(rb"\\([%_])")
+_TEXTS: Final = domain_of(ValueKind(Domain.BYTES))
 
 
 def ngrams(array: pa.Array, n: int) -> pa.BinaryArray:
@@ -47,51 +46,27 @@ def ngrams(array: pa.Array, n: int) -> pa.BinaryArray:
 
 
 def needed_ngrams(atom: Atom, truth: Truth, n: int) -> tuple[bytes, ...] | None:
-    """n-grams that are all in every value for which ``atom``, on a column of strings or binary, has that result.
+    """n-grams in every value for which ``atom``, on a column of strings or binary, has the result ``truth``.
 
-    None: nothing is known of such values.
+    None: such values have none in common.
     """
-    if truth is not Truth.TRUE:
+    wanted = value_set(atom, truth, _TEXTS)
+    if wanted.null or wanted.nan:
         return None
-    texts: list[bytes] | None = None
-    if isinstance(atom, Contains):
-        texts = _bytes(atom.text)
-    elif isinstance(atom, StartsWith):
-        texts = _bytes(atom.prefix)
-    elif isinstance(atom, Like):
-        texts = _between_wildcards(atom.pattern)
-    elif isinstance(atom, Comparison) and atom.op == "==":
-        texts = _bytes(atom.value)
-    elif isinstance(atom, (In, KeyIn)) and len(atom.values) == 1:
-        texts = _bytes(atom.values[0])
-    if texts is None:
+    texts: Iterable[str | bytes] = wanted.texts
+    if isinstance(wanted.values, Points) and len(wanted.values.keys) == 1 and not wanted.values.inverted:
+        texts = wanted.values.keys
+    try:
+        raw = [text.encode() if isinstance(text, str) else text for text in texts]
+    except UnicodeEncodeError:
         return None
-    grams = dict.fromkeys(text[at : at + n] for text in texts for at in range(len(text) - n + 1))
+    grams = dict.fromkeys(text[at : at + n] for text in raw for at in range(len(text) - n + 1))
     return tuple(gram for gram in grams if _SEPARATOR not in gram) or None  # which grams of strings leave out
 
 
-def _bytes(text: object) -> list[bytes] | None:
-    if isinstance(text, bytes):
-        return [text]
-    if not isinstance(text, str):
-        return None
-    try:
-        return [text.encode()]
-    except UnicodeEncodeError:
-        return None
-
-
-def _between_wildcards(pattern: str | bytes) -> list[bytes] | None:
-    texts = _bytes(pattern)
-    if texts is None:
-        return None
-    found: list[bytes] = []
-    at = 0
-    while (piece := _LIKE_PIECE.match(texts[0], at)) is not None:
-        if piece[1]:
-            found.append(_ESCAPED.sub(rb"\1", piece[1]))
-        at = piece.end()
-    return found
+def needed_tokens(atom: Atom, truth: Truth) -> tuple[str, ...]:
+    """Tokens of every value for which ``atom``, on a column of strings, has the result ``truth``."""
+    return value_set(atom, truth, _TEXTS).tokens
 
 
 # -- many values ----------------------------------------------------------------------------------

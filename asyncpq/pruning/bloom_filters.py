@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias
 
-from asyncpq.expressions import And, Comparison, Constant, Expression, In, KeyIn, Or
-from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey
-from asyncpq.expressions.scalars import Scalar
+from asyncpq.expressions import Atom, Expression
+from asyncpq.expressions.analysis import Points, Truth, follow, value_set
 from asyncpq.parquet.bloom_filter import xxh64
 from asyncpq.parquet.column_order import order_of
 from asyncpq.parquet.metadata import ColumnOrder
 from asyncpq.parquet.schema import Leaf, LogicalKind, PhysicalType
-from asyncpq.pruning.literals import Key, to_key
+from asyncpq.pruning.literals import Key, domain_of
 from asyncpq.pruning.value_kinds import kind_of_leaf
 
 Contains: TypeAlias = Callable[[str, int], bool]
@@ -48,33 +47,28 @@ Probes: TypeAlias = "Probe | AllOf | AnyOf"
 
 
 def compile_probes(expr: Expression, leaves: Mapping[str, Leaf], *, max_values: int | None = None) -> Probes | None:
-    """What ``expr`` asks of bloom filters; None if they cannot rule anything out.
+    """The probes that ``expr`` takes; None if Bloom filters can rule nothing out.
 
     Args:
         expr: a predicate.
         leaves: the columns that have filters, by name.
         max_values: a list of more values is not looked up; None for no bound.
     """
-    if isinstance(expr, And):
-        every = [compile_probes(arg, leaves, max_values=max_values) for arg in expr.args]
-        parts = tuple([part for part in every if part is not None])
-        return AllOf(parts) if parts else None
-    if isinstance(expr, Or):
-        branches = [compile_probes(arg, leaves, max_values=max_values) for arg in expr.args]
+
+    def of_atom(atom: Atom, truth: Truth) -> Probes | None:
+        leaf = None if atom.column is None else leaves.get(atom.column)
+        return None if leaf is None else _probe(atom, truth, leaf, max_values)
+
+    def all_of(parts: Iterable[Probes | None]) -> Probes | None:
+        known = tuple([part for part in parts if part is not None])
+        return AllOf(known) if known else None
+
+    def any_of(parts: Iterable[Probes | None]) -> Probes | None:
+        branches = list(parts)
         known = tuple([branch for branch in branches if branch is not None])
         return AnyOf(known) if len(known) == len(branches) else None
-    if isinstance(expr, Constant):
-        return None if expr.value is True else AnyOf(())
-    if isinstance(expr, Comparison) and expr.op == "==":
-        return _probe(expr.column, (expr.value,), leaves, cast=True)
-    if isinstance(expr, (In, KeyIn)) and max_values is not None and len(expr.values) > max_values:
-        return None
-    if isinstance(expr, KeyIn):
-        keys = [value for value in expr.values if value is not None and value == value]  # others match nothing
-        return _probe(expr.column, keys, leaves, cast=True)
-    if isinstance(expr, In):
-        return _probe(expr.column, expr.values, leaves, cast=False)
-    return None
+
+    return follow(expr, Truth.TRUE, of_atom, all_of, any_of)
 
 
 def may_match(probes: Probes, contains: Contains) -> bool:
@@ -110,29 +104,26 @@ def num_values(probes: Probes) -> int:
     return min(counts) if isinstance(probes, AllOf) else sum(counts)
 
 
-def _probe(column: str, values: Iterable[Scalar], leaves: Mapping[str, Leaf], *, cast: bool) -> Probe | None:
-    """
-    Args:
-        cast: literals of another kind that equal one value of the column count too (``==`` compares them as
-            numbers, ``isin`` casts them).
-    """
-    leaf = leaves.get(column)
-    if leaf is None:
-        return None
+def _probe(atom: Atom, truth: Truth, leaf: Leaf, max_values: int | None) -> Probes | None:
     encode = plain_encoder(leaf)
     if encode is None:
         return None
-    to_literal: ToKey = to_key(kind_of_leaf(leaf, order_of(leaf, ColumnOrder.TYPE_ORDER)))
+    domain = domain_of(kind_of_leaf(leaf, order_of(leaf, ColumnOrder.TYPE_ORDER)))
+    wanted = value_set(atom, truth, domain)
+    values = wanted.values
+    if wanted.null or wanted.nan or wanted.of_elements:
+        return None
+    if not isinstance(values, Points):
+        return None if values else AnyOf(())
+    if values.inverted or (max_values is not None and len(values.keys) > max_values):
+        return None
     hashes: set[int] = set()
-    for value in values:
-        literal: Comparable | Incomparable | None = None if value is None else to_literal(value)
-        if not isinstance(literal, Comparable) or not (cast or literal.same_type):
-            return None
-        forms = encode(literal.key)
+    for key in values.keys:
+        forms = encode(key)
         if not forms:
             return None
         hashes.update(map(xxh64, forms))
-    return Probe(column, frozenset(hashes))
+    return Probe(atom.column or "", frozenset(hashes))
 
 
 # -- PLAIN bytes of a value -----------------------------------------------------------------------

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from asyncpq.expressions import Atom, ColumnComparison, Expression
-from asyncpq.expressions.analysis import Incomparable, ToKey
+from asyncpq.expressions import Expression
+from asyncpq.expressions.analysis import Incomparable, ToKey, Truth
 from asyncpq.expressions.scalars import Scalar
-from asyncpq.pruning.bounds import Truth, rows_where, zones_where
-from asyncpq.pruning.literals import to_key
+from asyncpq.pruning.literals import domain_of
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.value_kinds import Domain, ValueKind
-from asyncpq.pruning.zones import ZonedColumn, Zones
+from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 
 # Below and above all keys of a domain. Above all strings there is none.
 _LEAST: Final[Mapping[Domain, Any]] = {
@@ -53,7 +52,7 @@ def file_zones(
         may_be_nan: False where the file is known to hold no NaN.
         is_nested: the column is a leaf of a struct, or deeper: null counts may leave out its parents' nulls.
     """
-    convert = to_key(kind)
+    convert = domain_of(kind).to_key
     least, greatest = _LEAST.get(kind.domain), _GREATEST.get(kind.domain)
     lows: list[Any] = []
     highs: list[Any] = []
@@ -100,12 +99,7 @@ def prune_files(expr: Expression, zones: Mapping[str, Zones], num_files: int) ->
     Returns:
         numbers of files.
     """
-
-    def atom_files(atom: Atom, truth: Truth) -> RowRanges:
-        known = None if isinstance(atom, ColumnComparison) else zones.get(atom.column)
-        return RowRanges.all(num_files) if known is None else zones_where(atom, truth, known)
-
-    return rows_where(expr, Truth.TRUE, num_files, atom_files)
+    return rows_where(expr, Truth.TRUE, num_files, zones)
 
 
 def _bound(value: Scalar, convert: ToKey) -> Any:

@@ -14,16 +14,17 @@ literals are :class:`Incomparable` and nothing is pruned by them.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import math
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 from asyncpq.errors import UsageError
-from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey
+from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey, ValueDomain
 from asyncpq.expressions.scalars import (
     NANOSECONDS,
     RelativeTime,
@@ -42,8 +43,13 @@ _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _DAY = 86_400 * NANOSECONDS["s"]
 
 
-def to_key(kind: ValueKind) -> ToKey:
-    """What brings literals that are not None into the domain of a column's statistics."""
+@functools.cache  # domains are compared by identity
+def domain_of(kind: ValueKind) -> ValueDomain:
+    """How literals compare with the statistics of a column."""
+    return ValueDomain(_to_key(kind), _KEYS_AS_THEY_STAND.get(kind.domain, {}))
+
+
+def _to_key(kind: ValueKind) -> ToKey:
     domain = kind.domain
     plain = _PLAIN.get(domain)
     if plain is not None:
@@ -55,19 +61,6 @@ def to_key(kind: ValueKind) -> ToKey:
     if domain is Domain.TIME:
         return _time(NANOSECONDS[kind.unit])
     return _never(kind.why_not)
-
-
-def plain_keys(values: Sequence[Scalar], to_key: ToKey) -> list[Any] | None:
-    """The keys of many literals, where all are of the one type that needs little or no conversion; else None."""
-    kinds = set(map(type, values))
-    if (to_key is _integer and kinds == {int}) or (to_key is _bytes and kinds == {bytes}):
-        return list(values)
-    if to_key is _bytes and kinds == {str}:
-        try:
-            return [str(value).encode() for value in values]
-        except UnicodeEncodeError:
-            return None
-    return None
 
 
 def _never(reason: str) -> ToKey:
@@ -196,4 +189,9 @@ _PLAIN: Final[Mapping[Domain, ToKey]] = {
     Domain.DATE: _date,
     Domain.BYTES: _bytes,
     Domain.FIXED: _fixed,
+}
+_KEYS_AS_THEY_STAND: Final[Mapping[Domain, Mapping[type, Callable[[Any], Any] | None]]] = {
+    Domain.INTEGER: {int: None},
+    Domain.BYTES: {bytes: None, str: str.encode},
+    Domain.FIXED: {bytes: None, str: str.encode},
 }

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from asyncpq.errors import CorruptIndexError
-from asyncpq.expressions import Atom, ColumnComparison, Expression
+from asyncpq.expressions import Expression
+from asyncpq.expressions.analysis import Truth, ValueDomain, ValueSet
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import Order, PageBounds
-from asyncpq.pruning.bounds import Truth, rows_where, zones_where
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zones import ZonedColumn, Zones
+from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 
 
 class PageZones:
@@ -23,7 +23,7 @@ class PageZones:
         weight: approximate bytes held in memory.
     """
 
-    __slots__ = ("_starts", "_stops", "num_rows", "weight", "zones")
+    __slots__ = ("_starts", "_stops", "domain", "num_rows", "weight", "zones")
 
     def __init__(self, leaf: Leaf, order: Order, bounds: PageBounds, offset_index: OffsetIndex, num_rows: int) -> None:
         """
@@ -55,10 +55,12 @@ class PageZones:
             null_counts=bounds.null_counts,
             nan_counts=bounds.nan_counts,
         )
+        self.domain: ValueDomain = self.zones.domain
         self.weight = 600 + 100 * len(firsts) + bounds.weight
 
-    def rows(self, pages: RowRanges) -> RowRanges:
-        """The rows of the pages with these numbers."""
+    def holding(self, wanted: ValueSet) -> RowRanges:
+        """The rows of the pages that may hold a member of the set."""
+        pages = self.zones.holding(wanted)
         starts, stops = self._starts, self._stops
         return RowRanges.from_parallel(
             [starts[page] for page in pages.starts], [stops[page - 1] for page in pages.stops]
@@ -76,16 +78,4 @@ def prune_pages(expr: Expression, num_rows: int, pages: Mapping[str, PageZones])
     Returns:
         row numbers within the row group.
     """
-    return _rows(expr, Truth.TRUE, num_rows, pages)
-
-
-def _rows(expr: Expression, truth: Truth, num_rows: int, pages: Mapping[str, PageZones]) -> RowRanges:
-    every = RowRanges.all(num_rows)
-
-    def atom_rows(atom: Atom, truth: Truth) -> RowRanges:
-        if isinstance(atom, ColumnComparison):
-            return every
-        known = pages.get(atom.column)
-        return every if known is None else known.rows(zones_where(atom, truth, known.zones))
-
-    return rows_where(expr, truth, num_rows, atom_rows)
+    return rows_where(expr, Truth.TRUE, num_rows, pages)

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from asyncpq.expressions import (
     And,
-    Atom,
-    ColumnComparison,
-    Comparison,
-    Contains,
     Expression,
-    Has,
-    HasPhrase,
-    HasTokens,
-    In,
-    IsNull,
-    KeyIn,
-    Like,
-    StartsWith,
     atoms,
 )
+from asyncpq.expressions.analysis import Truth, ValueDomain, value_set
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import chunk_bounds, order_of
-from asyncpq.pruning.bounds import Truth, rows_where, why_not, zones_where
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zones import ZonedColumn, Zones
+from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 
 
 class RowGroupZones:
@@ -40,7 +27,7 @@ class RowGroupZones:
         weight: approximate bytes held in memory.
     """
 
-    __slots__ = ("proves", "reason", "weight", "zones")
+    __slots__ = ("domain", "holding", "proves", "reason", "weight", "zones")
 
     def __init__(self, metadata: FileMetadata, leaf: Leaf) -> None:
         """Parses the leaf's chunks in ``metadata``, and no others.
@@ -66,6 +53,8 @@ class RowGroupZones:
             nan_counts=[found.nan_count for found in bounds],
             exact=[found.min_exact and found.max_exact for found in bounds],
         )
+        self.domain: ValueDomain = self.zones.domain
+        self.holding = self.zones.holding
         self.reason = next((reason for _, reason in known if reason is not None), None)
         self.proves = orders is not None
         strings = sum([len(bound) for found in bounds for bound in (found.min, found.max) if isinstance(bound, bytes)])
@@ -98,7 +87,7 @@ class RowGroupPruning:
         surely = self.kept
         for other in (Truth.FALSE, Truth.NULL):
             if surely:
-                surely -= _where(self._expr, other, self.num_row_groups, self._zones)
+                surely -= rows_where(self._expr, other, self.num_row_groups, self._zones)
         return surely
 
     @property
@@ -107,7 +96,7 @@ class RowGroupPruning:
         conditions = self._expr.args if isinstance(self._expr, And) else (self._expr,)
         dropped = {}
         for condition in conditions:
-            kept = _where(condition, Truth.TRUE, self.num_row_groups, self._zones)
+            kept = rows_where(condition, Truth.TRUE, self.num_row_groups, self._zones)
             dropped[str(condition)] = self.num_row_groups - kept.num_rows
         return dropped
 
@@ -116,14 +105,16 @@ class RowGroupPruning:
         """Where statistics do not help, and why: one sentence for each such part of the predicate."""
         reasons: dict[str, None] = {}
         for atom in atoms(self._expr):
-            if isinstance(atom, ColumnComparison):
+            if atom.column is None:
                 reasons[f"{atom}: two columns are compared, which prunes nothing"] = None
                 continue
             known = self._zones.get(atom.column)
             if known is None:
                 reasons[f"column {atom.column!r} has no statistics of its own"] = None
-            elif why := why_not(atom, known.zones):
-                reasons[f"{_subject(atom, atom.column)}: prunes nothing, {why}"] = None
+            elif known.zones.column.is_repeated:
+                reasons[f"{atom.subject}: prunes nothing, the column is repeated"] = None
+            elif (why := value_set(atom, Truth.TRUE, known.domain).reason) is not None:
+                reasons[f"{atom.subject}: prunes nothing, {why}"] = None
             elif known.reason is not None:
                 reasons[f"column {atom.column!r}: statistics not used, {known.reason}"] = None
         return list(reasons)
@@ -137,30 +128,4 @@ def prune_row_groups(expr: Expression, zones: Mapping[str, RowGroupZones], num_r
         zones: for each column name in ``expr`` its row groups; an atom whose column is not there prunes nothing.
         num_row_groups: of the file.
     """
-    return RowGroupPruning(expr, _where(expr, Truth.TRUE, num_row_groups, zones), num_row_groups, zones)
-
-
-def _where(expr: Expression, truth: Truth, num: int, zones: Mapping[str, RowGroupZones]) -> RowRanges:
-    def atom_zones(atom: Atom, truth: Truth) -> RowRanges:
-        known = None if isinstance(atom, ColumnComparison) else zones.get(atom.column)
-        return RowRanges.all(num) if known is None else zones_where(atom, truth, known.zones)
-
-    return rows_where(expr, truth, num, atom_zones)
-
-
-_OPERATORS: Final[Mapping[type, str]] = {
-    In: "in",
-    KeyIn: "== any of",
-    IsNull: "is null",
-    StartsWith: "starts with",
-    Contains: "contains",
-    Like: "like",
-    HasTokens: "has tokens",
-    HasPhrase: "has phrase",
-    Has: "has",
-}
-
-
-def _subject(atom: Expression, column: str) -> str:
-    """Column and operator of ``atom``: its values may be thousands, and other ones in each read."""
-    return f"{column} {atom.op if isinstance(atom, Comparison) else _OPERATORS[type(atom)]}"
+    return RowGroupPruning(expr, rows_where(expr, Truth.TRUE, num_row_groups, zones), num_row_groups, zones)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from asyncpq.expressions.analysis import ToKey
+from asyncpq.expressions import Atom, Expression
+from asyncpq.expressions.analysis import (
+    EVERYTHING,
+    Interval,
+    Points,
+    Truth,
+    ValueDomain,
+    ValueSet,
+    follow,
+    successor,
+    value_set,
+)
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import Order
-from asyncpq.pruning.literals import to_key
+from asyncpq.pruning.literals import domain_of
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.value_kinds import ValueKind, kind_of_leaf
 
@@ -45,13 +56,54 @@ class ZonedColumn:
         return cls(kind_of_leaf(leaf, order), nested, repeated, leaf.max_definition_level > 0)
 
 
+class Searchable(Protocol):
+    """What is known of one column in numbered zones, or rows."""
+
+    @property
+    def domain(self) -> ValueDomain: ...
+
+    @property
+    def holding(self) -> Callable[[ValueSet], RowRanges]: ...
+
+
+def rows_where(expr: Expression, truth: Truth, total: int, columns: Mapping[str, Searchable]) -> RowRanges:
+    """Rows (or zones) in which ``expr`` may have the result ``truth``: a superset.
+
+    Args:
+        expr: a predicate.
+        truth: the result asked for.
+        total: number of rows (or zones).
+        columns: what is known of the columns; an atom whose column is not there may have any result.
+    """
+
+    def atom_rows(atom: Atom, truth: Truth) -> RowRanges:
+        known = None if atom.column is None else columns.get(atom.column)
+        return RowRanges.all(total) if known is None else known.holding(value_set(atom, truth, known.domain))
+
+    def all_of(parts: Iterable[RowRanges]) -> RowRanges:
+        rows = RowRanges.all(total)
+        for part in parts:
+            rows &= part
+            if not rows:
+                break
+        return rows
+
+    def any_of(parts: Iterable[RowRanges]) -> RowRanges:
+        rows = _EMPTY
+        for part in parts:
+            rows |= part
+        return rows
+
+    return follow(expr, truth, atom_rows, all_of, any_of)
+
+
 class Zones:
     """Zones and what they may hold. Immutable once made; every answer is a superset, as RowRanges of zone numbers.
 
     Attributes:
         column: the column.
         num_zones: how many.
-        to_key: brings literals into the domain of the bounds.
+        domain: how literals compare with the bounds.
         is_sorted: whether bounds ascend or descend over the zones that have them.
         present: zones with bounds. unknown: zones without, that may hold any value.
         all_null: zones without any value but nulls, as far as that can be known.
@@ -68,18 +120,18 @@ class Zones:
         "_positions",
         "all_null",
         "column",
+        "domain",
         "is_sorted",
         "maybe_nan",
         "maybe_null",
         "num_zones",
         "present",
-        "to_key",
         "unknown",
     )
 
     column: ZonedColumn
     num_zones: int
-    to_key: ToKey
+    domain: ValueDomain
     is_sorted: bool
     present: RowRanges
     unknown: RowRanges
@@ -110,7 +162,7 @@ class Zones:
             exact: in byte order, whether both are bounds as they stand, not cut short; None for never.
         """
         self.column = column
-        self.to_key = to_key(column.kind)
+        self.domain = domain_of(column.kind)
         self.num_zones = num = len(mins)
         every = RowRanges.all(num)
         repeated = column.is_repeated
@@ -162,99 +214,83 @@ class Zones:
 
     # -- searching; indexes and runs are into the bounds kept --------------------------------------
 
-    def matching(self, op: str, key: Any) -> RowRanges:
-        """Zones with bounds that may hold a value v with ``v op key``; op is == < <= > or >=."""
-        if self.is_sorted or self._mapped:
-            return self._zones(self._runs(op, key))
-        return RowRanges.from_rows(self._unsorted(op, key))
+    def holding(self, wanted: ValueSet) -> RowRanges:
+        """Zones that may hold a member of the set."""
+        values = wanted.values
+        if wanted.of_elements:
+            return RowRanges.all(self.num_zones)
+        if isinstance(values, Points):
+            keys = values.keys
+            if values.inverted:
+                rows = self._other_than(keys)
+            elif len(keys) == 1:
+                rows = self._inside((Interval(keys[0], keys[0]),))
+            else:
+                rows = self._holding_any(keys) if keys else _EMPTY
+            may_be_valid = values.inverted or len(keys) > 0
+        else:
+            rows = self.present if values == EVERYTHING else self._inside(values) if values else _EMPTY
+            may_be_valid = len(values) > 0
+        if may_be_valid and self.unknown.starts:
+            rows |= self.unknown
+        if wanted.nan and self.maybe_nan.starts:
+            rows |= self.maybe_nan
+        return rows | self.maybe_null if wanted.null else rows
 
-    def other_than(self, keys: list[Any]) -> RowRanges:
-        """Zones with bounds that may hold another value than the keys, which are sorted."""
+    def _other_than(self, keys: Sequence[Any]) -> RowRanges:
+        """Zones with bounds that may hold another value than the keys."""
         mins, maxs, exact = self._mins, self._maxs, self._exact
-        near: Runs = self._runs("==", keys[0]) if len(keys) == 1 else [(0, len(mins))] if keys else []
+        start, stop = 0, len(mins) if keys else 0
+        if len(keys) == 1 and self.is_sorted:
+            start, stop = bisect_left(maxs, keys[0]), bisect_right(mins, keys[0])
         wanted = set(keys)
-        only = [
-            (i, i + 1)
-            for start, stop in near
-            for i in range(start, stop)
-            if exact[i] and mins[i] == maxs[i] and mins[i] in wanted
-        ]
+        only = [(i, i + 1) for i in range(start, stop) if exact[i] and mins[i] == maxs[i] and mins[i] in wanted]
         return self.present - self._zones(only) if only else self.present
 
-    def holding_any(self, keys: list[Any]) -> RowRanges:
-        """Zones with bounds that may hold one of the keys, which are sorted."""
+    def _holding_any(self, keys: Sequence[Any]) -> RowRanges:
+        """Zones with bounds that may hold one of the keys, which ascend."""
         mins, maxs = self._mins, self._maxs
         if self.is_sorted and len(keys) * 8 < len(mins):
-            return self._zones(sorted(run for key in keys for run in self._runs("==", key)))
+            return self._inside([Interval(key, key) for key in keys])
         num = len(keys)
-        found: Runs = []
+        runs: Runs = []
         for i, low in enumerate(mins):
             at = bisect_left(keys, low)
             # The next key decides: those that begin with the max come before all others above it.
             if at < num and (keys[at] <= maxs[i] or (self._open_max and _begins_with(keys[at], maxs[i]))):
-                found.append((i, i + 1))
-        return self._zones(found)
+                runs.append((i, i + 1))
+        return self._zones(runs)
 
-    def within(self, keys: Sequence[Any]) -> tuple[int, int]:
-        """Which of the keys, which are sorted, some zone may hold: where those begin, and where they end."""
-        if self.unknown:
-            return 0, len(keys)
-        if not self._mins:
-            return 0, 0
-        start = bisect_left(keys, min(self._mins))
-        if not self._open_max:
-            return start, bisect_right(keys, max(self._maxs))
-        above = [successor(high) for high in self._maxs]  # a bare prefix stands for all that begins with it
-        ends = [end for end in above if end is not None]
-        return start, bisect_left(keys, max(ends)) if len(ends) == len(above) else len(keys)
+    def _inside(self, intervals: Sequence[Interval]) -> RowRanges:
+        """Zones with bounds that may hold a value in one of the intervals."""
+        find = self._sorted_runs if self.is_sorted else self._unsorted_runs
+        if len(intervals) == 1:
+            return self._zones(find(*intervals[0]))
+        return self._zones(sorted([run for interval in intervals for run in find(*interval)]))
 
-    def starting_with(self, prefix: bytes) -> RowRanges:
-        """Zones with bounds, in byte order, that may hold a string that begins with ``prefix``."""
-        zones = self.matching(">=", prefix)
-        above = successor(prefix)
-        return zones if above is None else zones & self.matching("<", above)
-
-    def not_starting_with(self, prefix: bytes) -> RowRanges:
-        """Zones with bounds, in byte order, that may hold a string that does not begin with ``prefix``."""
-        maxs = self._maxs
-        # Whatever a bare-prefix max stands for begins with that prefix too.
-        return self._zones(
-            [(i, i + 1) for i, low in enumerate(self._mins) if low < prefix or not maxs[i].startswith(prefix)]
-        )
-
-    def _zones(self, runs: Runs) -> RowRanges:
-        if not self._mapped:
-            return RowRanges.from_sorted(run for run in runs if run[0] < run[1])
-        positions = self._positions
-        return RowRanges.from_rows(sorted({positions[i] for start, stop in runs for i in range(start, stop)}))
-
-    def _runs(self, op: str, key: Any) -> Runs:
+    def _sorted_runs(self, low: Any, high: Any, low_open: bool, high_open: bool) -> Runs:
         mins, maxs = self._mins, self._maxs
-        if not self.is_sorted:
-            return [(i, i + 1) for i in self._unsorted(op, key)]
-        if op == "<":
-            return [(0, bisect_left(mins, key))]
-        if op == "<=":
-            return [(0, bisect_right(mins, key))]
-        start = bisect_right(maxs, key) if op == ">" and not self._open_max else bisect_left(maxs, key)
-        runs = self._bare_prefixes(key, start) if self._open_max and start else []
-        runs.append((start, bisect_right(mins, key) if op == "==" else len(maxs)))
+        runs: Runs = []
+        start = 0
+        if low is not None:
+            start = bisect_right(maxs, low) if low_open and not self._open_max else bisect_left(maxs, low)
+            if start and self._open_max:
+                runs = self._bare_prefixes(low, start)
+        stop = len(mins) if high is None else bisect_left(mins, high) if high_open else bisect_right(mins, high)
+        runs.append((start, stop))
         return runs
 
-    def _unsorted(self, op: str, key: Any) -> list[int]:
+    def _unsorted_runs(self, low: Any, high: Any, low_open: bool, high_open: bool) -> Runs:
         mins, maxs = self._mins, self._maxs
-        if op == "<":
-            return [i for i, low in enumerate(mins) if low < key]
-        if op == "<=":
-            return [i for i, low in enumerate(mins) if low <= key]
-        if self._open_max:
-            above = [i for i, high in enumerate(maxs) if high >= key or _begins_with(key, high)]
-            return [i for i in above if mins[i] <= key] if op == "==" else above
-        if op == "==":
-            return [i for i, low in enumerate(mins) if low <= key <= maxs[i]]
-        if op == ">":
-            return [i for i, high in enumerate(maxs) if high > key]
-        return [i for i, high in enumerate(maxs) if high >= key]
+        found: Iterable[int] = range(len(mins))
+        if low is not None:
+            if self._open_max:
+                found = [i for i in found if maxs[i] >= low or _begins_with(low, maxs[i])]
+            else:
+                found = [i for i in found if maxs[i] > low] if low_open else [i for i in found if maxs[i] >= low]
+        if high is not None:
+            found = [i for i in found if mins[i] < high] if high_open else [i for i in found if mins[i] <= high]
+        return [(i, i + 1) for i in found]
 
     def _bare_prefixes(self, key: Any, stop: int) -> Runs:
         """Sorted zones before ``stop`` whose max is a proper prefix of ``key``: their true max may be above it."""
@@ -268,11 +304,27 @@ class Zones:
             runs.append((start, bisect_right(maxs, prefix, start, stop)))
         return runs
 
+    def _zones(self, runs: Runs) -> RowRanges:
+        if self._mapped:
+            positions = self._positions
+            return RowRanges.from_rows(sorted({positions[i] for start, stop in runs for i in range(start, stop)}))
+        if len(runs) == 1:
+            start, stop = runs[0]
+            return RowRanges.from_parallel((start,), (stop,)) if start < stop else _EMPTY
+        return RowRanges.from_sorted([run for run in runs if run[0] < run[1]])
 
-def successor(prefix: bytes) -> bytes | None:
-    """The least string above every string that begins with ``prefix``; None if there is none."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+    def within(self, keys: Sequence[Any]) -> tuple[int, int]:
+        """Which of the keys, which are sorted, some zone may hold: where those begin, and where they end."""
+        if self.unknown:
+            return 0, len(keys)
+        if not self._mins:
+            return 0, 0
+        start = bisect_left(keys, min(self._mins))
+        if not self._open_max:
+            return start, bisect_right(keys, max(self._maxs))
+        above = [successor(high) for high in self._maxs]  # a bare prefix stands for all that begins with it
+        ends = [end for end in above if end is not None]
+        return start, bisect_left(keys, max(ends)) if len(ends) == len(above) else len(keys)
 
 
 def _begins_with(key: Any, high: Any) -> bool:

@@ -42,14 +42,14 @@ from asyncpq.expressions.analysis import (
     value_set,
 )
 from asyncpq.expressions.tokens import tokens
-from asyncpq.pruning.literals import to_key
+from asyncpq.pruning.literals import domain_of as domain_of_kind
 from tests.predicates import COLUMNS, KINDS, LIST, array, arrays, atoms, trees
 
 TRUTHS = {True: Truth.TRUE, False: Truth.FALSE, None: Truth.NULL}
 
 
 def domain_of(type_: pa.DataType) -> ValueDomain:
-    return ValueDomain(to_key(kind_of(type_)))
+    return domain_of_kind(kind_of(type_))
 
 
 def holds(found: ValueSet, value: Any, domain: ValueDomain) -> bool:
@@ -255,18 +255,18 @@ def test_has_asks_of_elements() -> None:
 def test_many_literals_become_keys_once() -> None:
     calls: list[Any] = []
 
-    def to_key_(value: Any) -> Comparable:
+    def to_key(value: Any) -> Comparable:
         calls.append(value)
         return Comparable(value)
 
-    domain = ValueDomain(to_key_)
+    domain = ValueDomain(to_key)
     atom = KeyIn("x", tuple(range(1000, 0, -1)))
     for truth in (Truth.TRUE, Truth.FALSE, Truth.TRUE):
         found = value_set(atom, truth, domain).values
         assert isinstance(found, Points)
         assert list(found.keys) == list(range(1, 1001))
     assert len(calls) == 1000
-    plain = ValueDomain(to_key_, {int: None, str: str.encode})
+    plain = ValueDomain(to_key, {int: None, str: str.encode})
     assert value_set(atom, Truth.TRUE, plain)[:3] == (Points(list(range(1, 1001))), False, False)
     assert value_set(In("x", ("b", "a")), Truth.TRUE, plain).values == Points([b"a", b"b"])
     assert len(calls) == 1000
@@ -284,7 +284,7 @@ def test_constants_and_what_is_no_predicate() -> None:
 
 # -- Spark ------------------------------------------------------------------------------------------
 
-_SPARK = ValueDomain(to_key(kind_of(pa.float64())), spark=True)
+_SPARK = ValueDomain(domain_of(pa.float64()).to_key, spark=True)
 _VALUES = [-math.inf, -1.0, -0.0, 0.0, 1.0, math.inf, math.nan, None]
 
 

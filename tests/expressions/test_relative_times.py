@@ -18,7 +18,7 @@ from asyncpq.decoding.constant_folding import resolve_typed_times
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, PredicateTypeError, QueryError, UsageError
 from asyncpq.expressions import Comparison, Expression, has_relative_times, parse_filters, resolve_times
-from asyncpq.pruning.literals import to_key
+from asyncpq.pruning.literals import domain_of
 from asyncpq.pruning.value_kinds import Domain, ValueKind
 from asyncpq.scan.planner import ScanRequest
 
@@ -130,7 +130,7 @@ def test_unresolved_ones_are_never_compared(expr: Expression) -> None:
         compile_filter(expr, TYPES)
     for domain in (Domain.TIMESTAMP, Domain.DATE, Domain.INTEGER):
         with pytest.raises(UsageError, match="now"):
-            to_key(ValueKind(domain, unit="us"))(now())
+            domain_of(ValueKind(domain, unit="us")).to_key(now())
 
 
 @pytest.fixture

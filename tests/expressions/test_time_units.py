@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from asyncpq.datasets.file_statistics import kind_of
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.expressions import CompareOp, Comparison, In, KeyIn
-from asyncpq.expressions.analysis import Comparable
+from asyncpq.expressions.analysis import Comparable, Truth
 from asyncpq.expressions.scalars import NANOSECONDS, as_scalar, as_scalars, nanoseconds
 from asyncpq.indexing.key_encoding import normalised
 from asyncpq.indexing.query.key_ranges import atom_ranges
-from asyncpq.pruning.bounds import Truth
-from asyncpq.pruning.literals import to_key
+from asyncpq.pruning.literals import domain_of
 
 OPS: dict[CompareOp, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -108,7 +107,7 @@ def _assert_keys_hold(column: pa.Array, atom: Any, results: list[bool | None]) -
 @given(cases())
 def test_literals_among_statistics(case: tuple[pa.Array, list[pa.Scalar]]) -> None:
     column, literals = case
-    convert = to_key(kind_of(column.type))
+    convert = domain_of(kind_of(column.type)).to_key
     for literal in literals:
         found = convert(as_scalar(literal))
         assert isinstance(found, Comparable) is not pa.types.is_duration(column.type)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Contains, Expression, Has, IsNull, Like
+from asyncpq.expressions.analysis import Truth
 from asyncpq.indexing.key_encoding import (
     bound_keys,
     composite,
@@ -29,7 +30,6 @@ from asyncpq.indexing.key_encoding import (
 )
 from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY
 from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges
-from asyncpq.pruning.bounds import Truth
 from tests.predicates import COLUMNS, KINDS, array, atoms
 
 _TRUTHS = {True: Truth.TRUE, False: Truth.FALSE, None: Truth.NULL}

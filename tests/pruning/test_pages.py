@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.expressions import Comparison, Expression, In, KeyIn, col
-from asyncpq.expressions.analysis import Comparable, Incomparable
+from asyncpq.expressions import Atom, Comparison, Expression, In, KeyIn, col
+from asyncpq.expressions.analysis import Comparable, Incomparable, Truth, successor, value_set
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import Order, order_of
-from asyncpq.pruning.bounds import Truth, zones_where
-from asyncpq.pruning.literals import to_key
+from asyncpq.pruning.literals import domain_of
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
+from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.value_kinds import kind_of_leaf
-from asyncpq.pruning.zones import ZonedColumn, Zones, successor
+from asyncpq.pruning.zones import ZonedColumn, Zones
 from tests.corpus import DATA, requires_corpus
 from tests.pruning_files import PrunedFile
 
@@ -241,7 +241,7 @@ def zoned(name: str, order: Order) -> ZonedColumn:
 def test_literals(column: str, value: Any, key: Any, same_type: bool) -> None:
     orders = FILE.metadata.column_orders
     assert orders is not None
-    found = to_key(kind_of_leaf(leaf(column), order_of(leaf(column), orders[leaf(column).index])))(value)
+    found = domain_of(kind_of_leaf(leaf(column), order_of(leaf(column), orders[leaf(column).index]))).to_key(value)
     assert found == Comparable(key, same_type)
 
 
@@ -265,11 +265,15 @@ def test_literals_that_are_not_compared(column: str, value: Any) -> None:
     orders = FILE.metadata.column_orders
     assert orders is not None
     order = order_of(leaf(column), orders[leaf(column).index])
-    assert isinstance(to_key(kind_of_leaf(leaf(column), order))(value), Incomparable)
+    assert isinstance(domain_of(kind_of_leaf(leaf(column), order)).to_key(value), Incomparable)
 
 
 def test_an_undefined_order_prunes_nothing() -> None:
-    assert isinstance(to_key(kind_of_leaf(leaf("id"), Order.UNDEFINED))(1), Incomparable)
+    assert isinstance(domain_of(kind_of_leaf(leaf("id"), Order.UNDEFINED)).to_key(1), Incomparable)
+
+
+def holding(zones: Zones, atom: Atom, truth: Truth = Truth.TRUE) -> RowRanges:
+    return zones.holding(value_set(atom, truth, zones.domain))
 
 
 @pytest.mark.parametrize(
@@ -288,10 +292,10 @@ def test_max_that_is_a_bare_prefix() -> None:
         all_null=[False, False],
         null_counts=[0, 0],
     )
-    assert list(zones.matching("==", b"abcz").rows()) == [0]
-    assert list(zones.matching("==", b"abcd").rows()) == [0]
-    assert list(zones.matching(">", b"abc").rows()) == [0, 1]
-    assert list(zones.matching("==", b"abda").rows()) == [1]
+    assert list(holding(zones, Comparison("x", "==", b"abcz")).rows()) == [0]
+    assert list(holding(zones, Comparison("x", "==", b"abcd")).rows()) == [0]
+    assert list(holding(zones, Comparison("x", ">", b"abc")).rows()) == [0, 1]
+    assert list(holding(zones, Comparison("x", "==", b"abda")).rows()) == [1]
 
 
 def test_bounds_cut_to_one_string_prove_nothing() -> None:
@@ -305,15 +309,15 @@ def test_bounds_cut_to_one_string_prove_nothing() -> None:
             null_counts=[0],
             exact=exact,
         )
-        assert list(zones.other_than([b"ab"]).rows()) == left
+        assert list(holding(zones, Comparison("x", "!=", b"ab")).rows()) == left
 
 
 def test_zero_has_a_sign_for_is_in_only() -> None:
     """A zone of -0.0 alone: all of it equals 0.0, none of it is in [0.0]."""
     zones = Zones(zoned("x", Order.FLOAT), [-0.0], [0.0], all_null=[False], null_counts=[0], nan_counts=[0])
-    assert not zones_where(Comparison("x", "==", 0.0), Truth.FALSE, zones)
-    assert zones_where(In("x", (0.0,)), Truth.FALSE, zones)
-    assert not zones_where(Comparison("x", "!=", 0.0), Truth.TRUE, zones)
+    assert not holding(zones, Comparison("x", "==", 0.0), Truth.FALSE)
+    assert holding(zones, In("x", (0.0,)), Truth.FALSE)
+    assert not holding(zones, Comparison("x", "!=", 0.0))
 
 
 @requires_corpus

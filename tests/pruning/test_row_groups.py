@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Comparison, Contains, Expression, In, IsNull, KeyIn, Like, Not, StartsWith, columns
-from asyncpq.expressions.analysis import Comparable
+from asyncpq.expressions.analysis import Comparable, Truth
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import Order
-from asyncpq.pruning.bounds import Truth, rows_where, zones_where
-from asyncpq.pruning.literals import to_key
-from asyncpq.pruning.pages import PageZones, prune_pages
+from asyncpq.pruning.literals import domain_of
+from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.value_kinds import kind_of_leaf
-from asyncpq.pruning.zones import ZonedColumn, Zones
+from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 from tests.predicates import COLUMNS, KINDS, array, arrays, atoms, expressions, model, trees
 from tests.pruning_files import PrunedFile
 
@@ -63,14 +62,6 @@ def results(expr: Expression, table: pa.Table) -> list[bool | None]:
     return found
 
 
-def rows_by_pages(expr: Expression, truth: Truth, num_rows: int, pages: dict[str, PageZones]) -> RowRanges:
-    def atom_rows(atom: Any, truth: Truth) -> RowRanges:
-        known = pages.get(atom.column)
-        return RowRanges.all(num_rows) if known is None else known.rows(zones_where(atom, truth, known.zones))
-
-    return rows_where(expr, truth, num_rows, atom_rows)
-
-
 @settings(max_examples=150)
 @given(cases(), st.integers(1, 5), st.integers(1, 30), st.booleans())
 def test_no_row_is_lost(
@@ -90,8 +81,8 @@ def test_no_row_is_lost(
         pages = file.page_zones(group.ordinal, *names)
         for truth, result in _RESULTS.items():
             wanted = RowRanges.from_rows([row for row, found in enumerate(inside) if found is result])
-            assert not wanted - rows_by_pages(expr, truth, group.num_rows, pages)
-        assert prune_pages(expr, group.num_rows, pages) == rows_by_pages(expr, Truth.TRUE, group.num_rows, pages)
+            assert not wanted - rows_where(expr, truth, group.num_rows, pages)
+        assert prune_pages(expr, group.num_rows, pages) == rows_where(expr, Truth.TRUE, group.num_rows, pages)
     assert isinstance(pruned.reasons, list)
     assert isinstance(pruned.dropped_by, dict)
 
@@ -130,7 +121,7 @@ def leaf_of(kind: str) -> Leaf:
 
 
 def key_of(kind: str, value: Any) -> Any:
-    literal = to_key(kind_of_leaf(leaf_of(kind), _FEW[kind][0]))(value)
+    literal = domain_of(kind_of_leaf(leaf_of(kind), _FEW[kind][0])).to_key(value)
     assert isinstance(literal, Comparable)
     return literal.key
 
@@ -176,7 +167,7 @@ def test_zones(case: tuple[str, list[list[Any]], Zones], data: st.DataObject) ->
     atom = atoms("c0", kind, foreign=False, own=_FEW[kind][1])
     expr = data.draw(st.one_of(atom, atom.map(Not), trees(atom)))
     for truth, result in _RESULTS.items():
-        left = rows_where(expr, truth, len(zones), lambda atom, truth: zones_where(atom, truth, known))
+        left = rows_where(expr, truth, len(zones), {"c0": known})
         for at, zone in enumerate(zones):
             assert at in left or result not in [model(expr, {"c0": value}) for value in zone]
 
@@ -233,7 +224,7 @@ def test_bounds_cut_short(zones: tuple[list[list[bytes]], list[tuple[bytes, byte
     )
     for expr in (atom, Not(atom)):
         for truth, result in _RESULTS.items():
-            left = rows_where(expr, truth, len(values), lambda inner, truth: zones_where(inner, truth, known))
+            left = rows_where(expr, truth, len(values), {"s": known})
             for at, zone in enumerate(values):
                 assert at in left or result not in [model(expr, {"s": value}) for value in zone]
 

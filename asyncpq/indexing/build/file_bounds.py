@@ -16,6 +16,7 @@ from asyncpq.datasets.model import TableField
 from asyncpq.decoding.conform import Match, constant_array
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import AsyncpqError
+from asyncpq.expressions.analysis import successor
 from asyncpq.indexing.build.page_indexes import least_and_greatest
 from asyncpq.indexing.key_encoding import (
     HASH_BYTES,
@@ -32,7 +33,6 @@ from asyncpq.parquet.column_order import order_of
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import Bounds, chunk_bounds
 from asyncpq.pruning.value_kinds import Domain, ValueKind, kind_of_leaf
-from asyncpq.pruning.zones import successor
 
 WHOLE_FILE: Final = -1
 _LEAST: Final = VALUE_TAG  # no key of a value is below

@@ -25,6 +25,7 @@ from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.nested import NestedLeaf
 from asyncpq.decoding.types import leaf_decoder, reads_alone
 from asyncpq.errors import FormatError
+from asyncpq.expressions.analysis import successor
 from asyncpq.expressions.scalars import NANOSECONDS
 from asyncpq.indexing.entry_encoding import encode_made, payload_table
 from asyncpq.indexing.model import file_key
@@ -47,7 +48,6 @@ from asyncpq.parquet.page_walker import PageWalker
 from asyncpq.parquet.schema import Leaf, LogicalKind
 from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.zones import successor
 from asyncpq.storage.base import RequestContext
 
 _TRUNCATED_BYTES: Final = 64  # longer strings are cut to this, a max rounded up

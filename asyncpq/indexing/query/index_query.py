@@ -1,6 +1,6 @@
 """From a predicate to the files, row groups and rows that may match, by all parts of an index that can say something.
 
-A predicate is followed by its three results, as pruning does (:func:`asyncpq.pruning.bounds.rows_where`): what is asked
+A predicate is followed by its three results, as pruning does (:func:`asyncpq.pruning.zones.rows_where`): what is asked
 of a column are the keys of the rows for which an atom may have the result wanted. All parts are asked at once; bloom
 filters, which are kept by file, once few files are left.
 """
@@ -10,38 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.events import Operation
 from asyncpq.expressions import (
-    And,
     Atom,
-    ColumnComparison,
-    Constant,
     Expression,
-    Has,
-    HasPhrase,
-    HasTokens,
-    Not,
-    Or,
 )
+from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.blooms import may_hold
-from asyncpq.indexing.key_encoding import text_key
+from asyncpq.indexing.key_encoding import element_type, text_key
 from asyncpq.indexing.model import NAN_KEY, VALUE_TAG, KeyRange, Part, Place
 from asyncpq.indexing.query.file_selection import Found, Slices, found_rows
 from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
 from asyncpq.indexing.query.segment_reads import Listed, Reads, part_rows, segment_reads, together, tolerant, worked
-from asyncpq.indexing.text_keys import needed_ngrams
+from asyncpq.indexing.text_keys import needed_ngrams, needed_tokens
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.pruning.bounds import Truth
 from asyncpq.pruning.row_ranges import RowRanges
-
-_OPPOSITE = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE, Truth.NULL: Truth.NULL}
 
 
 class Asked(Listed, Protocol):
@@ -138,6 +128,13 @@ class _Nowhere:
 _Node = _Question | _Bloom | _Joined | _FirstOf | _Nowhere
 
 
+class _Wanted(NamedTuple):
+    """An atom, and the result that it should have."""
+
+    atom: Atom
+    truth: Truth
+
+
 class Inquiry:
     """One predicate, asked of the parts of one snapshot.
 
@@ -157,7 +154,7 @@ class Inquiry:
                 self._by_column.setdefault(part.columns[0], []).append(part)
             elif part.columns:
                 self._composites.append(part)
-        self._root = self._node(where, Truth.TRUE)
+        self._root = self._node(where)
 
     @property
     def parts(self) -> list[Part]:
@@ -280,37 +277,27 @@ class Inquiry:
 
     # -- from the predicate to questions ----------------------------------------------------------
 
-    def _node(self, expr: Expression, truth: Truth) -> _Node | None:
-        """What it takes to know where ``expr`` may have that result; None where it may everywhere."""
-        if isinstance(expr, Not):
-            return self._node(expr.arg, _OPPOSITE[truth])
-        if isinstance(expr, Constant):
-            result = Truth.NULL if expr.value is None else Truth.TRUE if expr.value else Truth.FALSE
-            return None if result is truth else _Nowhere()
-        if isinstance(expr, (And, Or)):
-            # as in rows_where: an AND is true only where all are; it is false or null only where one is
-            if truth is (Truth.TRUE if isinstance(expr, And) else Truth.FALSE):
-                return self._conjunction(expr.args, truth)
-            nodes = [self._node(arg, truth) for arg in expr.args]
-            some = [node for node in nodes if node is not None and not isinstance(node, _Nowhere)]
-            if None in nodes:
-                return None
-            return _Joined(True, tuple(some)) if some else _Nowhere()
-        return self._conjunction((expr,), truth)
+    def _node(self, expr: Expression) -> _Node | None:
+        """The questions that tell where ``expr`` may be true; None where it may be true everywhere."""
+        return self._conjunction([follow(expr, Truth.TRUE, _Wanted, self._conjunction, self._disjunction)])
 
-    def _conjunction(self, args: Sequence[Expression], truth: Truth) -> _Node | None:
-        """Where all of ``args`` may have that result: what they say of one column is asked together."""
+    def _disjunction(self, parts: Iterable[_Node | _Wanted | None]) -> _Node | None:
+        """Where one of the parts holds."""
+        nodes = [self._conjunction([part]) for part in parts]
+        if None in nodes:
+            return None
+        possible = tuple([node for node in nodes if node is not None and not isinstance(node, _Nowhere)])
+        return _Joined(True, possible) if possible else _Nowhere()
+
+    def _conjunction(self, parts: Iterable[_Node | _Wanted | None]) -> _Node | None:
+        """Where all of the parts hold: what they say of one column is asked together."""
         nodes: list[_Node] = []
         by_column: dict[str, Ranges] = {}
-        for arg in args:
-            wanted = truth
-            while isinstance(arg, Not):
-                arg, wanted = arg.arg, _OPPOSITE[wanted]
-            if isinstance(arg, (And, Or, Constant)):
-                if (node := self._node(arg, wanted)) is not None:
-                    nodes.append(node)
-            elif not isinstance(arg, ColumnComparison):
-                nodes.extend(self._atom(arg, wanted, by_column))  # type: ignore[arg-type]  # all others are atoms
+        for known in parts:
+            if isinstance(known, _Wanted):
+                nodes.extend(self._atom(known.atom, known.truth, by_column))
+            elif known is not None:
+                nodes.append(known)
         for column, ranges in by_column.items():
             nodes.extend(self._of_ranges(self._by_column.get(column, ()), ranges))
         for part in self._composites:
@@ -326,13 +313,13 @@ class Inquiry:
 
     def _atom(self, atom: Atom, truth: Truth, by_column: dict[str, Ranges]) -> Iterable[_Node]:
         """What is asked about one atom alone; ranges of its column's values are added to ``by_column``."""
-        column: str = atom.column  # type: ignore[union-attr]  # comparisons of columns are not asked
-        type_ = type_of(self._manifest.schema, column)
-        if type_ is None:
+        column = atom.column
+        type_ = None if column is None else type_of(self._manifest.schema, column)
+        if column is None or type_ is None:
             return
         ranges = atom_ranges(atom, truth, type_)
         # two elements of one list may be in two ranges
-        if ranges is not None and isinstance(atom, Has):
+        if ranges is not None and element_type(type_) is not None:
             yield from self._of_ranges(self._by_column.get(column, ()), ranges)
         elif ranges is not None:
             known = by_column.get(column)
@@ -342,10 +329,10 @@ class Inquiry:
                 grams = needed_ngrams(atom, truth, int(dict(part.options)["n"]))
                 if grams:
                     yield self._question(part, _points(VALUE_TAG + gram for gram in grams), every=True)
-            elif part.kind == "text" and truth is Truth.TRUE and isinstance(atom, (HasTokens, HasPhrase)):
+            elif part.kind == "text" and (tokens := needed_tokens(atom, truth)):
                 options = dict(part.options)
                 if (options.get("tokenizer"), options.get("version")) == (TOKENIZER, TOKENIZER_VERSION):
-                    yield self._question(part, _points(text_key(one.encode()) for one in atom.tokens), every=True)
+                    yield self._question(part, _points(text_key(token.encode()) for token in tokens), every=True)
 
     def _of_ranges(self, parts: Sequence[Part], ranges: Ranges) -> Iterable[_Node]:
         """What the parts of one column say of keys.

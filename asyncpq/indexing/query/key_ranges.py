@@ -7,10 +7,12 @@ compares them; what it does not compare exactly says nothing here. ``UNKNOWN_KEY
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -18,19 +20,17 @@ import pyarrow as pa
 from asyncpq.datasets.file_statistics import kind_of
 from asyncpq.expressions import (
     Atom,
-    ColumnComparison,
-    Comparison,
-    Contains,
-    Has,
-    HasPhrase,
-    HasTokens,
-    In,
-    IsNull,
-    KeyIn,
-    Like,
-    StartsWith,
 )
-from asyncpq.expressions.analysis import Comparable, Incomparable, ToKey
+from asyncpq.expressions.analysis import (
+    Comparable,
+    Incomparable,
+    Interval,
+    Points,
+    ToKey,
+    Truth,
+    ValueDomain,
+    value_set,
+)
 from asyncpq.expressions.scalars import NANOSECONDS, Duration, Scalar, nanoseconds
 from asyncpq.indexing.key_encoding import (
     END,
@@ -44,8 +44,7 @@ from asyncpq.indexing.key_encoding import (
     width_of,
 )
 from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, VALUE_TAG, KeyRange
-from asyncpq.pruning.bounds import Truth
-from asyncpq.pruning.literals import Key, to_key
+from asyncpq.pruning.literals import Key, domain_of
 from asyncpq.pruning.value_kinds import Domain
 
 Ranges: TypeAlias = tuple[KeyRange, ...]
@@ -54,7 +53,7 @@ NULLS: Final = KeyRange(NULL_KEY, VALUE_TAG)
 VALUES: Final = KeyRange(VALUE_TAG, NAN_KEY)
 NANS: Final = KeyRange(NAN_KEY, AFTER_ALL)
 _EVERYTHING: Final = (KeyRange(NULL_KEY, AFTER_ALL),)
-_COMPLEMENTS: Final = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_LOW: Final = itemgetter(0)
 _MAX_COMPOSITE: Final = 1000
 
 
@@ -69,28 +68,39 @@ def atom_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Ranges | None:
     Returns:
         Ranges, ascending and apart; none: there is no such row. None: any row may be one.
     """
-    if isinstance(atom, ColumnComparison):
-        return None
     item = element_type(type_)
-    found = _scalar_ranges(atom, truth, type_) if item is None else _list_ranges(atom, truth, item)
-    if found is None:
+    domain, locate = _column(type_ if item is None else item)
+    wanted = value_set(atom, truth, domain)
+    values = wanted.values
+    if item is not None and not wanted.of_elements:  # no key of an element says what else a list holds
+        return None if values else (NULLS,) * wanted.null
+    if (item is None and wanted.of_elements) or not wanted.comparable:
         return None
-    ranges = merged_ranges(found)
-    return None if ranges == _EVERYTHING else ranges
+    ranges = [NULLS] if wanted.null else []
+    if not isinstance(values, Points):
+        ranges += [_between(interval, locate) for interval in values]
+    elif values.inverted:
+        ranges += _outside([locate(key) for key in values.keys])
+    else:
+        ranges += [place.point or KeyRange(place.low, place.high) for place in map(locate, values.keys)]
+    if wanted.nan:
+        ranges.append(NANS)
+    merged = merged_ranges(ranges)
+    return None if merged == _EVERYTHING else merged
 
 
 def merged_ranges(ranges: Iterable[KeyRange]) -> Ranges:
     """The same keys in ranges that ascend and do not meet; empty ones left out."""
-    found: list[KeyRange] = []
-    for low, high in sorted(ranges, key=lambda range_: range_.low):
+    merged: list[KeyRange] = []
+    for low, high in sorted(ranges, key=_LOW):
         if high is not None and low >= high:
             continue
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is None or (last.high is not None and low > last.high):
-            found.append(KeyRange(low, high))
+            merged.append(KeyRange(low, high))
         elif last.high is not None and (high is None or high > last.high):
-            found[-1] = KeyRange(last.low, high)
-    return tuple(found)
+            merged[-1] = KeyRange(last.low, high)
+    return tuple(merged)
 
 
 def point_key(range_: KeyRange) -> bytes | None:
@@ -124,10 +134,6 @@ class _Place:
     exact: bool = True
     point: KeyRange | None = None
 
-    @property
-    def equal(self) -> KeyRange:
-        return self.point or KeyRange(self.low, self.high)
-
 
 _Locate: TypeAlias = Callable[[Any], _Place]
 _BEFORE: Final = _Place(VALUE_TAG, VALUE_TAG)
@@ -138,7 +144,7 @@ def _at(key: bytes) -> _Place:
     return _Place(key, key + b"\x00")
 
 
-def _between(key: bytes) -> _Place:
+def _after(key: bytes) -> _Place:
     """Right after a key that is below the literal, where the next one is above it."""
     return _Place(key + b"\x00", key + b"\x00")
 
@@ -153,7 +159,7 @@ def _integers(width: int, *, signed: bool) -> _Locate:
             return _AFTER
         floor = math.floor(key)
         body = integer_key(floor, width, signed=signed)
-        return _at(body) if floor == key else _between(body)
+        return _at(body) if floor == key else _after(body)
 
     return locate
 
@@ -166,7 +172,7 @@ def _floats(key: Key) -> _Place:
     body = float_key(near)
     if near == key:
         return _at(body)
-    return _between(body) if near < key else _Place(body, body)  # type: ignore[operator]  # a number
+    return _after(body) if near < key else _Place(body, body)  # type: ignore[operator]  # a number
 
 
 def _texts(key: bytes) -> _Place:
@@ -177,20 +183,21 @@ def _texts(key: bytes) -> _Place:
     return _Place(head.low + b"\x00", head.high, exact=False, point=KeyRange.point(text_key(key)))
 
 
-def _column(type_: pa.DataType) -> tuple[ToKey, _Locate]:
-    """What brings literals into the column's domain, and what finds them among its keys."""
+@functools.cache  # domains are compared by identity
+def _column(type_: pa.DataType) -> tuple[ValueDomain, _Locate]:
+    """How literals compare with the column's values, and where they stand among its keys."""
     kind = kind_of(type_)
-    convert = to_key(kind)
+    domain = domain_of(kind)
     if pa.types.is_duration(type_):
-        convert = _durations(NANOSECONDS[type_.unit])
+        domain = ValueDomain(_durations(NANOSECONDS[type_.unit]))
     if kind.domain in (Domain.FLOAT, Domain.FLOAT32):
-        return convert, _floats
+        return domain, _floats
     if kind.is_bytes:
-        return convert, _texts
+        return domain, _texts
     if kind.domain is Domain.BOOLEAN:
-        return convert, lambda key: _at(VALUE_TAG + bytes([key]))
+        return domain, lambda key: _at(VALUE_TAG + bytes([key]))
     unsigned = pa.types.is_uint64(type_.value_type if isinstance(type_, pa.DictionaryType) else type_)
-    return convert, _integers(width_of(type_) or 8, signed=not unsigned)
+    return domain, _integers(width_of(type_) or 8, signed=not unsigned)
 
 
 def _durations(unit: int) -> ToKey:
@@ -203,119 +210,29 @@ def _durations(unit: int) -> ToKey:
     return convert
 
 
-# -- atoms ----------------------------------------------------------------------------------------
+# -- ranges of values -----------------------------------------------------------------------------
 
 
-def _scalar_ranges(atom: Atom, truth: Truth, type_: pa.DataType) -> Iterable[KeyRange] | None:
-    if isinstance(atom, IsNull):
-        if truth is Truth.NULL:
-            return ()
-        if truth is Truth.TRUE:
-            return (NULLS, NANS) if atom.nan_is_null else (NULLS,)
-        return (VALUES,) if atom.nan_is_null else (VALUES, NANS)
-    if isinstance(atom, In):
-        return () if truth is Truth.NULL else _in(atom, truth, type_)
-    if isinstance(atom, Comparison) and atom.value is None:
-        return None if truth is Truth.NULL else ()
-    if isinstance(atom, Has):
-        return None
-    if truth is Truth.NULL:
-        return (NULLS,)
-    if isinstance(atom, Comparison):
-        return _comparison(atom, truth, type_)
-    if isinstance(atom, KeyIn):
-        return _key_in(atom, truth, type_)
-    if isinstance(atom, (StartsWith, Like)):
-        return _prefixed(atom, truth, type_)
-    return (VALUES,) if isinstance(atom, (Contains, HasTokens, HasPhrase)) else None
-
-
-def _list_ranges(atom: Atom, truth: Truth, item: pa.DataType) -> Iterable[KeyRange] | None:
-    """An element's key says that a list holds it; no key says what else it holds."""
-    if isinstance(atom, IsNull):
-        return {Truth.TRUE: (NULLS,), Truth.FALSE: None, Truth.NULL: ()}[truth]
-    if not isinstance(atom, Has) or truth is Truth.FALSE:
-        return None
-    if truth is Truth.NULL:
-        return (NULLS,)
-    return _comparison(Comparison(atom.column, "==", atom.value), truth, item)
-
-
-def _comparison(atom: Comparison, truth: Truth, type_: pa.DataType) -> Iterable[KeyRange] | None:
-    convert, locate = _column(type_)
-    literal = convert(atom.value)
-    if isinstance(literal, Incomparable):
-        return None
-    wanted = truth is Truth.TRUE
-    if literal.key != literal.key:  # only != is true of NaN, and it is of every value
-        return (VALUES, NANS) if wanted is (atom.op == "!=") else ()
-    op = atom.op if wanted else _COMPLEMENTS[atom.op]
-    found = _compared(op, locate(literal.key))
-    # NaN is false for all but !=
-    return found if wanted is (atom.op != "!=") else (*found, NANS)
-
-
-def _compared(op: str, place: _Place) -> Ranges:
-    if op == "==":
-        return (place.equal,)
-    if op == "!=":
-        return _outside([place])
-    if op[0] == "<":
-        return (KeyRange(VALUE_TAG, place.low if op == "<" and place.exact else place.high),)
-    return (KeyRange(place.high if op == ">" and place.exact else place.low, NAN_KEY),)
+def _between(interval: Interval, locate: _Locate) -> KeyRange:
+    """Keys of the values in an interval."""
+    low, high = VALUE_TAG, NAN_KEY
+    if interval.low is not None:
+        place = locate(interval.low)
+        low = place.high if interval.low_open and place.exact else place.low
+    if interval.high is not None:
+        place = locate(interval.high)
+        high = place.low if interval.high_open and place.exact else place.high
+    return KeyRange(low, high)
 
 
 def _outside(places: Iterable[_Place]) -> Ranges:
     """Keys of the values that are equal to none of the literals."""
-    found: list[KeyRange] = []
+    gaps: list[KeyRange] = []
     low = VALUE_TAG
     for place in sorted((place for place in places if place.exact), key=lambda place: place.low):
-        found.append(KeyRange(low, place.low))
+        gaps.append(KeyRange(low, place.low))
         low = place.high
-    return (*found, KeyRange(low, NAN_KEY))
-
-
-def _key_in(atom: KeyIn, truth: Truth, type_: pa.DataType) -> Iterable[KeyRange] | None:
-    convert, locate = _column(type_)
-    literals = [convert(value) for value in atom.values if value is not None and value == value]
-    keys = [literal.key for literal in literals if not isinstance(literal, Incomparable)]
-    if len(keys) != len(literals):
-        return None
-    if truth is Truth.TRUE:
-        return [locate(key).equal for key in keys]
-    if not keys:
-        return None  # false for nulls too
-    return (*_outside(map(locate, keys)), NANS)
-
-
-def _in(atom: In, truth: Truth, type_: pa.DataType) -> Iterable[KeyRange] | None:
-    convert, locate = _column(type_)
-    literals = [convert(value) for value in atom.values if value is not None]
-    keys = [literal.key for literal in literals if isinstance(literal, Comparable) and literal.same_type]
-    if len(keys) != len(literals):
-        return None  # pyarrow casts them
-    with_null = None in atom.values
-    valid = [key for key in keys if key == key]
-    if truth is Truth.TRUE:
-        nans = (NANS,) * (len(valid) < len(keys))
-        return (*(NULLS,) * with_null, *[locate(key).equal for key in valid], *nans)
-    # 0.0 and -0.0 are two members but one key, so zero proves nothing.
-    others = _outside([locate(key) for key in valid if key != 0])
-    return (*(NULLS,) * (not with_null), *others, NANS)
-
-
-def _prefixed(atom: StartsWith | Like, truth: Truth, type_: pa.DataType) -> Iterable[KeyRange] | None:
-    literal = _column(type_)[0](atom.prefix)
-    if isinstance(literal, Incomparable) or not isinstance(literal.key, bytes):
-        return (VALUES,) if is_variable(type_) else None
-    prefix = literal.key
-    inside = KeyRange.prefix(VALUE_TAG + prefix[:PREFIX_BYTES])
-    if truth is Truth.TRUE:
-        return (inside,)
-    if isinstance(atom, Like) or len(prefix) > PREFIX_BYTES:
-        return (VALUES,)
-    assert inside.high is not None, "the tag can be counted up"
-    return (KeyRange(VALUE_TAG, inside.low), KeyRange(inside.high, NAN_KEY))
+    return (*gaps, KeyRange(low, NAN_KEY))
 
 
 # -- several columns ------------------------------------------------------------------------------

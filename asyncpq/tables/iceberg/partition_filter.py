@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 
 from pyiceberg.expressions import (
@@ -16,7 +16,6 @@ from pyiceberg.expressions import (
     AlwaysTrue,
     And,
     BooleanExpression,
-    EqualTo,
     GreaterThan,
     GreaterThanOrEqual,
     In,
@@ -24,7 +23,6 @@ from pyiceberg.expressions import (
     IsNull,
     LessThan,
     LessThanOrEqual,
-    NotEqualTo,
     NotIn,
     NotNull,
     Or,
@@ -52,12 +50,24 @@ from pyiceberg.types import (
 )
 
 from asyncpq.expressions import tree
+from asyncpq.expressions.analysis import (
+    EVERYTHING,
+    Comparable,
+    Incomparable,
+    Interval,
+    Points,
+    ToKey,
+    Truth,
+    ValueDomain,
+    ValueSet,
+    follow,
+    successor,
+    value_set,
+)
 from asyncpq.expressions.scalars import Scalar
 
 # pydantic hides the signatures: all take a column, and what it is compared with
 _MAKE: dict[str, Callable[..., BooleanExpression]] = {
-    "==": EqualTo,
-    "!=": NotEqualTo,
     "<": LessThan,
     "<=": LessThanOrEqual,
     ">": GreaterThan,
@@ -69,7 +79,6 @@ _MAKE: dict[str, Callable[..., BooleanExpression]] = {
     "nan": IsNaN,
     "starts with": StartsWith,
 }
-_OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 class PartitionFilter:
@@ -78,7 +87,7 @@ class PartitionFilter:
     def __init__(self, where: tree.Expression | None, schema: Schema, leaves: dict[str, NestedField]) -> None:
         """``leaves`` are those of ``schema``, from :func:`asyncpq.tables.iceberg.schema.struct_leaves`."""
         self._schema = schema
-        self._expr = AlwaysTrue() if where is None else _Translation(leaves).may_be(where, True)
+        self._expr = AlwaysTrue() if where is None else _Translation(leaves).may_be(where, Truth.TRUE)
         self._manifest: dict[int, Callable[[ManifestFile], bool]] = {}
         self._file: dict[int, Callable[[IcebergFile], bool]] = {}
 
@@ -104,70 +113,82 @@ class PartitionFilter:
 
 
 class _Translation:
+    """Predicates as pyiceberg's, on the values that give them a result."""
+
     def __init__(self, leaves: dict[str, NestedField]) -> None:
         self._leaves = leaves
+        self._domains: dict[str, ValueDomain] = {}
 
-    def may_be(self, expr: tree.Expression, truth: bool) -> BooleanExpression:
+    def may_be(self, expr: tree.Expression, truth: Truth) -> BooleanExpression:
         """True for every row for which ``expr`` is ``truth``; perhaps for others."""
-        if isinstance(expr, tree.Not):
-            return self.may_be(expr.arg, not truth)
-        if isinstance(expr, (tree.And, tree.Or)):
-            args = [self.may_be(arg, truth) for arg in expr.args]
-            if isinstance(expr, tree.And) is truth:
-                return And(AlwaysTrue(), *args) if args else AlwaysTrue()
-            return Or(AlwaysFalse(), *args) if args else AlwaysFalse()
-        if isinstance(expr, tree.Constant):
-            return AlwaysTrue() if expr.value is truth else AlwaysFalse()
-        if isinstance(expr, tree.Comparison):
-            return self._comparison(expr.column, expr.op if truth else _OPPOSITE[expr.op], expr.value)
-        if isinstance(expr, (tree.In, tree.KeyIn)):
-            return self._membership(expr, truth)
-        if isinstance(expr, tree.IsNull) and not expr.nan_is_null and expr.column in self._leaves:
-            return _MAKE["null" if truth else "not null"](expr.column)
-        if isinstance(expr, (tree.StartsWith, tree.Like)) and truth:
-            kind, prefix = self._kind(expr.column), expr.prefix
-            if isinstance(kind, StringType) and isinstance(prefix, str) and prefix:
-                return _MAKE["starts with"](expr.column, prefix)
-        return AlwaysTrue()
+        return follow(expr, truth, self._atom, _all_of, _any_of)
 
-    def _kind(self, column: str) -> IcebergType | None:
-        field = self._leaves.get(column)
-        return None if field is None else field.field_type
+    def _atom(self, atom: tree.Atom, truth: Truth) -> BooleanExpression:
+        column = atom.column
+        field = None if column is None else self._leaves.get(column)
+        if column is None or field is None:
+            return AlwaysTrue()
+        domain = self._domains.get(column)
+        if domain is None:
+            domain = self._domains[column] = ValueDomain(_to_key(field.field_type))
+        wanted = value_set(atom, truth, domain)
+        return AlwaysTrue() if wanted.of_elements else _term(column, field.field_type, wanted)
 
-    def _comparison(self, column: str, op: str, value: Scalar) -> BooleanExpression:
-        kind = self._kind(column)
+
+def _all_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
+    return And(AlwaysTrue(), *terms) if (terms := list(parts)) else AlwaysTrue()
+
+
+def _any_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
+    return Or(AlwaysFalse(), *terms) if (terms := list(parts)) else AlwaysFalse()
+
+
+def _term(column: str, kind: IcebergType, wanted: ValueSet) -> BooleanExpression:
+    """True for all members of the set."""
+    values = wanted.values
+    if values in (EVERYTHING, Points((), inverted=True)):
+        return AlwaysTrue() if wanted.null else _MAKE["not null"](column)
+    terms: list[BooleanExpression] = []
+    if not isinstance(values, Points):
+        terms += [_interval(column, interval) for interval in values]
+    elif values.inverted:  # null and NaN are not among the keys either
+        return _MAKE["not in"](column, values.keys)
+    else:
+        early = [key for key in values.keys if _is_early(key)]
+        terms += [_interval(column, Interval(key, key)) for key in early]
+        if len(early) < len(values.keys):
+            terms.append(_MAKE["in"](column, values.keys[len(early) :]))
+    if wanted.null:
+        terms.append(_MAKE["null"](column))
+    if wanted.nan and isinstance(kind, (FloatType, DoubleType)):
+        terms.append(_MAKE["nan"](column))
+    return _any_of(terms)
+
+
+def _interval(column: str, interval: Interval) -> BooleanExpression:
+    low, high, low_open, high_open = interval
+    if isinstance(low, str) and high_open and high == successor(low):
+        return _MAKE["starts with"](column, low)
+    if isinstance(high, dt.date):
+        epoch = _epoch(high)
+        if high < epoch or (high == epoch and high_open):
+            high, high_open = epoch, False  # early writers: never beyond the partition that begins there
+    above = AlwaysTrue() if low is None else _MAKE[">" if low_open else ">="](column, low)
+    below = AlwaysTrue() if high is None else _MAKE["<" if high_open else "<="](column, high)
+    return And(above, below)
+
+
+def _to_key(kind: IcebergType) -> ToKey:
+    """Literals as pyiceberg takes them."""
+
+    def to_key(value: Scalar) -> Comparable | Incomparable:
         literal = _literal(kind, value)
-        if literal is None:
-            return AlwaysTrue()
-        if isinstance(literal, dt.date) and op in ("<", "<=", "=="):
-            epoch = _epoch(literal)
-            if literal < epoch or (literal == epoch and op == "<"):
-                op, literal = "<=", epoch  # early writers: never beyond the partition that begins there
-        compared = _MAKE[op](column, literal)
-        if isinstance(kind, DoubleType) and op not in ("==", "!="):
-            return Or(compared, _MAKE["nan"](column))  # not (x < 1) is true for NaN
-        return compared
+        return Incomparable(f"not a literal of {kind}") if literal is None else Comparable(literal)
 
-    def _membership(self, expr: tree.In | tree.KeyIn, truth: bool) -> BooleanExpression:
-        kind = self._kind(expr.column)
-        if kind is None or isinstance(kind, FloatType) or (not truth and isinstance(kind, DoubleType)):
-            return AlwaysTrue()  # not (x in [0.0]) is true for -0.0, which equals 0.0 in pyiceberg
-        asked = [value for value in expr.values if value is not None and value == value]
-        literals = [_literal(kind, value) for value in asked]
-        if any(literal is None or (truth and _is_early(literal)) for literal in literals):
-            return AlwaysTrue()
-        if not truth:
-            return _MAKE["not in"](expr.column, literals) if literals else AlwaysTrue()
-        found: BooleanExpression = _MAKE["in"](expr.column, literals) if literals else AlwaysFalse()
-        if isinstance(expr, tree.In):
-            if None in expr.values:
-                found = Or(found, _MAKE["null"](expr.column))
-            if isinstance(kind, DoubleType) and len(asked) < len(expr.values):
-                found = Or(found, _MAKE["nan"](expr.column))
-        return found
+    return to_key
 
 
-def _literal(kind: IcebergType | None, value: Scalar) -> bool | int | float | str | bytes | Decimal | dt.date | None:
+def _literal(kind: IcebergType, value: Scalar) -> bool | int | float | str | bytes | Decimal | dt.date | None:
     """``value`` if it is one of a column of type ``kind``, as pyiceberg takes it; else None: it does not prune."""
     if isinstance(value, bool):
         return value if isinstance(kind, BooleanType) else None
@@ -191,7 +212,7 @@ def _literal(kind: IcebergType | None, value: Scalar) -> bool | int | float | st
     return None
 
 
-def _scaled(kind: IcebergType | None, value: Decimal) -> Decimal | None:
+def _scaled(kind: IcebergType, value: Decimal) -> Decimal | None:
     """``value`` with the column's scale, where that is exact."""
     if not isinstance(kind, DecimalType) or not value.is_finite():
         return None

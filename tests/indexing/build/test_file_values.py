@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.expressions import Comparison, Contains, Expression, In, KeyIn, Like, StartsWith
+from asyncpq.expressions.analysis import Truth
 from asyncpq.expressions.tokens import tokens
 from asyncpq.indexing import blooms
 from asyncpq.indexing import text_keys as grams
@@ -23,7 +24,6 @@ from asyncpq.indexing.key_encoding import normalised, text_key
 from asyncpq.indexing.model import NULL_KEY, UNKNOWN_KEY, Part, file_key
 from asyncpq.indexing.text_keys import needed_ngrams, ngrams
 from asyncpq.parquet.bloom_filter import block_mask, block_of, xxh64
-from asyncpq.pruning.bounds import Truth
 from tests.predicates import COLUMNS, KINDS, array, arrays
 
 FILE = 7

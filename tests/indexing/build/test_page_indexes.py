@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq import col
 from asyncpq.decoding.arrow import parquet_bytes
+from asyncpq.expressions.analysis import successor
 from asyncpq.indexing.entry_encoding import by_file
 from asyncpq.objects.version import MadeIndex
 from asyncpq.parquet.column_order import Order, order_of
@@ -30,7 +31,6 @@ from asyncpq.parquet.metadata import ColumnOrder
 from asyncpq.parquet.page_index import OffsetIndex, decode_column_index, decode_offset_index
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import PageBounds, page_bounds
-from asyncpq.pruning.zones import successor
 from tests.bloom_files import metadata_of
 from tests.corpus import DATA, corpus_files, requires_corpus
 from tests.known_files import FILE, ask_known, keep
