@@ -20,16 +20,16 @@ DOORS = {
         "decoding/arrow.py",
         "indexing/build/embedding.py",
         "indexing/backends/segment_file.py",
-        "spark/layout/order.py",
-        "spark/writes/file_writer.py",
-        "spark/writes/write_options.py",
+        "spark/row_layout.py",
+        "spark/file_writer.py",
+        "spark/write_options.py",
         "testing/traces.py",
     },
     "pyarrow.acero": {"decoding/expression_engine.py"},
     "pyarrow.dataset": set[str](),
     "pyarrow.fs": set[str](),
     "pyarrow.flight": set[str](),
-    "pickle": {"spark/index/map_step.py"},
+    "pickle": {"spark/index_steps.py"},
 }
 
 

@@ -9,21 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from asyncpq.spark.index.pipeline import (
-        BuiltIndex,
-        FileProblem,
-        build_index,
-        refresh_index,
-        vacuum,
-        verify_index,
-    )
-    from asyncpq.spark.joins.lookup_join import JoinEstimate, explain_lookup_join, lookup_join
-    from asyncpq.spark.layout.optimize import OptimizeResult, optimize
+    from asyncpq.spark.index_builds import BuiltIndex, FileProblem, build_index, refresh_index, vacuum, verify_index
+    from asyncpq.spark.joins import JoinEstimate, explain_lookup_join, lookup_join
+    from asyncpq.spark.optimize_lake import OptimizeResult, optimize
     from asyncpq.spark.reads.scan import SparkScanPlan, explain_scan, scan
     from asyncpq.spark.settings import SparkSettings
     from asyncpq.spark.shipping import add_to, register
-    from asyncpq.spark.source.source_options import predicate_option
-    from asyncpq.spark.writes.write_options import BloomFilter, SortedBy, WriteOptions
+    from asyncpq.spark.source_options import predicate_option
+    from asyncpq.spark.write_options import BloomFilter, SortedBy, WriteOptions
 
 _HOMES: Final = {
     "register": "shipping",
@@ -31,21 +24,21 @@ _HOMES: Final = {
     "scan": "reads.scan",
     "explain_scan": "reads.scan",
     "SparkScanPlan": "reads.scan",
-    "lookup_join": "joins.lookup_join",
-    "explain_lookup_join": "joins.lookup_join",
-    "JoinEstimate": "joins.lookup_join",
-    "build_index": "index.pipeline",
-    "refresh_index": "index.pipeline",
-    "verify_index": "index.pipeline",
-    "vacuum": "index.pipeline",
-    "BuiltIndex": "index.pipeline",
-    "FileProblem": "index.pipeline",
-    "optimize": "layout.optimize",
-    "OptimizeResult": "layout.optimize",
-    "WriteOptions": "writes.write_options",
-    "BloomFilter": "writes.write_options",
-    "SortedBy": "writes.write_options",
-    "predicate_option": "source.source_options",
+    "lookup_join": "joins",
+    "explain_lookup_join": "joins",
+    "JoinEstimate": "joins",
+    "build_index": "index_builds",
+    "refresh_index": "index_builds",
+    "verify_index": "index_builds",
+    "vacuum": "index_builds",
+    "BuiltIndex": "index_builds",
+    "FileProblem": "index_builds",
+    "optimize": "optimize_lake",
+    "OptimizeResult": "optimize_lake",
+    "WriteOptions": "write_options",
+    "BloomFilter": "write_options",
+    "SortedBy": "write_options",
+    "predicate_option": "source_options",
     "SparkSettings": "settings",
 }
 

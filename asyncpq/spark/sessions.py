@@ -2,6 +2,10 @@
 
 PySpark runs a task in a worker process of its own, which serves further tasks: what a session has learnt serves them,
 too. Tasks have no event loop; theirs is in a thread of the process.
+
+What went wrong in a task, as the driver raises it.
+
+What helps where a file is not the one any more that a plan or an index knows.
 """
 
 from __future__ import annotations
@@ -11,19 +15,22 @@ import gc
 import json
 import logging
 import os
+import re
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
+from asyncpq import errors
 from asyncpq.blocking import Portal
-from asyncpq.errors import AsyncpqError, CredentialsError
+from asyncpq.errors import AsyncpqError, CredentialsError, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.options import MIB, DiskCacheOptions, LimitOptions, ReadOptions
 from asyncpq.session import Session
 from asyncpq.spark.settings import DEFAULT_MEMORY_BYTES, SparkSettings
@@ -337,3 +344,63 @@ def close_all() -> None:
 # What is registered last runs first: stores end their threads by finalizers, which weakref gives up when it ends.
 weakref.finalize(SparkSettings, int).detach()
 atexit.register(close_all)
+
+
+#: The last line of a traceback in what Spark says.
+_RAISED: Final = re.compile(r"^(?:\s*\S*: )?asyncpq\.errors\.(\w+): (.*)$", re.MULTILINE)
+
+
+def named_error(name: str, message: str) -> AsyncpqError:
+    """An error of the class that is called ``name``, as another process has shown it."""
+    found = getattr(errors, name, None)
+    kind = found if isinstance(found, type) and issubclass(found, AsyncpqError) else AsyncpqError
+    return kind(message)
+
+
+@contextmanager
+def raised_as_asyncpq() -> Iterator[None]:
+    """
+    Raises:
+        AsyncpqError: a task failed with one; Spark's own account is its cause. Other errors of Spark are as they were.
+    """
+    try:
+        yield
+    except PySparkException as failed:
+        found = list(_RAISED.finditer(str(failed)))
+        if not found:
+            raise
+        raise named_error(found[-1][1], found[-1][2]) from failed
+
+
+_AGAIN: Final = (
+    "It was replaced or deleted after the read was planned. Plan again: make the DataFrame anew, or restart the stream."
+)
+_REFRESH: Final = "It was replaced or deleted after the index was built or refreshed: refresh the index."
+
+
+def told_to_plan_again(by_index: bool) -> AbstractContextManager[None]:
+    """Reading what was planned: errors of files that changed, or are gone, have a hint.
+
+    Args:
+        by_index: an index said which files there are.
+    """
+    hint = f"{_AGAIN} If that does not help: {_REFRESH[0].lower()}{_REFRESH[1:]}" if by_index else _AGAIN
+    return _hinted(hint, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError)
+
+
+def told_to_refresh(by_index: bool) -> AbstractContextManager[None]:
+    """Planning: errors of files that changed, or are gone, have a hint.
+
+    Args:
+        by_index: an index says which files there are.
+    """
+    return _hinted(_REFRESH, ObjectChangedError, ObjectNotFoundError) if by_index else nullcontext()
+
+
+@contextmanager
+def _hinted(hint: str, *errors: type[AsyncpqError]) -> Iterator[None]:
+    try:
+        yield
+    except errors as error:
+        error.hint = hint
+        raise

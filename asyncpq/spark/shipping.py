@@ -42,7 +42,7 @@ def register(spark: SparkSession) -> None:
 
     May be called again. Where :func:`add_to` is called, too, it comes first.
     """
-    from asyncpq.spark.source.data_source import AsyncpqDataSource
+    from asyncpq.spark.data_source import AsyncpqDataSource
 
     with _lock:
         if spark not in _has_source:

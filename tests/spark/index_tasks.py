@@ -9,8 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from asyncpq.errors import CredentialsError
-from asyncpq.spark.index.map_step import CollectFiles
-from asyncpq.spark.index.sort_step import CutPieces, WriteSegments
+from asyncpq.spark.index_steps import CollectFiles, CutPieces, WriteSegments
 from tests.spark.cluster import kill_own_executor
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncpq.spark.source.data_source import AsyncpqDataSource
+from asyncpq.spark.data_source import AsyncpqDataSource
 
 
 class LeakySource(AsyncpqDataSource):

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asyncpq.spark.layout.optimize import OptimizeResult
+from asyncpq.spark.optimize_lake import OptimizeResult
 
 _EPOCH = dt.datetime(2024, 1, 1)
 _SCALARS: dict[str, tuple[pa.DataType, Callable[[random.Random], Any]]] = {

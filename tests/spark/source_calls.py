@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.sql.worker.plan_data_source_read import records_to_arrow_batches
 
-from asyncpq.spark.source.data_source import AsyncpqDataSource
+from asyncpq.spark.data_source import AsyncpqDataSource
 
 _pickles: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 

@@ -20,8 +20,8 @@ import asyncpq.blocking
 import asyncpq.spark
 from asyncpq.errors import AsyncpqError, CredentialsError
 from asyncpq.indexing import Bounds, Footers, Keys
+from asyncpq.spark import index_executor as index_gathering
 from asyncpq.spark import sessions
-from asyncpq.spark.index import executor as index_gathering
 from asyncpq.testing import ObjectServer
 from tests.spark.served_keys import ServedKeys
 

@@ -25,10 +25,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import asyncpq.spark
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.spark.index import executor as index_gathering
-from asyncpq.spark.index import sort_step as index_sort
+from asyncpq.spark import index_executor as index_gathering
+from asyncpq.spark import index_steps as index_sort
+from asyncpq.spark.data_source import AsyncpqDataSource
 from asyncpq.spark.reads import planning
-from asyncpq.spark.source.data_source import AsyncpqDataSource
 from tests.spark import credentials
 from tests.spark.cluster import Cluster
 from tests.spark.credentials import CANARY, PROVIDER

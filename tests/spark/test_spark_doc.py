@@ -14,8 +14,8 @@ import pytest
 
 import asyncpq.spark
 from asyncpq.errors import InvalidOptionError
+from asyncpq.spark.lake_writer import WRITE_NAMES
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case
-from asyncpq.spark.writes.writing import WRITE_NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,10 +37,9 @@ from asyncpq.spark.reads.lake_types import (
     with_spark_partitions,
     with_untold,
 )
-from asyncpq.spark.task_errors import told_to_refresh
-from asyncpq.spark.types.parquet_schema import spark_schema
+from asyncpq.spark.sessions import told_to_refresh
+from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY, row_schema, spark_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merged_schema, nullable_struct
-from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY, row_schema
 from asyncpq.spark.types.special_types import has_variant
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import absolute

@@ -32,8 +32,8 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.lakes import OpenLake
 from asyncpq.spark.reads.splits import Lake, Packer, Piece, PlannedFile, group_pieces, pack_split
+from asyncpq.spark.sessions import told_to_refresh
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.spark.task_errors import told_to_refresh
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.types.rebase import file_dates
 from asyncpq.storage.base import RequestContext, writable

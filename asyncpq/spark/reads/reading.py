@@ -34,7 +34,7 @@ from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.splits import Lake, PlannedFile, decode_files, unpack_split
-from asyncpq.spark.task_errors import told_to_plan_again
+from asyncpq.spark.sessions import told_to_plan_again
 from asyncpq.spark.types.conversion import converter
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.types.rebase import FileDates, file_dates

@@ -31,9 +31,9 @@ from asyncpq.decoding.selection import flattened, validity
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.spark.types.leaf_conversion import Convert, LeafRules, leaf_conversion, mismatch
+from asyncpq.spark.types.parquet_schema import ROW_METADATA_KEY
 from asyncpq.spark.types.read_conf import ReadConf, check_names, find_name
 from asyncpq.spark.types.rebase import FileDates
-from asyncpq.spark.types.row_metadata import ROW_METADATA_KEY
 from asyncpq.spark.types.special_types import is_spatial, well_known_binary, wkb_field
 
 

@@ -21,7 +21,7 @@ from asyncpq import col
 from asyncpq.errors import InvalidOptionError, PartitionError, UnsupportedFeatureError
 from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.spark import build_index, explain_lookup_join, lookup_join
-from asyncpq.spark.joins.lookup_join import plan_lookup_join
+from asyncpq.spark.joins import plan_lookup_join
 from asyncpq.spark.reads.scan import explain_scan, scan
 from asyncpq.spark.types.partition_types import partition_scalar
 from asyncpq.spark.types.read_conf import ReadConf

@@ -1,0 +1,398 @@
+"""Parquet files that are read in few requests: with page indexes, streamed to their store as they are written.
+
+Whether rows that are written come sorted as their file says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError, StoreError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.objects.runtime import Runtime
+from asyncpq.options import KIB
+from asyncpq.session import Session
+from asyncpq.spark.sessions import run
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.special_types import with_wkb_types
+from asyncpq.spark.write_options import SortedBy, WriteOptions, check_options, leaf_places, sorting
+from asyncpq.storage.base import RequestContext, Validator, WritableStore, writable
+from asyncpq.storage.urls import absolute, safe_url
+
+
+class RowOrder:
+    """Looks at the rows of one file, as they come; in Spark's order, in which NaN is greater than all else."""
+
+    def __init__(self, url: str, schema: pa.Schema, columns: Sequence[SortedBy]) -> None:
+        self._url = url
+        self._columns = [(one, leaf_places(schema, one.column) or ()) for one in columns]
+        self._last: list[pa.ChunkedArray] | None = None
+
+    def check(self, rows: pa.Table) -> None:
+        """
+        Args:
+            rows: the next ones, at least one.
+
+        Raises:
+            InvalidOptionError: one of them belongs before the one that it follows.
+        """
+        if not self._columns:
+            return
+        values = [_leaf(rows, places) for _, places in self._columns]
+        seen = values
+        if self._last:
+            seen = [pa.chunked_array([*a.chunks, *b.chunks]) for a, b in zip(self._last, values, strict=True)]
+        self._last = [one.slice(len(one) - 1) for one in values]
+        tied = None  # so far
+        for (column, _), one in zip(self._columns, seen, strict=True):
+            before, equal = _compared(one.slice(0, len(one) - 1), one.slice(1), column)
+            right = pc.or_(before, equal)
+            if tied is not None:
+                right, equal = pc.or_(right, pc.invert(tied)), pc.and_(equal, tied)
+            if not pc.all(right, min_count=0).as_py():
+                raise InvalidOptionError(
+                    "sortedBy: the rows are not sorted so",
+                    url=safe_url(self._url),
+                    column=column.column,
+                    hint="Sort them within their partitions: df.sortWithinPartitions(...). Spark puts nulls first, or"
+                    ' last where it is descending: {"column": "id", "descending": true, "nullsFirst": false}.',
+                )
+            tied = equal
+
+
+def _leaf(rows: pa.Table, places: Sequence[int]) -> pa.ChunkedArray:
+    first, *rest = places
+    values = rows.column(first)
+    return pc.struct_field(values, rest) if rest else values
+
+
+def _compared(
+    ones: pa.ChunkedArray, others: pa.ChunkedArray, column: SortedBy
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Of each pair, whether the first belongs before the second, and whether they are equal."""
+    if column.descending:
+        return _compared(others, ones, SortedBy(column=column.column, nulls_first=not column.nulls_first))
+    before, equal = pc.less(ones, others), pc.equal(ones, others)
+    if pa.types.is_floating(ones.type):
+        nan, other_nan = pc.is_nan(ones), pc.is_nan(others)
+        before = pc.or_(before, pc.and_not(other_nan, nan))
+        equal = pc.or_(equal, pc.and_(nan, other_nan))
+    null, other_null = pc.is_null(ones), pc.is_null(others)
+    by_null = pc.and_not(null, other_null) if column.nulls_first else pc.and_not(other_null, null)
+    return pc.or_(pc.fill_null(before, False), by_null), pc.or_(pc.fill_null(equal, False), pc.and_(null, other_null))
+
+
+#: Of files' ends, so much is kept for the index: it travels in messages, which the driver holds until it commits.
+TAIL_BYTES: Final = 64 * KIB
+TAIL_TASKS: Final = 1000
+_TRAILER_BYTES: Final = 8  # length of the footer, and PAR1
+_BATCH_ROWS: Final = 256  # pyarrow looks that often how large a page is
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenFile:
+    """A file that is in its store. Can be pickled.
+
+    Attributes:
+        path: relative to the target.
+        validator: of its version, as a GET has it.
+        size: bytes.
+        rows: how many.
+        footer_start: where the footer begins.
+        tail: the object's last bytes: page indexes and footer. Empty where these are more than ``TAIL_BYTES``, or were
+            left out.
+    """
+
+    path: str
+    validator: Validator
+    size: int
+    rows: int
+    footer_start: int
+    tail: bytes
+
+
+def folder_url(target: str) -> str:
+    """With its slash, and the same to executors."""
+    found: str = absolute(target)
+    return found if found.endswith("/") else f"{found}/"
+
+
+# -- files of one task ----------------------------------------------------------------------------
+
+
+def write_partition(
+    settings: SparkSettings,
+    target: str,
+    stem: str,
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    options: WriteOptions,
+    *,
+    partition: int = 0,
+) -> list[WrittenFile]:
+    """:func:`write_files` for the thread of a task.
+
+    Args:
+        partition: number of the task among those of the job. The first ones give tails along, all in all at most
+            ``TAIL_BYTES * TAIL_TASKS``.
+
+    Raises:
+        AsyncpqError: as :func:`write_files`.
+    """
+    begun = False
+
+    async def pulled() -> AsyncIterator[pa.RecordBatch]:
+        nonlocal begun
+        begun = True
+        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+            yield batch
+
+    async def work(session: Session) -> list[WrittenFile]:
+        return await write_files(session, target, stem, pulled(), schema, options)
+
+    # rows that are gone another attempt of the task has, not another call
+    written = run(settings, work, repeatable=lambda: not begun)
+    left = TAIL_BYTES if partition < TAIL_TASKS else 0
+    for at, file in enumerate(written):
+        if len(file.tail) > left:
+            written[at] = replace(file, tail=b"")
+        left -= len(written[at].tail)
+    return written
+
+
+async def write_files(
+    session: Session,
+    target: str,
+    stem: str,
+    batches: AsyncIterator[pa.RecordBatch],
+    schema: pa.Schema,
+    options: WriteOptions,
+) -> list[WrittenFile]:
+    """Write rows to as many files as it takes; none for no rows.
+
+    Args:
+        target: url of a folder.
+        stem: begins the names of the files below it: ``<stem>.parquet``, then ``<stem>-1.parquet``. Nobody else writes
+            files of this name.
+        schema: of the batches; its metadata goes to the footer.
+
+    Raises:
+        InvalidOptionError: an option makes no sense for this schema, or rows are not sorted as one says.
+        SchemaMismatchError: the format cannot hold the rows, or not as the schema says.
+        StoreError: the store failed, or a file of this name is there. What is there of the files is left.
+    """
+    runtime = session.runtime
+    runtime.check()
+    folder = folder_url(target)
+    store = writable((await runtime.store(folder))[0], safe_url(folder))
+    check_options(schema, options)
+    written: list[WrittenFile] = []
+    async with aclosing(_row_groups(batches, options)) as groups:
+        while (first := await anext(groups, None)) is not None:
+            path = f"{stem}.parquet" if not written else f"{stem}-{len(written)}.parquet"
+            file = _NewFile(runtime, folder + path, schema, options)
+            written.append(await file.write(store, path, first, groups))
+    return written
+
+
+async def _row_groups(
+    batches: AsyncIterator[pa.RecordBatch], options: WriteOptions
+) -> AsyncGenerator[list[pa.RecordBatch]]:
+    """Batches of one row group each; none is empty."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    async for batch in batches:
+        while batch.num_rows:
+            left = min(options.row_group_rows - rows, _rows_of(batch, options.row_group_bytes - size))
+            piece, batch = batch.slice(0, left), batch.slice(left)
+            held.append(piece)
+            rows, size = rows + piece.num_rows, size + piece.nbytes
+            if rows >= options.row_group_rows or size >= options.row_group_bytes:
+                yield held
+                held, rows, size = [], 0, 0
+    if held:
+        yield held
+
+
+def _rows_of(batch: pa.RecordBatch, size: int) -> int:
+    """About so many rows of it have ``size`` bytes; rounded up."""
+    in_all: int = max(1, batch.nbytes)
+    rows: int = batch.num_rows
+    return max(1, -(-size * rows // in_all))
+
+
+# -- one file -------------------------------------------------------------------------------------
+
+
+class _Sink(io.RawIOBase):
+    """What the encoder wrote and nobody has taken yet."""
+
+    def __init__(self) -> None:
+        self.position: int = 0
+        self._pieces: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.position
+
+    def write(self, data: Any) -> int:
+        piece: bytes = bytes(data)
+        self._pieces.append(piece)
+        self.position += len(piece)
+        return len(piece)
+
+    def take(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+
+class _NewFile:
+    """A file on its way to its store.
+
+    Args:
+        url: of the file.
+    """
+
+    def __init__(self, runtime: Runtime, url: str, schema: pa.Schema, options: WriteOptions) -> None:
+        self._runtime = runtime
+        self._url = url
+        self._schema = schema
+        self._stored = with_wkb_types(schema)
+        self._options = options
+        self._order = RowOrder(url, schema, options.sorted_by)
+        self._sink = _Sink()
+        self._writer: pq.ParquetWriter | None = None
+        self._rows = self._footer_start = 0
+        self._tail = self._ending = b""
+        self._metadata: list[pq.FileMetaData] = []
+
+    async def write(
+        self,
+        store: WritableStore,
+        path: str,
+        first: list[pa.RecordBatch],
+        groups: AsyncIterator[list[pa.RecordBatch]],
+    ) -> WrittenFile:
+        """Write row groups until there are no more, or the file is large enough."""
+        context = RequestContext(ReadMetrics(), purpose="write")
+        try:
+            async with aclosing(self._pieces(first, groups)) as pieces:
+                created = await store.create_stream(self._url, pieces, context=context)
+        finally:
+            await self._runtime.in_thread(self._close)
+        stored = await store.open_object(self._url)
+        try:
+            context = context.step("tail", context.round + 1)
+            found = await stored.fetch_tail(1 if created else len(self._ending), context=context)
+        finally:
+            await stored.close()
+        size = self._sink.position
+        if found.validator.size != size or (not created and found.data != self._ending):
+            raise StoreError("another file of this name is there", url=safe_url(self._url))
+        return WrittenFile(
+            path=path,
+            validator=found.validator,
+            size=size,
+            rows=self._rows,
+            footer_start=self._footer_start,
+            tail=self._tail,
+        )
+
+    async def _pieces(
+        self, group: list[pa.RecordBatch] | None, groups: AsyncIterator[list[pa.RecordBatch]]
+    ) -> AsyncGenerator[bytes]:
+        while group is not None:
+            yield await self._runtime.in_thread(partial(self._encode, group))
+            if self._sink.position >= self._options.file_bytes:
+                break
+            group = await anext(groups, None)
+        yield await self._runtime.in_thread(self._end)
+
+    def _encode(self, group: list[pa.RecordBatch]) -> bytes:
+        rows = sum(batch.num_rows for batch in group)
+        with self._typed():
+            if self._writer is None:
+                self._writer = self._opened(rows)
+            table = pa.Table.from_batches([batch.cast(self._schema) for batch in group], self._schema)
+            self._order.check(table)
+            self._writer.write_table(table.cast(self._stored), row_group_size=rows)
+        self._rows += rows
+        return self._sink.take()
+
+    def _end(self) -> bytes:
+        assert self._writer is not None
+        begin = self._sink.position
+        with self._typed():
+            self._writer.close()
+        written = self._sink.take()
+        footer_bytes = int.from_bytes(written[-_TRAILER_BYTES:-4], "little")
+        self._footer_start = self._sink.position - _TRAILER_BYTES - footer_bytes
+        (metadata,) = self._metadata
+        tail = written[max(0, _bloom_filters_end(metadata) - begin) :]
+        self._tail = tail if len(tail) <= TAIL_BYTES else b""
+        self._ending = written[-TAIL_BYTES:]
+        return written
+
+    def _close(self) -> None:
+        """What was not ended is dropped."""
+        if self._writer is not None and self._writer.is_open:
+            with suppress(pa.ArrowException, RuntimeError):
+                self._writer.close()
+            self._writer.is_open = False  # else it tries again when it is collected
+
+    def _opened(self, rows: int) -> pq.ParquetWriter:
+        options = self._options
+        names = options.dictionary_columns
+        writer = pq.ParquetWriter(
+            self._sink,
+            self._stored,
+            compression=options.compression.upper(),
+            compression_level=options.compression_level,
+            use_dictionary=True if names is None else list(names),
+            data_page_size=options.page_bytes,
+            max_rows_per_page=options.page_rows,
+            write_batch_size=min(_BATCH_ROWS, options.page_rows),
+            write_page_index=True,
+            write_page_checksum=True,
+            sorting_columns=sorting(self._schema, options.sorted_by),
+            bloom_filter_options={
+                one.column: {"ndv": one.ndv or rows, "fpp": float(one.fpp)} for one in options.bloom_filters
+            }
+            or None,
+            coerce_timestamps="us",
+            store_schema=options.store_schema,
+            metadata_collector=self._metadata,
+        )
+        if not options.store_schema and self._schema.metadata:  # it is left out with the schema
+            writer.add_key_value_metadata(dict(self._schema.metadata))
+        return writer
+
+    @contextmanager
+    def _typed(self) -> Iterator[None]:
+        try:
+            yield
+        except pa.ArrowException as error:
+            raise SchemaMismatchError(f"the rows cannot be written: {error}", url=safe_url(self._url)) from error
+
+
+def _bloom_filters_end(metadata: pq.FileMetaData) -> int:
+    """Behind the last Bloom filter; 0 where there is none."""
+    end = 0
+    for group in range(metadata.num_row_groups):
+        for leaf in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(leaf)
+            if chunk.bloom_filter_offset is not None:
+                end = max(end, chunk.bloom_filter_offset + chunk.bloom_filter_length)
+    return end

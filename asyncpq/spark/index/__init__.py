@@ -1,1 +1,0 @@
-"""External indexes built by Spark's executors."""

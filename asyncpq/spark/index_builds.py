@@ -1,0 +1,258 @@
+"""External indexes built by Spark: the driver looks for files and commits, executors read, sort and write.
+
+The driver does what a build in one process does (:mod:`asyncpq.indexing.build.builder`), but for the step that reads
+files (:class:`asyncpq.indexing.build.executor.Gathering`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+from asyncpq.datasets.listing import parse_target
+from asyncpq.datasets.schemas import SchemaPolicy
+from asyncpq.events import Operation
+from asyncpq.indexing.build.adding import ORPHANS_S, vacuum_files
+from asyncpq.indexing.build.executor import LocalGathering, MakeGathering
+from asyncpq.indexing.build.lakes import folder_around, is_committed
+from asyncpq.indexing.build.maintenance import Vacuumed, Verified
+from asyncpq.indexing.index import KEEP, OLDER_THAN, Index
+from asyncpq.indexing.kinds import Kind
+from asyncpq.indexing.model import Place
+from asyncpq.objects.runtime import Runtime
+from asyncpq.opening import indexes as index_opening
+from asyncpq.opening.targets import DatasetOptions
+from asyncpq.options import BuildOptions
+from asyncpq.session import Session
+from asyncpq.spark import sessions
+from asyncpq.spark.driver import CallerThread
+from asyncpq.spark.index_executor import SparkGathering
+from asyncpq.spark.settings import SparkSettings, refuse_secrets
+from asyncpq.storage.urls import absolute
+from asyncpq.tables.catalogs import Format, Version, catalog_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BUILDING = BuildOptions()
+
+
+class FileProblem(NamedTuple):
+    """A file of which nothing is known.
+
+    Attributes:
+        path: relative to the dataset's root, or a whole url.
+        error: name of a class of :mod:`asyncpq.errors`.
+        message: what is wrong with it.
+    """
+
+    path: str
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltIndex:
+    """What a build or refresh has done.
+
+    Attributes:
+        at: where the index is, without secrets.
+        snapshot: number of its newest snapshot.
+        files, rows: that it lists; rows of those that could be read.
+        added, removed: files that are listed, and not listed any more; one that was replaced counts in both.
+        resumed: files that an earlier build had read.
+        problems: files that could not be read: a read of the dataset looks at them itself. As rows of a DataFrame:
+            ``spark.createDataFrame(built.problems)``, where there are any.
+    """
+
+    at: str
+    snapshot: int
+    files: int
+    rows: int
+    added: int
+    removed: int
+    resumed: int
+    problems: tuple[FileProblem, ...]
+
+
+def build_index(
+    spark: SparkSession,
+    target: object,
+    kinds: Sequence[Kind],
+    *,
+    at: object = None,
+    building: BuildOptions = _BUILDING,
+    format: Format | None = None,
+    version: Version | None = None,
+    schema: pa.Schema | None = None,
+    schema_policy: SchemaPolicy = "strict",
+    partitioning: Literal["hive"] | Sequence[str] | None = "hive",
+    partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
+    **settings: Any,
+) -> BuiltIndex:
+    """As :meth:`asyncpq.Session.build_index`, with the files read, sorted and written by Spark's executors.
+
+    What was broken off goes on where it stopped; where the index is there, it is brought up to the files.
+
+    Args:
+        at: url of the index's folder, which executors write to: of an object store, or of a disk that driver and
+            executors share. None: ``_asyncpq/`` below the prefix. Another place of :mod:`asyncpq.indexing` will do;
+            what is no url is written by the driver, as far as its memory goes.
+        building: ``memory_bytes`` are of a task, and of the driver.
+        settings: of :class:`asyncpq.spark.settings.SparkSettings`, on top of ``spark.asyncpq.*``.
+
+    Raises:
+        AsyncpqError: as there. With an error of a store the job has failed as often as Spark tries tasks.
+    """
+    options = DatasetOptions(
+        format=format,
+        version=version,
+        schema=schema,
+        schema_policy=schema_policy,
+        partitioning=partitioning,
+        partition_types=partition_types,
+    )
+    named = absolute(target)
+    if at is None:
+        at = index_opening.place_below(parse_target(named) if catalog_of(named, format, version) is None else None)
+    job = _Job(spark, at, settings)
+    refuse_secrets("target", named)
+
+    async def work(session: Session) -> BuiltIndex:
+        index = await index_opening.build(session.runtime, named, kinds, job.at, options, building, job.gathering)
+        return _built(index)
+
+    return job.run(work)
+
+
+def refresh_index(
+    spark: SparkSession,
+    at: object,
+    *,
+    files: Sequence[str] | None = None,
+    table: object = None,
+    format: Format | None = None,
+    version: Version | None = None,
+    building: BuildOptions = _BUILDING,
+    **settings: Any,
+) -> BuiltIndex:
+    """As :meth:`asyncpq.indexing.Index.refresh`, with new files read by Spark's executors.
+
+    Args:
+        at, building, settings: as in :func:`build_index`.
+        files: urls of files that are new, were replaced or are gone; None: all are looked at.
+        table, format, version: of the index of a table, as in :meth:`asyncpq.Session.open_index`.
+
+    Raises:
+        AsyncpqError: as there.
+    """
+    job = _Job(spark, at, settings)
+
+    async def work(session: Session) -> BuiltIndex:
+        index = await _opened(session, job.at, table, format, version, building, job.gathering)
+        await index.refresh(files)
+        return _built(index)
+
+    return job.run(work)
+
+
+def verify_index(
+    spark: SparkSession,
+    at: object,
+    *,
+    sample: int = 10,
+    rows: int = 100,
+    seed: int | None = None,
+    table: object = None,
+    format: Format | None = None,
+    version: Version | None = None,
+    **settings: Any,
+) -> Verified:
+    """As :meth:`asyncpq.indexing.Index.verify`; the driver reads the sample."""
+    job = _Job(spark, at, settings)
+
+    async def work(session: Session) -> Verified:
+        index = await _opened(session, job.at, table, format, version, _BUILDING)
+        return await index.verify(sample=sample, rows=rows, seed=seed)
+
+    return sessions.run(job.settings, work)
+
+
+def vacuum(
+    spark: SparkSession, at: object, *, keep: int = KEEP, older_than: timedelta = OLDER_THAN, **settings: Any
+) -> Vacuumed:
+    """As :meth:`asyncpq.indexing.Index.vacuum`. What tasks wrote that were tried again is removed after a day:
+    segments, and data files of a lake that asyncpq writes, unless a snapshot that is kept lists them."""
+    job = _Job(spark, at, settings)
+
+    async def work(session: Session) -> Vacuumed:
+        index = await _opened(session, job.at, None, None, None, _BUILDING)
+        done = await index.vacuum(keep=keep, older_than=older_than)
+        folder = folder_around(job.at)
+        if folder is None or not is_committed(index.manifest):
+            return done
+        removed = await vacuum_files(session.runtime, folder, older_than_s=ORPHANS_S)
+        return replace(done, files=tuple(removed))
+
+    return sessions.run(job.settings, work)
+
+
+# -- inside ---------------------------------------------------------------------------------------
+
+
+class _Job:
+    """One call: the index's place, and who asks Spark."""
+
+    def __init__(self, spark: SparkSession, at: object, settings: Mapping[str, Any]) -> None:
+        self.at = absolute(at)
+        refuse_secrets("at", self.at)
+        self.settings = SparkSettings.of(spark, settings)
+        self._spark = spark
+        self._caller = CallerThread()
+
+    def gathering(self, runtime: Runtime, place: Place, operation: Operation, options: BuildOptions) -> SparkGathering:
+        """See :data:`asyncpq.indexing.build.executor.MakeGathering`."""
+        url = self.at if isinstance(self.at, str) else None
+        return SparkGathering(self._spark, self.settings, self._caller, url, runtime, place, operation, options)
+
+    def run(self, work: Callable[[Session], Awaitable[BuiltIndex]]) -> BuiltIndex:
+        """What ``work`` gives, in the process's session."""
+
+        async def once(session: Session) -> BuiltIndex:
+            return await self._caller.interruptible(work(session))
+
+        return self._caller.serve(partial(sessions.run, self.settings, once))
+
+
+async def _opened(
+    session: Session,
+    at: object,
+    table: object,
+    format: Format | None,
+    version: Version | None,
+    building: BuildOptions,
+    gathering: MakeGathering = LocalGathering,
+) -> Index:
+    options = DatasetOptions(format=format, version=version)
+    return await index_opening.open_existing(session.runtime, at, table, options, building, None, gathering)
+
+
+def _built(index: Index) -> BuiltIndex:
+    manifest, done = index.manifest, index.refreshed
+    if done is None:
+        raise AssertionError("it was built or refreshed")
+    return BuiltIndex(
+        at=index.url,
+        snapshot=manifest.snapshot,
+        files=manifest.num_files,
+        rows=manifest.num_rows,
+        added=done.added,
+        removed=done.removed,
+        resumed=done.resumed,
+        problems=tuple(FileProblem(path, type(error).__name__, str(error)) for path, error in done.problems),
+    )

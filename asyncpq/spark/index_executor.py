@@ -1,0 +1,317 @@
+"""The step of a build that reads files, on Spark's executors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from asyncpq.errors import ObjectChangedError, StoreError, UnsupportedStoreError
+from asyncpq.events import Operation
+from asyncpq.indexing.build.executor import Told
+from asyncpq.indexing.build.file_rows import FileRows, FileWork, Wanted
+from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.manifest.listed_files import files_in
+from asyncpq.indexing.manifest.manifest import FILES
+from asyncpq.indexing.model import Part, Place, Segment
+from asyncpq.objects.runtime import Runtime
+from asyncpq.options import MIB, BuildOptions
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.spark.driver import CallerThread, held_settings
+from asyncpq.spark.index_steps import (
+    CUT,
+    FILES_NUMBER,
+    MOVED,
+    PIECES,
+    TASK_BYTES,
+    WRITTEN,
+    CollectFiles,
+    CutPieces,
+    WriteSegments,
+    cost_of,
+    count_of,
+    decoded,
+    folder_of,
+    packed,
+    planned,
+    segment_of,
+    shipped,
+    write_sorted,
+)
+from asyncpq.spark.sessions import named_error, raised_as_asyncpq
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.storage.urls import safe_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 3  # files that change while they are read
+_CLOSURE_BYTES: Final = 1 * MIB  # of files, that go with the plan
+_DRIVER_BYTES: Final = 32 * MIB  # of rows, that the driver writes itself
+_CUT_BYTES: Final = 48 * MIB  # of rows in pieces, that one task cuts
+_BATCH_BYTES: Final = 16 * MIB  # of pieces, that a Python worker is given at once
+_BATCH_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+
+class SparkGathering:
+    """A :class:`asyncpq.indexing.build.executor.Gathering`.
+
+    Args:
+        at: url of the index's place; None: only the driver can write there.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SparkSettings,
+        caller: CallerThread,
+        at: str | None,
+        runtime: Runtime,
+        place: Place,
+        operation: Operation,
+        options: BuildOptions,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._caller = caller
+        self._at = at
+        self._runtime = runtime
+        self._place = place
+        self._operation = operation
+        self._options = options
+        self._rounds = 1
+
+    def files_between_commits(self, num_files: int) -> int:
+        """As ``checkpoint_files`` says, but not so often that segments would have to be merged at once."""
+        most = max(self._options.checkpoint_files, -(-num_files // self._options.max_segments))
+        self._rounds = max(1, -(-num_files // most))
+        return most
+
+    async def segments(
+        self, works: Sequence[FileWork], wanted: Wanted, parts: Sequence[Part], build: str, told: Told
+    ) -> list[Segment]:
+        """See :class:`asyncpq.indexing.build.executor.Gathering`."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await self._once(works, wanted, tuple(parts), build, told)
+            except ObjectChangedError as error:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                logger.warning("%d files are read again: %s", len(works), error)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _once(
+        self, works: Sequence[FileWork], wanted: Wanted, parts: tuple[Part, ...], build: str, told: Told
+    ) -> list[Segment]:
+        mapped = _Mapped(self._spark, self._settings, works, wanted, parts)
+        try:
+            pieces = (await self._caller.call(mapped.pieces)).to_pylist()
+            files = [piece for piece in pieces if piece["part"] == FILES_NUMBER]
+            rows = [piece for piece in pieces if piece["part"] != FILES_NUMBER]
+            come = _come(works, [decoded(piece["payload"]) for piece in files])
+            known = RowRanges((one.work.id, one.work.id + 1) for one in come if one.num_rows is not None)
+            payloads, written = files, list[Segment]()
+            if sum(piece["num_bytes"] for piece in rows) > _DRIVER_BYTES:
+                written = await self._written_by_executors(mapped, rows, parts, known, build)
+            elif rows:
+                payloads = [*files, *(await self._caller.call(mapped.payloads)).to_pylist()]
+            if any(payload["digest"] != piece["digest"] for payload, piece in _pairs(payloads, pieces)):
+                raise ObjectChangedError("files were read again, and some of them have changed since")
+            written += await self._write(payloads, wanted, parts, {one.part for one in written}, known, come, build)
+            self._check_rows(parts, pieces, written)
+        finally:
+            await self._caller.call(mapped.close, on_leaving=True)
+        for one in come:
+            told(one, self._operation.part(safe_url(one.work.file.url), 0))
+        return written
+
+    async def _written_by_executors(
+        self,
+        mapped: _Mapped,
+        pieces: Sequence[Mapping[str, Any]],
+        parts: tuple[Part, ...],
+        known: RowRanges,
+        build: str,
+    ) -> list[Segment]:
+        """Segments of all parts but "files"."""
+        if self._at is None:
+            raise UnsupportedStoreError(
+                f"the index has {sum(piece['num_bytes'] for piece in pieces)} bytes, and executors cannot write to a"
+                " place that is no url",
+                url=self._place.description,
+                hint="Keep it in a folder: at='s3://bucket/indexes/trips/'.",
+            )
+        ranges = planned(pieces, self._options, builds=self._rounds)
+        writing = WriteSegments(self._settings, self._at, build, parts, ranges, self._options)
+        num_bytes = sum(piece["num_bytes"] for piece in pieces)
+        table = await self._caller.call(partial(mapped.written, CutPieces(ranges), writing, num_bytes))
+        ids = tuple(known)
+        written = [segment_of(parts[row["part"]], row["segment"], ids) for row in table.to_pylist()]
+        await self._check_there(written)
+        return written
+
+    async def _write(
+        self,
+        payloads: Sequence[Mapping[str, Any]],
+        wanted: Wanted,
+        parts: Sequence[Part],
+        done: set[Part],
+        known: RowRanges,
+        come: Sequence[FileRows],
+        build: str,
+    ) -> list[Segment]:
+        """What the driver writes: the list of files, parts of few rows, and parts that have none."""
+        listed = RowRanges((one.work.id, one.work.id + 1) for one in come if not one.gone)
+        files = {FILES: listed, **{part: known for part in wanted.parts if part not in done and part != FILES}}
+        with ExitStack() as open_sorts:
+            memory = max(MIB, self._options.memory_bytes // 2 // len(files))
+            sorts = {
+                part: open_sorts.enter_context(ExternalSort(part.schema, memory, folder_of(self._options)))
+                for part, ids in files.items()
+                if ids
+            }
+            for payload in payloads:
+                part = parts[payload["part"]]
+                await self._runtime.in_thread(partial(sorts[part].add, decoded(payload["payload"])))
+            some = [(part, sort, files[part]) for part, sort in sorts.items()]
+            return await write_sorted(self._runtime, self._place, build, some, self._options, self._operation)
+
+    async def _check_there(self, segments: Sequence[Segment]) -> None:
+        """
+        Raises:
+            StoreError: executors write to another place than the driver reads.
+        """
+        there = await self._place.list_segments(operation=self._operation)
+        missing = [segment.name for segment in segments if segment.name not in there]
+        if missing:
+            raise StoreError(
+                f"{len(missing)} segments are not there that executors have written",
+                url=self._place.description,
+                hint="Driver and executors must share the place: an object store, or a disk that all of them mount.",
+            )
+
+    def _check_rows(
+        self, parts: Sequence[Part], pieces: Sequence[Mapping[str, Any]], segments: Sequence[Segment]
+    ) -> None:
+        """
+        Raises:
+            StoreError: rows were lost, or came twice.
+        """
+        counts = dict.fromkeys(parts, 0)
+        for piece in pieces:
+            counts[parts[piece["part"]]] += piece["num_rows"]
+        for segment in segments:
+            counts[segment.part] -= segment.num_rows
+        wrong = [str(part) for part, count in counts.items() if count]
+        if wrong:
+            raise StoreError(f"rows were lost on their way: {', '.join(wrong)}", url=self._place.description)
+
+
+def _pairs(
+    payloads: Sequence[Mapping[str, Any]], pieces: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Pieces as they came, with one of the same task as it was counted."""
+    of_task = {piece["task"]: piece for piece in pieces}
+    return ((payload, of_task.get(payload["task"], {"digest": None})) for payload in payloads)
+
+
+def _come(works: Sequence[FileWork], tables: Sequence[pa.Table]) -> list[FileRows]:
+    """What came of each file; one that has no row is gone."""
+    rows: dict[int, FileRows] = {}
+    by_id = {work.id: work for work in works}
+    for table in tables:
+        texts = table.column("problem").to_pylist()
+        for at, (file, text) in enumerate(zip(files_in(table), texts, strict=True)):
+            problem = None
+            if text is not None:
+                name, _, message = text.partition(": ")
+                problem = named_error(name, message)
+            rows[file.id] = FileRows(
+                work=by_id[file.id],
+                tables={FILES: table.slice(at, 1)},
+                num_rows=file.num_rows,
+                validator=file.validator,
+                problem=problem,
+            )
+    return [rows.get(work.id) or FileRows(work=work, tables={}, gone=True) for work in works]
+
+
+class _Mapped:
+    """Files' rows on executors, in pieces, which stay there until it is closed. To be used in the caller's thread.
+
+    Raises:
+        AsyncpqError: a task failed with it, as often as Spark tries tasks.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SparkSettings,
+        works: Sequence[FileWork],
+        wanted: Wanted,
+        parts: tuple[Part, ...],
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._works = works
+        self._wanted = wanted
+        self._parts = parts
+        self._rows: DataFrame | None = None
+
+    def pieces(self) -> pa.Table:
+        """All pieces, without payloads but those of the part "files"."""
+        costs = [cost_of(work, reads_values=self._wanted.reads_values) for work in self._works]
+        tasks = [shipped([self._works[at] for at in held]) for held in packed(costs, TASK_BYTES)]
+        self._rows = self._collected(tasks).persist(StorageLevel.DISK_ONLY)
+        payload = sf.when(sf.col("part") == FILES_NUMBER, sf.col("payload")).alias("payload")
+        return self._answer(self._rows.select(*PIECES.names[:-1], payload))
+
+    def payloads(self) -> pa.Table:
+        """Pieces of the other parts."""
+        rows = self._kept.where(sf.col("part") != FILES_NUMBER)
+        return self._answer(rows.select("task", "part", "digest", "payload"))
+
+    def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
+        """Segments that tasks have written of the other parts, which have so many bytes."""
+        # Spark counts rows, however large they are, when it hands them to Python
+        with held_settings(self._spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
+            rows = self._kept.where(sf.col("part") != FILES_NUMBER).select(*CUT)
+            # what one task has read is cut too soon to be worth a task
+            moved = rows.coalesce(count_of(num_bytes, _CUT_BYTES)).mapInArrow(cutting, from_arrow_schema(MOVED))
+            bins = moved.repartitionById(writing.ranges.num_bins, "bin")
+            return self._answer(bins.mapInArrow(writing, from_arrow_schema(WRITTEN)))
+
+    def close(self) -> None:
+        """Let executors forget the pieces."""
+        if self._rows is not None:
+            self._rows.unpersist()
+            self._rows = None
+
+    @property
+    def _kept(self) -> DataFrame:
+        if self._rows is None:
+            raise AssertionError("the pieces are there first")
+        return self._rows
+
+    def _collected(self, tasks: Sequence[bytes]) -> DataFrame:
+        collecting = partial(CollectFiles, self._settings, self._wanted, self._parts)
+        given = from_arrow_schema(PIECES)
+        if sum(map(len, tasks)) <= _CLOSURE_BYTES:
+            rows = self._spark.range(len(tasks), numPartitions=len(tasks))
+            return rows.mapInArrow(collecting(tuple(tasks)), given)
+        ids = pa.array(range(len(tasks)), pa.int32())
+        listed = self._spark.createDataFrame(pa.table({"id": ids, "payload": pa.array(tasks, pa.binary())}))
+        return listed.repartitionById(len(tasks), "id").mapInArrow(collecting(None), given)
+
+    def _answer(self, rows: DataFrame) -> pa.Table:
+        with raised_as_asyncpq():
+            return rows.toArrow()

@@ -1,0 +1,456 @@
+"""The map step of an index build: a task reads its files, and gives their rows, sorted, in pieces.
+
+A piece is one row for Spark, however many postings it has: what Spark moves are a few large values, and rows of parts
+are sorted by those who sort them everywhere else (:mod:`asyncpq.indexing.build.sorting`).
+
+Files are spread over tasks by what they cost: one large file takes as long as thousands of tiny ones.
+
+Pieces of sorted rows become segments: cut where the ranges of keys end, moved, merged, and written by tasks.
+
+How many rows of which keys there are is known from the pieces before any is moved, so ranges come out about equally
+large, whatever the keys are. One key that many rows have is cut by file and row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import os
+import pickle
+import tempfile
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from asyncpq.errors import ObjectChangedError
+from asyncpq.events import Operation
+from asyncpq.indexing.backends import open_place
+from asyncpq.indexing.build.executor import SortedParts, collect_files, from_thread, write_segments
+from asyncpq.indexing.build.file_rows import FileWork, Wanted
+from asyncpq.indexing.build.sorting import ExternalSort
+from asyncpq.indexing.manifest.manifest import FILES
+from asyncpq.indexing.model import Part, Place, Segment
+from asyncpq.objects.runtime import Runtime
+from asyncpq.options import KIB, MIB, BuildOptions
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.session import Session
+from asyncpq.spark import sessions
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.storage.concurrency import all_of
+
+#: Number of the part "files", the first one.
+FILES_NUMBER: Final = 0
+_PIECE_BYTES: Final = 512 * KIB
+_WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+
+#: What a row of a part is sorted by: key, file, and place in it.
+Order: TypeAlias = tuple[bytes, int, int]
+
+_ORDER: Final = pa.struct([("key", pa.binary()), ("file", pa.int64()), ("at", pa.int64())])
+
+#: A piece: ``num_rows`` rows of ``part`` with ``num_bytes`` in memory, and what three of them are sorted by; ``digest``
+#: names the versions of all files of ``task`` that were read.
+PIECES: Final = pa.schema(
+    [
+        pa.field("task", pa.int32()),
+        pa.field("part", pa.int32()),
+        pa.field("digest", pa.binary()),
+        pa.field("num_rows", pa.int64()),
+        pa.field("num_bytes", pa.int64()),
+        pa.field("first", _ORDER),
+        pa.field("middle", _ORDER),
+        pa.field("last", _ORDER),
+        pa.field("payload", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class CollectFiles:
+    """For ``mapInArrow``: given numbers of tasks, and their files where ``works`` has them not, gives pieces.
+
+    Attributes:
+        parts: of the index, "files" first.
+        works: pickled lists of files, by task; None: they come as "payload".
+    """
+
+    settings: SparkSettings
+    wanted: Wanted
+    parts: tuple[Part, ...]
+    works: tuple[bytes, ...] | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                data = row["payload"] if self.works is None else self.works[row["id"]]
+                yield from sessions.batches(self.settings, partial(self._gathered, row["id"], pickle.loads(data)))
+
+    async def _gathered(self, task: int, works: Sequence[FileWork], session: Session) -> Any:
+        wanted = replace(self.wanted, options=local_options(self.wanted.options))
+        return _gathered(session, task, works, wanted, self.parts)
+
+
+def shipped(works: Sequence[FileWork]) -> bytes:
+    """Files for a task, with what is needed to collect their rows."""
+    return pickle.dumps([replace(work, file=replace(work.file, deletes=None, bounds={}, entry=None)) for work in works])
+
+
+def local_options(options: BuildOptions) -> BuildOptions:
+    """The same, with local files where Spark has its own."""
+    local = os.environ.get("SPARK_LOCAL_DIRS")
+    return options if options.folder is not None or not local else replace(options, folder=local.split(",")[0])
+
+
+@asynccontextmanager
+async def _gathered(
+    session: Session, task: int, works: Sequence[FileWork], wanted: Wanted, parts: Sequence[Part]
+) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
+    runtime = session.runtime
+    operation = runtime.operation("build", wanted.neighbours)
+    operation.begin()
+    error: BaseException | None = None
+    rows_of_parts = SortedParts(runtime, parts, wanted.options)
+    try:
+        async with aclosing(collect_files(runtime, works, wanted, operation)) as found:
+            async for rows, part in found:
+                await rows_of_parts.add(rows)
+                operation.part_ended(part, rows.problem, 0)
+        async with aclosing(_pieces(task, rows_of_parts, parts)) as pieces:
+            yield pieces
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        operation.end(error)
+        await rows_of_parts.close()
+
+
+async def _pieces(task: int, rows_of_parts: SortedParts, parts: Sequence[Part]) -> AsyncGenerator[pa.RecordBatch]:
+    files = [batch async for batch in await rows_of_parts.batches(FILES)]
+    digest = hashlib.sha256(repr([batch.to_pylist() for batch in files]).encode()).digest()[:16]
+    for batch in files:
+        yield _piece(task, FILES_NUMBER, digest, pa.Table.from_batches([batch]))
+    for number, part in enumerate(parts):
+        if number == FILES_NUMBER:
+            continue
+        pending: list[pa.RecordBatch] = []
+        held = 0
+        async for batch in await rows_of_parts.batches(part):
+            step = max(1, _PIECE_BYTES * batch.num_rows // max(1, batch.nbytes))
+            for start in range(0, batch.num_rows, step):
+                pending.append(batch.slice(start, step))
+                held += pending[-1].nbytes
+                if held >= _PIECE_BYTES:
+                    yield _piece(task, number, digest, pa.Table.from_batches(pending))
+                    pending, held = [], 0
+        if pending:
+            yield _piece(task, number, digest, pa.Table.from_batches(pending))
+
+
+def _piece(task: int, part: int, digest: bytes, rows: pa.Table) -> pa.RecordBatch:
+    some = (0, rows.num_rows // 2, rows.num_rows - 1)
+    orders = [dict(zip(("key", "file", "at"), order_of(rows, number), strict=True)) for number in some]
+    return one_row([task, part, digest, rows.num_rows, rows.nbytes, *orders, encoded(rows)], PIECES)
+
+
+def order_in(piece: Mapping[str, Any]) -> Order:
+    """One of those of a piece."""
+    return piece["key"], piece["file"], piece["at"]
+
+
+def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> Order:
+    """Of a row; 0 for what its part has not."""
+    names = rows.schema.names
+    at = next((name for name in ("group", "row") if name in names), None)
+    return (
+        rows.column("key")[number].as_py(),
+        rows.column("file")[number].as_py() if "file" in names else 0,
+        0 if at is None else rows.column(at)[number].as_py(),
+    )
+
+
+def one_row(values: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of it."""
+    columns = [pa.array([value], field.type) for value, field in zip(values, schema, strict=True)]
+    return pa.record_batch(columns, schema)
+
+
+def encoded(rows: pa.Table) -> bytes:
+    """Rows of a part as bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_WRITE) as writer:
+        writer.write_table(rows.combine_chunks())
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def decoded(data: bytes | pa.Buffer) -> pa.Table:
+    """What :func:`encoded` was given."""
+    return pa.ipc.open_stream(data).read_all()
+
+
+#: What a task should cost: about a second.
+TASK_BYTES: Final = 32 * MIB
+_OPENING_BYTES: Final = 128 * KIB  # to open a file costs as much as to read so many bytes of it
+_FOOTER_SHARE: Final = 64  # a footer has one of so many bytes of its file, at most
+_EVEN: Final = 4  # tasks come in such numbers, as cores do: or most wait for the last ones
+_UNKNOWN_BYTES: Final = 4 * MIB  # of a file whose size no listing names
+
+
+def cost_of(work: FileWork, *, reads_values: bool) -> int:
+    """What it costs to read a file, as bytes."""
+    size = work.file.size if work.file.validator is None else work.file.validator.size
+    if size is None:
+        size = _UNKNOWN_BYTES
+    return _OPENING_BYTES + (size if reads_values else size // _FOOTER_SHARE)
+
+
+def count_of(cost: int, target: int) -> int:
+    """How many tasks do what costs so much, so that each costs ``target`` or somewhat less."""
+    count = max(1, -(-cost // max(1, target)))
+    return count if count <= _EVEN else -(-count // _EVEN) * _EVEN
+
+
+def packed(costs: Sequence[int], target: int) -> list[list[int]]:
+    """Positions in ``costs``, in as many bins as it takes for each to cost ``target`` or somewhat less.
+
+    No bin costs more than a third above the best that can be done with so many of them. The heaviest bin comes first:
+    it should not be begun last. Positions in a bin ascend.
+    """
+    if not costs:
+        return []
+    count = min(len(costs), count_of(sum(costs), target))
+    bins: list[tuple[int, int, list[int]]] = [(0, number, []) for number in range(count)]
+    for at in sorted(range(len(costs)), key=lambda at: (-costs[at], at)):
+        load, number, held = bins[0]
+        held.append(at)
+        heapq.heapreplace(bins, (load + costs[at], number, held))
+    return [sorted(held) for _, _, held in sorted(bins, key=lambda one: (-one[0], one[1])) if held]
+
+
+_LEAST_RANGE_BYTES: Final = 8 * MIB  # of rows that are worth a task of their own
+_FILLED: Final = 0.75  # of a segment: ranges are cut by estimates, and one that is full begins another segment
+_WRITES: Final = 4  # segments that a task writes at once
+
+#: What is needed of pieces that are cut.
+CUT: Final = ("task", "part", "digest", "first", "last", "payload")
+
+#: Rows on their way to the task that writes them.
+MOVED: Final = pa.schema([pa.field("bin", pa.int32()), pa.field("range", pa.int32()), pa.field("payload", pa.binary())])
+
+WRITTEN: Final = pa.schema([pa.field("part", pa.int32()), pa.field("segment", pa.string())])
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Which rows become segments together.
+
+    Attributes:
+        parts: of each range.
+        cuts: by part: where one range ends and the next begins. A row that is sorted by just that is the last one.
+        first: by part: the number of its first range; others follow.
+        bins: of each range: which task writes it.
+        num_bins: how many tasks.
+        digests: by task of the map step: names the versions of its files.
+    """
+
+    parts: tuple[int, ...]
+    cuts: Mapping[int, tuple[Order, ...]]
+    first: Mapping[int, int]
+    bins: tuple[int, ...]
+    num_bins: int
+    digests: Mapping[int, bytes]
+
+
+def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, builds: int) -> Ranges:
+    """Ranges of the rows of ``pieces``.
+
+    Args:
+        pieces: of all parts but "files"; without payloads.
+        builds: so many times in one build segments are written.
+    """
+    by_part: dict[int, list[tuple[Order, int, int]]] = {}
+    for piece in pieces:
+        counted = (order_in(piece["middle"]), piece["num_bytes"], piece["num_rows"])
+        by_part.setdefault(piece["part"], []).append(counted)
+    cuts: dict[int, tuple[Order, ...]] = {}
+    first: dict[int, int] = {}
+    parts: list[int] = []
+    sizes: list[int] = []
+    for part, found in sorted(by_part.items()):
+        first[part] = len(parts)
+        cuts[part] = _cuts(sorted(found), options, max(1, options.max_segments // builds))
+        number = len(cuts[part]) + 1
+        parts += [part] * number
+        sizes += [max(1, sum(size for _, size, _ in found) // number)] * number
+    bins = packed(sizes, _LEAST_RANGE_BYTES)
+    bin_of = {number: at for at, held in enumerate(bins) for number in held}
+    digests = {piece["task"]: piece["digest"] for piece in pieces}
+    return Ranges(tuple(parts), cuts, first, tuple(bin_of[at] for at in range(len(parts))), len(bins), digests)
+
+
+def _cuts(found: Sequence[tuple[Order, int, int]], options: BuildOptions, most: int) -> tuple[Order, ...]:
+    """Of one part, by its pieces' middles in order."""
+    num_bytes, num_rows = sum(size for _, size, _ in found), sum(rows for _, _, rows in found)
+    full = max(num_bytes / options.segment_bytes, num_rows / options.segment_rows) / _FILLED
+    number = max(1, ceil(full), min(most, num_bytes // _LEAST_RANGE_BYTES))
+    cuts: list[Order] = []
+    taken, step = 0.0, num_bytes / number
+    for middle, size, _ in found:
+        if taken + size / 2 >= step * (len(cuts) + 1) and len(cuts) + 1 < number and (not cuts or cuts[-1] < middle):
+            cuts.append(middle)
+        taken += size
+    return tuple(cuts)
+
+
+# -- moving ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CutPieces:
+    """For ``mapInArrow``: given pieces, gives those of each range, as ``MOVED``."""
+
+    ranges: Ranges
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task, part, digest, first, last, payload in zip(*(batch.column(name) for name in CUT), strict=True):
+                if self.ranges.digests.get(task.as_py()) != digest.as_py():
+                    raise ObjectChangedError("files were read again, and some of them have changed since")
+                ends = order_in(first.as_py()), order_in(last.as_py())
+                yield from self._cut(part.as_py(), *ends, payload.as_buffer())
+
+    def _cut(self, part: int, low: Order, high: Order, payload: pa.Buffer) -> Iterator[pa.RecordBatch]:
+        cuts, first = self.ranges.cuts[part], self.ranges.first[part]
+        start, number = 0, bisect_left(cuts, low)
+        if bisect_left(cuts, high) == number:  # all of it goes to one range
+            yield self._moved(first + number, payload.to_pybytes())
+            return
+        rows = decoded(payload).combine_chunks()
+        while start < rows.num_rows:
+            stop = rows.num_rows
+            if number < len(cuts):
+                stop = bisect_right(range(rows.num_rows), cuts[number], lo=start, key=lambda at: order_of(rows, at))
+            if stop > start:
+                yield self._moved(first + number, encoded(rows.slice(start, stop - start)))
+            start, number = stop, number + 1
+
+    def _moved(self, number: int, payload: bytes) -> pa.RecordBatch:
+        return one_row([self.ranges.bins[number], number, payload], MOVED)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WriteSegments:
+    """For ``mapInArrow``: given all rows of some ranges, as ``MOVED``, writes them, and gives ``WRITTEN``.
+
+    Each attempt of a task writes segments of other names: only what a commit names is there for readers.
+    """
+
+    settings: SparkSettings
+    at: str
+    build: str
+    parts: tuple[Part, ...]
+    ranges: Ranges
+    options: BuildOptions
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        options = local_options(self.options)
+        memory = max(MIB, options.memory_bytes // max(Counter(self.ranges.bins).values()))
+        with ExitStack() as open_sorts:
+            sorts: dict[int, ExternalSort] = {}
+            for batch in batches:
+                for number, payload in zip(batch.column("range").to_pylist(), batch.column("payload"), strict=True):
+                    if number not in sorts:
+                        schema = self.parts[self.ranges.parts[number]].schema
+                        sort = ExternalSort(schema, memory, folder_of(options))
+                        sorts[number] = open_sorts.enter_context(sort)
+                    sorts[number].add(decoded(payload.as_buffer()))
+            numbers = sorted(sorts)
+            some = [(self.parts[self.ranges.parts[number]], sorts[number], RowRanges()) for number in numbers]
+            found = self._written(some, options) if some else []
+        of_parts = [self.parts.index(segment.part) for segment in found]
+        yield pa.record_batch([pa.array(of_parts, pa.int32()), pa.array(map(_described, found), pa.string())], WRITTEN)
+
+    def _written(self, some: Sequence[tuple[Part, ExternalSort, RowRanges]], options: BuildOptions) -> list[Segment]:
+        begun = False
+
+        async def work(session: Session) -> list[Segment]:
+            nonlocal begun
+            begun = True
+            return await self._write(some, options, session)
+
+        # what was sorted is taken once: another attempt of the task has it, not another call
+        return sessions.run(self.settings, work, repeatable=lambda: not begun)
+
+    async def _write(
+        self, some: Sequence[tuple[Part, ExternalSort, RowRanges]], options: BuildOptions, session: Session
+    ) -> list[Segment]:
+        place = await open_place(session.runtime, self.at, create=False)
+        try:
+            return await write_sorted(session.runtime, place, self.build, some, options)
+        finally:
+            session.runtime.unregister(place)
+            await place.close()
+
+
+async def write_sorted(
+    runtime: Runtime,
+    place: Place,
+    build: str,
+    some: Sequence[tuple[Part, ExternalSort, RowRanges]],
+    options: BuildOptions,
+    operation: Operation | None = None,
+) -> list[Segment]:
+    """Write what was sorted, of files with these ids."""
+    found: dict[int, list[Segment]] = {}
+
+    async def one(number: int) -> None:
+        part, sort, files = some[number]
+        rows = from_thread(runtime, await runtime.in_thread(sort.batches))
+        found[number] = await write_segments(place, build, part, rows, files, options, operation)
+
+    await all_of(list(range(len(some))), one, _WRITES)
+    return [segment for number in sorted(found) for segment in found[number]]
+
+
+def folder_of(options: BuildOptions) -> Path:
+    """For local files."""
+    return Path(options.folder or tempfile.gettempdir())
+
+
+def _described(segment: Segment) -> str:
+    return json.dumps(
+        {
+            "name": segment.name,
+            "num_rows": segment.num_rows,
+            "size": segment.size,
+            "low": segment.low.hex(),
+            "high": segment.high.hex(),
+            "has_unknown": segment.has_unknown,
+            "data_bytes": segment.data_bytes,
+            "extra": segment.extra,
+        }
+    )
+
+
+def segment_of(part: Part, described: str, files: tuple[tuple[int, int], ...]) -> Segment:
+    """A segment that a task has written.
+
+    Args:
+        files: see :class:`Segment`.
+    """
+    record = json.loads(described)
+    low, high = (bytes.fromhex(record.pop(name)) for name in ("low", "high"))
+    return Segment(part=part, low=low, high=high, files=files, **record)

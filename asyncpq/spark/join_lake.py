@@ -1,0 +1,443 @@
+"""The lake of a lookup join, pinned by the driver: all tasks, retried ones too, read the same versions of its files.
+
+What looking up one key takes, found out with a few keys that the lake has.
+
+What the tasks of a join are told of the lake: which versions of its files, and where its index is.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from asyncpq.dataset import Dataset
+from asyncpq.datasets.dataset_scan import ReadUnits
+from asyncpq.datasets.files_read import DatasetState, FilesRead
+from asyncpq.datasets.model import DataFile, View
+from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
+from asyncpq.datasets.providers import FileProvider, FileSet, GivenFiles
+from asyncpq.errors import InvalidOptionError, RowIndexError, SchemaMismatchError
+from asyncpq.events import Operation
+from asyncpq.expressions import And, IsNull, Not, columns
+from asyncpq.indexing import Index
+from asyncpq.indexing.backends.objects import ObjectPlace
+from asyncpq.indexing.manifest.commits import Head
+from asyncpq.indexing.model import Part
+from asyncpq.indexing.query.indexed_files import IndexedFiles
+from asyncpq.indexing.query.open_index import OpenIndex
+from asyncpq.options import MIB
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.scan.stream import RecordBatchStream
+from asyncpq.session import Session
+from asyncpq.spark.join_keys import Asked
+from asyncpq.spark.reads.file_reads import SparkRequests
+from asyncpq.spark.reads.lake_types import PartitionTypes, TypedFiles, index_of, is_index_list, partition_types_of
+from asyncpq.spark.reads.lakes import LakeTarget, OpenLake
+from asyncpq.spark.reads.planning import lake_of, plan_lake
+from asyncpq.spark.reads.reading import SparkTables, columns_of, data_file, split_files
+from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.storage.urls import absolute
+
+#: Rows of the lake that are joined at a time, at most.
+LAKE_ROWS: Final = 65_536
+# Keys have a few rows in each of many files: these are joined at once.
+_GATHERED_ROWS: Final = 8192
+_GATHERED_TABLES: Final = 64
+_KEPT: Final = 8  # lakes that a session has open
+
+
+@dataclass(frozen=True, kw_only=True)
+class PinnedLake:
+    """Can be pickled; holds no secrets. Of an index's snapshot, or of files.
+
+    Attributes:
+        token: names it.
+        lake: its columns, and which of them are read, as Spark has them; ``columns`` are unique.
+        target: what the index is of.
+        index: url of the place of an index, or None.
+        snapshot: number of the index's snapshot.
+        root: url of the folder that is indexed, where the index prunes ``splits``; None where it lists the files.
+        partitions: how the index's files have values of their paths; None: as asyncpq has them.
+        splits: the files, as :func:`asyncpq.spark.reads.splits.pack_split` has them.
+    """
+
+    token: str
+    lake: Lake
+    target: str | tuple[str, ...] = ""
+    index: str | None = None
+    snapshot: int = 0
+    root: str | None = None
+    partitions: PartitionTypes | None = None
+    splits: tuple[bytes, ...] = ()
+
+
+# -- opened ---------------------------------------------------------------------------------------
+
+
+class _Opened(NamedTuple):
+    state: DatasetState
+    handle: Index | None = None
+
+
+_lakes: WeakKeyDictionary[Session, OrderedDict[str, _Opened]] = WeakKeyDictionary()
+
+
+async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
+    """The pinned files; opened once in a session.
+
+    Raises:
+        StaleSnapshotError: the snapshot of the index is not there any more.
+    """
+    known = _lakes.setdefault(session, OrderedDict())
+    lake = known.get(pinned.token)
+    if lake is None:
+        lists = pinned.index is not None and pinned.root is None
+        load = partial(_from_index if lists else _from_files, session, pinned)
+        lake = await session.runtime.flights.run(("pinned lake", pinned.token), load)
+        known[pinned.token] = lake
+    known.move_to_end(pinned.token)
+    while len(known) > _KEPT:
+        _, (_, index) = known.popitem(last=False)
+        if index is not None:
+            session.runtime.unregister(index.place)
+            await index.place.close()
+    return lake.state
+
+
+async def _from_index(session: Session, pinned: PinnedLake) -> _Opened:
+    index = await session.open_index(pinned.index, snapshot=pinned.snapshot)
+    target = list(pinned.target) if isinstance(pinned.target, tuple) else pinned.target
+    dataset = await session.open_dataset(target, index=index, view="snapshot")
+    files, types = dataset.state.source, pinned.partitions
+    source = _Pinned(files if types is None else TypedFiles(files, types, pinned.lake.conf))
+    state = replace(dataset.state, source=source, unifier=None, columns=columns_of(pinned.lake))
+    return _Opened(state, index)
+
+
+async def _from_files(session: Session, pinned: PinnedLake) -> _Opened:
+    runtime, files = session.runtime, list[DataFile]()
+    for split in pinned.splits:
+        for file in await split_files(session, split):
+            # which pages may have a key, the file's own page index tells
+            files.append(data_file(pinned.lake, replace(file, pages={}), runtime))
+    handle: Index | None = None
+    source: FileProvider = GivenFiles(files)
+    if pinned.index is not None:
+        # the index says which rows of a file may match: the splits of one file are one file
+        whole = {file.url: replace(file, entry=None) for file in files}
+        handle = await session.open_index(pinned.index, snapshot=pinned.snapshot)
+        head = Head(handle.place, handle.manifest, root=pinned.root, pinned=True)
+        source = IndexedFiles(runtime, GivenFiles(list(whole.values())), OpenIndex(handle.place, head))
+        if pinned.partitions is not None:
+            source = TypedFiles(source, pinned.partitions, pinned.lake.conf, typed=True)
+    state = DatasetState(runtime, pinned.lake.url, _Pinned(source), columns_of(pinned.lake), skips=False)
+    return _Opened(state, handle)
+
+
+class _Pinned:
+    """The files of another source: of the versions that it names, or none."""
+
+    known: FileSet | None = None
+
+    def __init__(self, source: FileProvider) -> None:
+        self.view = source.view
+        self._source = source
+        self._given: Sequence[DataFile] = ()
+        self._files: Sequence[DataFile] = ()
+
+    @property
+    def description(self) -> str:
+        return self._source.description
+
+    def has_bounds(self, names: Sequence[str]) -> bool:
+        """Whether an index has the bounds of these columns in each file."""
+        index = index_of(self._source)
+        parts = () if index is None else index.manifest.parts
+        bounded = {part.columns[0] for part in parts if part.kind == "bounds"}
+        return bounded.issuperset(names)
+
+    async def files(
+        self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
+    ) -> FileSet:
+        found = await self._source.files(ask, operation, scan=scan)
+        if found.files is not self._given:  # what was made for these files still serves
+            self._given = found.files
+            self._files = [replace(file, pinned=True) for file in found.files]
+        return found._replace(files=self._files)
+
+
+# -- read -----------------------------------------------------------------------------------------
+
+
+class _KeyRequests:
+    """What is asked of the files of a join.
+
+    Rows that an index names are read without a filter: the join finds out which of them have a key, once for all files,
+    where a filter would hold all keys for each file.
+    """
+
+    def __init__(self, state: DatasetState, ask: DatasetRequest, conf: ReadConf) -> None:
+        source = state.source
+        self._ask = ask
+        self._requests = SparkRequests(state, ask, conf)
+        self._has_bounds = isinstance(source, _Pinned) and source.has_bounds(
+            () if ask.where is None else columns(ask.where)
+        )
+
+    def accept(self, opened: OpenedFile) -> None:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        self._requests.accept(opened)
+
+    def request(self, opened: OpenedFile) -> DatasetRequest:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        if _names_rows(opened):
+            return self._ask._replace(where=None, prune=None)
+        return self._requests.request(opened)
+
+    def may_match(self, opened: OpenedFile) -> bool:
+        """See :class:`asyncpq.datasets.files_read.FileRequests`."""
+        if _names_rows(opened) or (self._has_bounds and opened.file.entry is not None):
+            return True  # else the index had ruled it out
+        return self._requests.may_match(opened)
+
+
+def _names_rows(opened: OpenedFile) -> bool:
+    """Whether an index knows more of a file than row groups."""
+    entry = opened.file.entry
+    if entry is None or entry.access.is_all:
+        return False
+    try:
+        found = entry.access.resolve([group.num_rows for group in opened.version.metadata.row_groups])
+    except RowIndexError:
+        return False  # it is not used
+    return not found.scanned
+
+
+class _Gathered:
+    """The units of another read, some joined to one (:class:`asyncpq.scan.stream.Units`)."""
+
+    def __init__(self, units: ReadUnits) -> None:
+        self.schema = units.schema
+        self._units = units
+        self._has_head = False
+
+    async def start(self) -> None:
+        """See :class:`asyncpq.scan.stream.Units`."""
+        await self._units.start()
+
+    async def next(self) -> Sequence[pa.Table] | None:
+        """See :class:`asyncpq.scan.stream.Units`."""
+        gathered: list[pa.Table] = []
+        num_rows = 0
+        while num_rows < _GATHERED_ROWS and len(gathered) < _GATHERED_TABLES:
+            self.done()
+            tables = await self._units.next()
+            if tables is None:
+                break
+            self._has_head = True
+            for table in tables:
+                gathered.append(table)
+                num_rows += table.num_rows
+        if not gathered:
+            return None
+        return [pa.concat_tables(gathered).combine_chunks()]
+
+    def done(self) -> None:
+        """See :class:`asyncpq.scan.stream.Units`."""
+        if self._has_head:  # it has none at the end
+            self._has_head = False
+            self._units.done()
+
+    async def close(self) -> None:
+        """See :class:`asyncpq.scan.stream.Units`."""
+        await self._units.close()
+
+
+async def key_scan(pinned: PinnedLake, asked: Asked, session: Session) -> RecordBatchStream:
+    """The rows of a lake that some keys may have, as batches of Spark's types."""
+    state, lake = await opened(session, pinned), pinned.lake
+    ask = DatasetRequest(columns=lake.columns, where=asked.where, prune=asked.prune)
+    operation = state.runtime.operation("scan", lake.url)
+    conf: ReadConf = lake.conf
+    read = FilesRead(state, ask, operation, scan=True, requests=_KeyRequests(state, ask, conf))
+    units = _Gathered(ReadUnits(read, pa.schema([]), SparkTables(lake.spark_schema, conf).of))
+    return RecordBatchStream(state.runtime, operation, units, batch_size=LAKE_ROWS, limit=None)
+
+
+# -- what a key takes -----------------------------------------------------------------------------
+
+
+def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> Part | None:
+    """The part of the lake's index that has the rows of such keys."""
+    index = index_of(opened_lake.state.source)
+    if index is None or opened_lake.state.source.view is View.TABLE:  # tasks are told a table's files alone
+        return None
+    parts = index.manifest.parts
+    found = [part for part in parts if part.kind == "keys" and part.columns[0] in names]
+    return max(found, key=lambda part: _used(part, names), default=None)
+
+
+def _used(part: Part, names: Sequence[str]) -> int:
+    """How many of its first columns the keys have."""
+    return next((at for at, column in enumerate(part.columns) if column not in names), len(part.columns))
+
+
+#: A key is looked up where that takes so many bytes, or this part of the lake, whichever is more.
+LITTLE_BYTES: Final = 4 * MIB
+LITTLE_PART: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCost:
+    """On average, of keys that the lake has.
+
+    Attributes:
+        requests: range GETs for data.
+        num_bytes: that these give.
+        lake_bytes: of all files.
+        num_files: of the lake.
+        sampled: how many keys were looked at; 0 where the files that were looked into have none.
+        scan_bytes: that a scan of the columns in question takes, about.
+    """
+
+    requests: float
+    num_bytes: float
+    lake_bytes: int
+    num_files: int
+    sampled: int
+    scan_bytes: int
+
+    @property
+    def is_little(self) -> bool:
+        """Whether a lookup spares most of a scan."""
+        if not self.sampled:
+            return self.lake_bytes <= LITTLE_BYTES
+        return self.num_bytes <= max(LITTLE_BYTES, self.lake_bytes / LITTLE_PART)
+
+    def __str__(self) -> str:
+        if not self.sampled:
+            return f"what a key takes is not known: some of the {self.num_files} files were looked into, and have none"
+        return f"a key takes {self.num_bytes:,.0f} bytes of the {self.lake_bytes:,} that {self.num_files} files have"
+
+
+_KEPT_KEYS: Final = 256
+_ENOUGH: Final = 3  # keys
+_MOST_LOOKED_AT: Final = 32  # files
+_costs: WeakKeyDictionary[Session, dict[Hashable, KeyCost]] = WeakKeyDictionary()
+
+
+async def key_cost(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
+    """Found out once for a snapshot of an index.
+
+    Args:
+        names: of the key columns, as asyncpq has them.
+    """
+    if pinned.index is None:
+        return await _sampled(session, pinned, names)
+    known = _costs.setdefault(session, {})
+    question = pinned.index, pinned.snapshot, pinned.target, pinned.lake.columns, tuple(names)
+    if question not in known:
+        if len(known) >= _KEPT_KEYS:
+            known.clear()
+        known[question] = await _sampled(session, pinned, names)
+    return known[question]
+
+
+async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
+    dataset = Dataset(await opened(session, pinned))
+    urls = list(dict.fromkeys(await dataset.files()))  # a large file is there once for each of its splits
+    state = dataset.state
+    operation = state.runtime.operation("files", state.url)
+    with operation:
+        files = (await state.source.files(DatasetRequest(columns=()), operation)).files
+    requests = num_bytes = sampled = scan_bytes = sampled_bytes = 0
+    sizes = {file.url: file.size or 0 for file in files}
+    lake_bytes = sum(sizes.values())
+    present = [Not(IsNull(name)) for name in names]
+    for url in _spread(urls):
+        if sampled == _ENOUGH:
+            break
+        where = present[0] if len(present) == 1 else And(tuple(present))
+        try:
+            row = await dataset.read(list(dict.fromkeys(names)), where, limit=1, access={url: AccessPlan.all()})
+            if not row.num_rows:
+                continue
+            plan = await dataset.plan(pinned.lake.columns, lookup={name: row.column(name) for name in names})
+            whole = await dataset.plan(pinned.lake.columns, access={url: AccessPlan.all()})
+        except SchemaMismatchError:  # Spark takes files with other types than the lake has, which these reads do not
+            continue
+        sampled += 1
+        requests += plan.num_requests
+        num_bytes += sum(file.num_bytes + file.cached_bytes for file in plan.files)
+        scan_bytes += sum(file.num_bytes + file.cached_bytes for file in whole.files)
+        sampled_bytes += sizes.get(url, 0)
+    some = max(sampled, 1)
+    share = min(1.0, scan_bytes / sampled_bytes) if sampled_bytes else 1.0
+    return KeyCost(requests / some, num_bytes / some, lake_bytes, len(sizes), sampled, round(lake_bytes * share))
+
+
+def _spread(urls: Sequence[str]) -> list[str]:
+    """First, middle and last, then others between them: some may have no keys."""
+    if not urls:
+        return []
+    last = len(urls) - 1
+    places = [0, last // 2, last, *[at * last // _MOST_LOOKED_AT for at in range(_MOST_LOOKED_AT)]]
+    return [urls[at] for at in dict.fromkeys(places)]
+
+
+async def pin_lake(
+    session: Session,
+    opened: OpenLake,
+    target: LakeTarget,
+    read: Sequence[int],
+    conf: ReadConf,
+    settings: SparkSettings,
+) -> PinnedLake:
+    """The versions of the lake's files, as tasks are told them.
+
+    Args:
+        read: places of the columns that are read.
+
+    Raises:
+        InvalidOptionError: tasks cannot open the index by a url.
+    """
+    index, token = index_of(opened.state.source), uuid.uuid4().hex
+    lake, splits = None, tuple[bytes, ...]()
+    lists = is_index_list(opened.state.source)
+    if not lists:
+        columns = [opened.struct.names[at] for at in read]
+        plan = await plan_lake(opened, conf=conf, settings=settings, columns=columns)
+        lake, splits = plan.lake, tuple(plan.tasks())
+        if index is None or opened.state.source.view is View.TABLE:
+            return PinnedLake(token=token, lake=lake, splits=splits)
+    assert index is not None, "it lists the files"
+    return PinnedLake(
+        token=token,
+        lake=lake or lake_of(opened, read, conf, settings),
+        target=target.target,
+        index=_url_of(index, target),
+        snapshot=index.manifest.snapshot,
+        root=None if lists else index.manifest.root,
+        partitions=partition_types_of(opened.state.source),
+        splits=splits,
+    )
+
+
+def _url_of(index: OpenIndex, target: LakeTarget) -> str:
+    """By which tasks open the index."""
+    url = target.index
+    if not isinstance(url, str):
+        if not isinstance(index.place, ObjectPlace):
+            raise InvalidOptionError("index: tasks open it by its url, so give that")
+        url = index.place.description
+    found: str = absolute(url)
+    return found

@@ -1,0 +1,409 @@
+"""Joins by lookup: each task asks the lake for the keys of its own rows, without a scan and without a shuffle.
+
+What a lookup join would do, and whether Spark's own join would do it in less time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, QueryError, nearest_column
+from asyncpq.options import LimitOptions, RequestOptions
+from asyncpq.scan.request import one_of, whole_number
+from asyncpq.spark import sessions
+from asyncpq.spark.join_keys import KeyColumn, KeyRefused, KeyRule, can_be_asked, key_rules
+from asyncpq.spark.join_lake import KeyCost, key_cost, keys_part, pin_lake
+from asyncpq.spark.join_task import How, JoinKey, LookupTask
+from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.sessions import told_to_plan_again, told_to_refresh
+from asyncpq.spark.settings import SparkSettings, refuse_secrets
+from asyncpq.spark.types.conversion import arrow_schema
+from asyncpq.spark.types.read_conf import ReadConf, find_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from asyncpq.spark.join_task import How
+
+
+#: Distinct keys that a task asks for at once.
+DEFAULT_BATCH_KEYS: Final = 4096
+_KEPT: Final = 8  # empty DataFrames of a session
+
+
+def lookup_join(
+    df: DataFrame,
+    lake: Any,
+    on: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    how: How = "inner",
+    *,
+    index: Any = None,
+    allow_scan: bool = False,
+    batch_keys: int = DEFAULT_BATCH_KEYS,
+    **settings: Any,
+) -> DataFrame:
+    """What ``df.join(spark.read.parquet(lake), on=on, how=how)`` gives, where ``df`` is small: the tasks of ``df``
+    look their keys up.
+
+    Keys are compared as Spark's join compares them, null keys match nothing, NaN is NaN and -0.0 is 0.0. The versions
+    of the lake's files are those of now, also for tasks that run later or again.
+
+    Args:
+        df: whose partitions are the tasks.
+        lake: url of a prefix or pattern, a list of urls, or a table, as :func:`asyncpq.spark.scan` takes it.
+        on: names of the key columns, which both sides have.
+        columns: of the lake that come behind those of ``df``; None for all. The keys need not be named.
+        how: "inner", "left", "semi" or "anti".
+        index: of the lake: its url. None: the one that is kept below a prefix.
+        allow_scan: where the keys cannot be looked up, let Spark join ``df`` with a scan of the lake.
+        batch_keys: distinct keys that a task asks for at once.
+        settings: those of :class:`asyncpq.spark.settings.SparkSettings` and of ``LakeTarget``, such as ``format``.
+
+    Raises:
+        AnalysisException: no such key column, or types that Spark does not compare.
+        ColumnNotFoundError: ``columns`` names one that the lake lacks.
+        QueryError: the keys cannot be looked up: why, and what helps.
+    """
+    plan = plan_lookup_join(df, lake, on, columns, how, index=index, batch_keys=batch_keys, **settings)
+    if plan.refused is None:
+        return plan.dataframe(df)
+    if not allow_scan:
+        raise QueryError(
+            f"a lookup join would scan the lake: {plan.refused}",
+            url=plan.opened.state.url,
+            column=plan.on[0],
+            hint=f"{plan.remedy}, or let Spark join with a scan: allow_scan=True."
+            if plan.remedy
+            else "Let Spark join with a scan: allow_scan=True.",
+        )
+    from asyncpq.spark.reads.scan import scan
+
+    right = scan(df.sparkSession, lake, columns=list(plan.right.names), index=index, **settings)
+    return df.join(right, on=list(plan.on), how=how)
+
+
+#: Spark's other names.
+_SPELLINGS: Final = {
+    "left_semi": "semi",
+    "leftsemi": "semi",
+    "left_anti": "anti",
+    "leftanti": "anti",
+    "left_outer": "left",
+    "leftouter": "left",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinPlan:
+    """
+    Attributes:
+        on, how: as given.
+        opened: the lake on the driver.
+        key_names: of its key columns, as asyncpq has them.
+        right: its columns as Spark's join would see them.
+        schema: of the result.
+        task: what the tasks do; None where they cannot.
+        rules: of the keys.
+        refused: why the keys cannot be looked up; None: they can.
+        remedy: what helps.
+        cost: of one key.
+    """
+
+    on: tuple[str, ...]
+    how: How
+    opened: OpenLake
+    key_names: tuple[str, ...]
+    right: StructType
+    schema: StructType
+    rules: tuple[KeyRule, ...] = ()
+    places: tuple[int, ...] = ()
+    task: LookupTask | None = None
+    refused: str | None = None
+    remedy: str = ""
+    cost: KeyCost | None = None
+
+    def dataframe(self, df: DataFrame) -> DataFrame:
+        """The join, planned by Spark as a map over ``df``."""
+        if self.task is None:
+            raise QueryError(f"a lookup join would scan the lake: {self.refused}")
+        left = df.toDF(*[f"c{at}" for at in range(len(df.columns))])
+        return left.select("*", *self._candidates(left)).mapInArrow(self.task, self.schema)
+
+    def _candidates(self, left: DataFrame) -> list[Any]:
+        found: list[Any] = []
+        for rule, place in zip(self.rules, self.places, strict=True):
+            found.extend(rule.columns(left[f"c{place}"]))
+        return [column.alias(f"k{at}") for at, column in enumerate(found)]
+
+
+def plan_lookup_join(
+    df: DataFrame,
+    lake: Any,
+    on: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    how: How = "inner",
+    *,
+    index: Any = None,
+    batch_keys: int = DEFAULT_BATCH_KEYS,
+    with_cost: bool = False,
+    **settings: Any,
+) -> JoinPlan:
+    """The same, planned.
+
+    Args:
+        with_cost: find out what a key takes also where an index has its rows.
+    """
+    if not hasattr(df, "sparkSession"):
+        raise InvalidOptionError(f"df: must be a DataFrame of Spark's, not a {type(df).__name__}")
+    how = cast(How, _SPELLINGS.get(str(how), how))
+    one_of("how", how, get_args(How))
+    names = _names("on", [on] if isinstance(on, str) else on)
+    wanted = None if columns is None else _names("columns", columns, empty=True)
+    keys_at_once = whole_number("batch_keys", batch_keys, 1) or DEFAULT_BATCH_KEYS
+    spark = df.sparkSession
+    target, own = _target(lake, index, settings)
+    frozen, conf = SparkSettings.of(spark, own), ReadConf.of(spark)
+    opened = sessions.run(frozen, lambda session: open_lake(session, target, conf))
+
+    right = _right(opened, names, wanted, conf)
+    joined = df.join(_empty(spark, right), on=list(names), how=how).schema  # analysed, not run
+    arrow_schema(joined)  # PySpark's own error, when the rows are read, names no column
+    left_places = [_place(df.columns, name, conf) for name in names]
+    lake_places = [opened.columns([name], conf)[0] for name in names]
+    key_names = tuple(opened.names[at] for at in lake_places)
+    plan = JoinPlan(on=names, how=how, opened=opened, key_names=key_names, right=right, schema=joined)
+    rules = _rules(df, opened, left_places, lake_places, conf)
+    if isinstance(rules, KeyRefused):
+        return replace(plan, refused=rules.why, remedy=rules.remedy)
+
+    rest = [at for at in opened.columns(right.names, conf) if at not in lake_places]
+    read = list(dict.fromkeys([*lake_places, *(rest if how in ("inner", "left") else ())]))
+    with told_to_refresh(opened.is_snapshot):
+        pinned = sessions.run(frozen, lambda session: pin_lake(session, opened, target, read, conf, frozen))
+    if with_cost or keys_part(opened, key_names) is None:
+        with told_to_plan_again(pinned.index is not None):
+            cost = sessions.run(frozen, lambda session: key_cost(session, pinned, key_names))
+        plan = replace(plan, cost=cost)
+        if keys_part(opened, key_names) is None and not cost.is_little:
+            why = f"no index has the rows of a key, and {cost}"
+            return replace(plan, refused=why, remedy="Build an index with Keys of these columns")
+    types = arrow_schema(StructType([opened.struct.fields[at] for at in read]))
+    task = LookupTask(
+        pinned=pinned,
+        how=how,
+        keys=_join_keys(opened, rules, lake_places, read, types, len(df.columns)),
+        left=(*left_places, *(at for at in range(len(df.columns)) if at not in left_places)),
+        right=tuple((read.index(at), types.field(read.index(at)).type) for at in rest if at in read),
+        batch_keys=keys_at_once,
+    )
+    return replace(plan, rules=tuple(rules), places=tuple(left_places), task=task)
+
+
+def _rules(
+    df: DataFrame, opened: OpenLake, left_places: Sequence[int], lake_places: Sequence[int], conf: ReadConf
+) -> list[KeyRule] | KeyRefused:
+    """Of each key column; or why one of them cannot be looked up."""
+    fields_of_keys = [opened.struct.fields[at] for at in lake_places]
+    pairs = [(df.schema.fields[place], field) for place, field in zip(left_places, fields_of_keys, strict=True)]
+    found: list[KeyRule] = []
+    for rule, field, at in zip(
+        key_rules(df.sparkSession, pairs, conf.session_time_zone), fields_of_keys, lake_places, strict=True
+    ):
+        if isinstance(rule, KeyRefused):
+            return rule
+        stored = opened.schema.field(opened.names[at]).type
+        if not can_be_asked(stored, field.dataType, int96_is_shifted=conf.int96_timestamp_conversion):
+            if conf.int96_timestamp_conversion and can_be_asked(stored, field.dataType, int96_is_shifted=False):
+                return KeyRefused(f"spark.sql.parquet.int96TimestampConversion may move values of {field.name!r}")
+            return KeyRefused(f"values of {field.name!r} are stored as {stored}")
+        found.append(rule)
+    return found
+
+
+def _join_keys(
+    opened: OpenLake,
+    rules: Sequence[KeyRule],
+    lake_places: Sequence[int],
+    read: Sequence[int],
+    types: pa.Schema,
+    at_candidate: int,
+) -> tuple[JoinKey, ...]:
+    """
+    Args:
+        read: places of the lake's columns that are read, and ``types`` these columns as Spark has them.
+        at_candidate: place of the first candidate among the columns of the left.
+    """
+    keys: list[JoinKey] = []
+    for rule, at in zip(rules, lake_places, strict=True):
+        stored = opened.schema.field(opened.names[at]).type
+        column = KeyColumn(name=opened.names[at], stored=stored, form=rule.form)
+        candidates = tuple(range(at_candidate, at_candidate + rule.num_columns))
+        at_candidate += rule.num_columns
+        place = read.index(at)
+        keys.append(JoinKey(column=column, candidates=candidates, place=place, type=types.field(place).type))
+    return tuple(keys)
+
+
+# -- what was given -------------------------------------------------------------------------------
+
+
+def _names(argument: str, given: Any, *, empty: bool = False) -> tuple[str, ...]:
+    some = isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given)
+    if not some or not (given or empty):
+        raise InvalidOptionError(f"{argument}: must be names of columns")
+    return tuple(given)
+
+
+def _target(lake: Any, index: Any, settings: Mapping[str, Any]) -> tuple[LakeTarget, dict[str, Any]]:
+    """What is opened, and the settings that are not about that.
+
+    Raises:
+        InvalidOptionError: a url with a credential, which tasks would be sent.
+    """
+    refuse_secrets("lake", lake)
+    refuse_secrets("index", index)
+    about = {one.name for one in fields(LakeTarget)} - {"schema", "on_bad_file"}
+    own = {name: value for name, value in settings.items() if name not in about}
+    given = {name: value for name, value in settings.items() if name in about}
+    return LakeTarget(target=lake, index=index, **given), own
+
+
+def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, conf: ReadConf) -> StructType:
+    """The lake's columns that take part: keys, and those that are asked for.
+
+    Raises:
+        ColumnNotFoundError: the lake has none of that name.
+    """
+    if columns is None:
+        return opened.struct
+    for name in columns:
+        if not opened.columns([name], conf):
+            raise ColumnNotFoundError(
+                "the lake has no such column",
+                url=opened.state.url,
+                column=name,
+                hint=nearest_column(name, opened.struct.names),
+            )
+    places = dict.fromkeys([*opened.columns(on, conf), *opened.columns(columns, conf)])
+    return StructType([opened.struct.fields[at] for at in places])
+
+
+def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
+    """Without rows. Making one takes Spark as long as a lookup takes, so the session keeps some for the next joins."""
+    kept: OrderedDict[str, DataFrame] = vars(spark).setdefault("_asyncpq_empty", OrderedDict())
+    key = schema.json()
+    if key not in kept:
+        kept[key] = spark.createDataFrame([], schema)
+        while len(kept) > _KEPT:
+            kept.popitem(last=False)
+    return kept[key]
+
+
+def _place(names: Sequence[str], name: str, conf: ReadConf) -> int:
+    place = find_name(names, name, conf)
+    if place is None:
+        raise ColumnNotFoundError("the left has no such column", column=name)  # Spark has found it
+    return place
+
+
+_KEY_S: Final = 0.003  # of a processor, for one key
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinEstimate:
+    """
+    Attributes:
+        refused: why it is no lookup join; None: it is one.
+        index: what it goes by: the part of the index, or bounds.
+        description: the lake and its version: of an index, where it is and which snapshot.
+        num_keys: distinct keys.
+        requests, num_bytes: that they take, about, all tasks together.
+        lookup_s: time of one task at a time, about.
+        scan_s: time to read the lake's bytes of these columns, as a broadcast join does. None where types refuse the
+            join: then nothing was looked at.
+    """
+
+    refused: str | None
+    index: str
+    description: str
+    num_keys: int
+    requests: int
+    num_bytes: int
+    lookup_s: float
+    scan_s: float | None
+
+    @property
+    def scan_is_cheaper(self) -> bool:
+        """Whether Spark's broadcast join is likely to take less time."""
+        return self.scan_s is not None and self.scan_s < self.lookup_s
+
+    def __str__(self) -> str:
+        lines = [
+            "lookup join" if self.refused is None else f"no lookup join: {self.refused}",
+            f"  {self.description}",
+            f"  by {self.index}",
+        ]
+        if self.scan_s is not None:
+            lines += [
+                f"  {self.num_keys} keys: about {self.requests} requests, {self.num_bytes} bytes,"
+                f" {self.lookup_s:.1f} s",
+                f"  a broadcast join reads the lake: about {self.scan_s:.1f} s",
+            ]
+        if self.scan_is_cheaper:
+            lines.append("  A broadcast join would be cheaper: df.join(asyncpq.spark.scan(spark, lake), on=...).")
+        return "\n".join(lines)
+
+
+def explain_lookup_join(
+    df: DataFrame,
+    lake: Any,
+    on: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    how: How = "inner",
+    *,
+    index: Any = None,
+    batch_keys: int = DEFAULT_BATCH_KEYS,
+    num_keys: int | None = None,
+    requests: RequestOptions = RequestOptions(),  # noqa: B008
+    **settings: Any,
+) -> JoinEstimate:
+    """What :func:`asyncpq.spark.lookup_join` would do with these arguments.
+
+    Args:
+        num_keys: distinct keys of ``df``; None: they are counted, which runs ``df``.
+        requests: latency and bandwidth that are assumed.
+
+    Raises:
+        AsyncpqError, AnalysisException: as the join.
+    """
+    plan = plan_lookup_join(df, lake, on, columns, how, index=index, batch_keys=batch_keys, with_cost=True, **settings)
+    keys = df.select(list(plan.on)).distinct().count() if num_keys is None else num_keys
+    return _estimate(plan, keys, requests)
+
+
+def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEstimate:
+    cost = plan.cost
+    part = keys_part(plan.opened, plan.key_names)
+    each = 0.0 if cost is None else cost.requests + (part is not None)
+    wait = requests.latency_s / LimitOptions().max_connections
+    num_bytes = 0.0 if cost is None else cost.num_bytes * num_keys
+    # keys share pages, which a worker keeps: more than all of them are not read
+    once = 1.0 if cost is None or num_bytes <= cost.scan_bytes else cost.scan_bytes / num_bytes
+    num_bytes, each = num_bytes * once, each * once
+    return JoinEstimate(
+        refused=plan.refused,
+        index="footers and bounds" if part is None else f"{part} of the index",
+        description=plan.opened.state.source.description,
+        num_keys=num_keys,
+        requests=round(each * num_keys),
+        num_bytes=round(num_bytes),
+        lookup_s=num_keys * (each * wait + _KEY_S) + num_bytes / requests.bandwidth_bytes_s,
+        scan_s=None if cost is None else cost.scan_bytes / requests.bandwidth_bytes_s,
+    )

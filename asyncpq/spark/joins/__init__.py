@@ -1,1 +1,0 @@
-"""Joins of a few keys with a large lake."""

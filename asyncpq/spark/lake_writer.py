@@ -1,0 +1,481 @@
+"""``df.write.format("asyncpq")``: files are written by tasks, and are there from one commit of the lake's index on.
+
+Spark plans a write, runs its tasks, and commits it in processes of their own. A task that is run twice writes two
+files: those count that the messages name which Spark hands to the commit. The others are deleted where the write
+fails, and by :func:`asyncpq.spark.vacuum`.
+
+What a write to a lake is to be: its options, its columns, and whether the folder may be written to.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyspark
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructField, StructType
+
+from asyncpq.datasets.listing import SUCCESS, WRITTEN, is_file_of, parse_target
+from asyncpq.errors import (
+    AsyncpqError,
+    ConcurrentCommitUnsupported,
+    InvalidOptionError,
+    SchemaMismatchError,
+    StaleSnapshotError,
+    StoreError,
+    UnsupportedFeatureError,
+    nearest,
+)
+from asyncpq.indexing.build.adding import (
+    DATA_FOLDER,
+    NewFile,
+    add_files,
+    check_lake,
+    discard_files,
+    lake_parts,
+    lake_place,
+)
+from asyncpq.indexing.kinds import Bloom, Bounds, Footers, Keys, Kind, NGrams, Pages, Text, ValueSet
+from asyncpq.indexing.manifest.commits import load
+from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.metrics import ReadMetrics
+from asyncpq.options import BuildOptions
+from asyncpq.session import Session
+from asyncpq.spark.file_writer import WrittenFile, folder_url, write_partition
+from asyncpq.spark.sessions import run
+from asyncpq.spark.settings import (
+    SETTING_NAMES,
+    SparkSettings,
+    camel_case,
+    flag_option,
+    refuse_secret_url,
+    told_as_options,
+)
+from asyncpq.spark.types.conversion import ToParquet, from_spark
+from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
+from asyncpq.spark.write_options import OPTION_NAMES, WriteOptions, check_options, json_option, parse_write_options
+from asyncpq.storage.base import RequestContext, writable
+from asyncpq.storage.urls import safe_url
+
+_SPARK_VERSION_KEY: Final = "org.apache.spark.version"  # dates and times are of the calendar that Spark 3 has
+
+Publish = Literal["index", "plain"]
+
+_KINDS: Final[Mapping[str, type[Kind]]] = {
+    kind.name: kind for kind in (Bloom, Bounds, Footers, Keys, NGrams, Pages, Text, ValueSet)
+}
+#: Options of a write, beside the settings.
+WRITE_NAMES: Final = ("path", "publish", "indexKinds", "caseSensitive", *OPTION_NAMES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeWrite:
+    """One ``save()``, as its tasks and its commit are told. Can be pickled; holds no secrets.
+
+    Attributes:
+        folder: url of the lake, with its slash.
+        job: names the write; its files are below ``data/<job>/``.
+        began: seconds since the epoch.
+        struct: the files' columns, in the lake's order and by its names.
+        order: of each of them the place among the columns that are written.
+        overwrite: nothing else is there after the commit.
+        kinds: of a new index; None: as that of the lake, or the usual ones.
+        publish: "plain": nothing was there before, and the commit is followed by ``_SUCCESS``.
+    """
+
+    folder: str
+    job: str
+    began: float
+    struct: StructType
+    order: tuple[int, ...]
+    overwrite: bool
+    options: WriteOptions
+    conf: ReadConf
+    settings: SparkSettings
+    kinds: tuple[Kind, ...] | None = None
+    publish: Publish = "index"
+
+
+def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeWrite:
+    """What one ``save()`` is to do.
+
+    Raises:
+        InvalidOptionError: an option that cannot be, or a folder that holds what asyncpq did not write.
+        SchemaMismatchError: the columns are not those of the lake that rows are appended to.
+        UnsupportedFeatureError, AmbiguousColumnError: columns that are not written.
+        StoreError: the store failed.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    settings = SparkSettings.from_options(options)
+    _refuse_unknown(given)
+    folder = _folder(given)
+    publish = _publish(given.get("publish", "index"))
+    conf = ReadConf(case_sensitive=flag_option(given, "caseSensitive"))
+    written = parse_write_options(options)
+    kinds = None if "indexkinds" not in given else _kinds(json_option("indexKinds", given["indexkinds"]))
+    file_columns(schema, conf)  # refuses what cannot be written
+    base = run(settings, lambda session: _look(session, folder, publish))
+    struct, order = schema, tuple(range(len(schema)))
+    if base is not None and not overwrite:
+        struct, order = fitted(schema, base.schema, conf, folder)
+    columns = file_columns(struct, conf).schema
+    with told_as_options([one.name for one in fields(WriteOptions)]):
+        check_options(columns, written)
+    parts = lake_parts(columns, kinds)
+    if base is not None and not overwrite and kinds is not None and {*parts} != {*base.parts[1:]}:
+        raise InvalidOptionError(
+            f"indexKinds: the lake's index knows {', '.join(map(str, base.parts[1:])) or 'files alone'}",
+            url=safe_url(folder),
+            hint="Leave indexKinds out to append, or overwrite.",
+        )
+    return LakeWrite(
+        folder=folder,
+        job=uuid.uuid4().hex,
+        began=time.time(),
+        struct=struct,
+        order=order,
+        overwrite=overwrite,
+        options=written,
+        conf=conf,
+        settings=settings,
+        kinds=kinds,
+        publish=publish,
+    )
+
+
+def file_columns(struct: StructType, conf: ReadConf) -> ToParquet:
+    """How rows of ``struct`` are written; of its columns none is required, as of files that Spark writes.
+
+    Raises:
+        UnsupportedFeatureError: a type that is not written.
+        AmbiguousColumnError: two fields of one name.
+    """
+    if not struct.fields:
+        raise UnsupportedFeatureError("rows without columns are not written", hint="Write at least one column.")
+    found = from_spark(nullable_struct(struct), conf)
+    metadata = {**(found.schema.metadata or {}), _SPARK_VERSION_KEY.encode(): pyspark.__version__.encode()}
+    schema = found.schema.with_metadata(metadata)
+    return ToParquet(schema, lambda batch: found.convert(batch).cast(schema))
+
+
+async def _look(session: Session, folder: str, publish: Publish) -> Manifest | None:
+    """What the index says of the lake.
+
+    Raises:
+        InvalidOptionError: what is there is not to be written to.
+    """
+    runtime = session.runtime
+    place = await lake_place(runtime, folder, create=True)
+    base = await load(place)
+    if base is not None:
+        check_lake(base, place)
+    if base is not None and publish == "index":
+        return base
+    store = (await runtime.store(folder))[0]
+    found = await store.list_objects(folder, context=RequestContext(ReadMetrics(), purpose="list"))
+    if publish == "plain" and found:
+        raise InvalidOptionError(
+            "publish='plain': the folder is not empty, and who lists it would see old and new files together",
+            url=safe_url(folder),
+            hint="Write to a new folder; or without that option, so that the index says which files count.",
+        )
+    files = parse_target(folder)
+    paths = [item.url[len(folder) :] for item in found if is_file_of(files, item.url)]
+    foreign = [path for path in paths if not WRITTEN.fullmatch(path)]
+    if paths and not foreign and base is None and any(item.url == folder + SUCCESS for item in found):
+        raise InvalidOptionError(
+            "the folder holds files that were written with publish=plain, and has no index any more: readers of a new"
+            " one would not see them",
+            url=safe_url(folder),
+            hint="Write to another folder, or put its _asyncpq/ back.",
+        )
+    if foreign:
+        raise InvalidOptionError(
+            f"the folder holds files that asyncpq did not write, such as {foreign[0]!r}: readers of the index would"
+            " not see them any more",
+            url=safe_url(folder),
+            hint="Write to another folder.",
+        )
+    return base
+
+
+def fitted(schema: StructType, lake: pa.Schema, conf: ReadConf, folder: str) -> tuple[StructType, tuple[int, ...]]:
+    """Columns that are appended, in the lake's order and by its names; and where each is among those of ``schema``.
+
+    Raises:
+        SchemaMismatchError: they are not the lake's.
+        AmbiguousColumnError: names of several differ in case only.
+    """
+    names = schema.fieldNames()
+    places: list[int] = []
+    for name in lake.names:
+        at = find_name(names, name, conf)
+        if at is None:
+            raise _mismatch("the lake has such a column, and the rows that are appended have not", name, folder)
+        places.append(at)
+    left = set(range(len(names))) - set(places)
+    if left:
+        raise _mismatch("the lake has no such column", names[min(left)], folder)
+    fields = [schema.fields[at] for at in places]
+    struct = StructType(
+        [
+            StructField(name, field.dataType, field.nullable, field.metadata)
+            for name, field in zip(lake.names, fields, strict=True)
+        ]
+    )
+    for ours, theirs in zip(file_columns(struct, conf).schema, lake, strict=True):
+        if ours.type != theirs.type:
+            raise _mismatch(f"it is {ours.type}, and {theirs.type} in the lake", ours.name, folder)
+    return struct, tuple(places)
+
+
+def _mismatch(what: str, column: str, folder: str) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        what, url=safe_url(folder), column=column, hint="Cast the columns, or overwrite the lake."
+    )
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    known = [*WRITE_NAMES, *map(camel_case, SETTING_NAMES)]
+    unknown = sorted(given.keys() - set(map(str.lower, known)))
+    if unknown:
+        hint = nearest(unknown[0], known, f"Known: {', '.join(WRITE_NAMES)}.")
+        raise InvalidOptionError(f"writing has no option {unknown[0]!r}", hint=hint)
+
+
+def _folder(given: Mapping[str, str]) -> str:
+    path = given.get("path", "")
+    if not path:
+        raise InvalidOptionError("the folder to write to is missing", hint="Name it: save('s3://bucket/lake/').")
+    refuse_secret_url("the folder", path)
+    if any(character in path for character in "*?["):
+        raise InvalidOptionError("a lake's folder is no pattern", url=safe_url(path))
+    return folder_url(path)
+
+
+def _publish(text: str) -> Publish:
+    lowered = text.lower()
+    if lowered not in ("index", "plain"):
+        raise InvalidOptionError(f"publish={text!r}: must be index or plain")
+    return "plain" if lowered == "plain" else "index"
+
+
+def _kinds(listed: Any) -> tuple[Kind, ...]:
+    if not isinstance(listed, list):
+        raise InvalidOptionError("indexKinds: must be a list in JSON")
+    found: list[Kind] = []
+    for item in listed:
+        record = {"kind": item} if isinstance(item, str) else item
+        kind = _KINDS.get(record.get("kind", "")) if isinstance(record, dict) else None
+        if kind is None:
+            raise InvalidOptionError(
+                f"indexKinds: must be names of {', '.join(_KINDS)}, or objects such as"
+                ' {"kind": "keys", "columns": ["id"]}'
+            )
+        options = {name: value for name, value in record.items() if name not in ("kind", "columns")}
+        try:
+            found.append(kind(*record.get("columns", []), **options))
+        except TypeError as error:
+            raise InvalidOptionError(f"indexKinds: {kind.name} is not made so: {error}") from error
+    return tuple(found)
+
+
+#: A file that is older when it is committed is looked at again: a vacuum may have taken it for an orphan.
+TRUSTED_S: Final = 8 * 3600.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TaskFiles(WriterCommitMessage):
+    """What one attempt of a task has written."""
+
+    partition: int
+    files: tuple[WrittenFile, ...]
+
+
+class AsyncpqWriter(DataSourceArrowWriter):
+    """See docs/spark.md. Made by :func:`lake_writer`."""
+
+    def __init__(self, plan: LakeWrite) -> None:
+        self.plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
+        """In a task: its rows as files, which nobody sees yet.
+
+        Raises:
+            AsyncpqError: a value cannot be written, or the store failed.
+        """
+        plan = self.plan
+        columns = file_columns(plan.struct, plan.conf)
+        order = list(plan.order)
+        batches = (columns.convert(batch.select(order)) for batch in iterator)
+        partition, stem = task_names(plan.job)
+        written = write_partition(
+            plan.settings, plan.folder, stem, batches, columns.schema, plan.options, partition=partition
+        )
+        return TaskFiles(partition, tuple(written))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver: all files become visible at once.
+
+        Raises:
+            AsyncpqError: nothing was committed; or, of a store that failed, nobody can say whether it was.
+        """
+        plan = self.plan
+        told = [message for message in messages if isinstance(message, TaskFiles)]
+        if len(told) < len(messages):
+            raise StoreError("Spark does not say what all tasks have written", url=safe_url(plan.folder))
+        chosen = {message.partition: message for message in told}  # of two attempts of one task, one counts
+        files = [file for _, message in sorted(chosen.items()) for file in message.files]
+        schema = file_columns(plan.struct, plan.conf).schema
+        commit_or_discard(
+            plan.settings,
+            plan.folder,
+            plan.job,
+            files,
+            schema,
+            kinds=plan.kinds,
+            overwrite=plan.overwrite,
+            trusted=time.time() - plan.began < TRUSTED_S,
+            publish=plan.publish,
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, once tasks have failed: their files are deleted, also those that nobody knows of.
+
+        Where all tasks were done it is the commit that failed, perhaps only for this process: then they stay, for
+        whatever removes what was never committed.
+        """
+        if messages and all(message is not None for message in messages):
+            return
+        discard(self.plan.settings, self.plan.folder, self.plan.job)
+
+
+def task_names(job: str) -> tuple[int, str]:
+    """In a task: its number, and what begins the names of its files; no other attempt has the same."""
+    context = TaskContext.get()
+    partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
+    return partition, f"{_job_folder(job)}{partition:05d}-{attempt}"
+
+
+def _job_folder(job: str) -> str:
+    return f"{DATA_FOLDER}{job}/"
+
+
+# -- committing -----------------------------------------------------------------------------------
+
+#: After these nothing was committed for sure; after other errors of a store nobody can say.
+_CERTAIN: Final = (StaleSnapshotError, ConcurrentCommitUnsupported)
+
+
+def commit_or_discard(
+    settings: SparkSettings,
+    target: str,
+    job: str,
+    files: Sequence[WrittenFile],
+    schema: pa.Schema,
+    *,
+    kinds: Sequence[Kind] | None = None,
+    overwrite: bool = False,
+    trusted: bool,
+    publish: Publish,
+) -> int:
+    """:func:`commit_files`, and then :func:`publish_plainly` where that is asked for.
+
+    Raises:
+        AsyncpqError: as :func:`commit_files`. Where nothing was committed for sure, the files are deleted.
+    """
+    try:
+        snapshot = run(
+            settings,
+            lambda session: commit_files(
+                session, target, files, schema, kinds=kinds, overwrite=overwrite, trusted=trusted
+            ),
+        )
+    except AsyncpqError as error:
+        if not isinstance(error, StoreError) or isinstance(error, _CERTAIN):
+            discard(settings, target, job)
+        raise
+    if publish == "plain":
+        run(settings, lambda session: publish_plainly(session, target, job))
+    return snapshot
+
+
+def discard(settings: SparkSettings, target: str, job: str) -> None:
+    """Delete the files of a job that were not committed, as far as that can be done."""
+    folder = folder_url(target)
+    try:
+        run(settings, lambda session: discard_files(session.runtime, folder, _job_folder(job)))
+    except AsyncpqError as error:  # what went wrong first is what counts
+        logger.warning("files that are not needed are left below %s: %s", safe_url(folder), error)
+
+
+async def commit_files(
+    session: Session,
+    target: str,
+    files: Sequence[WrittenFile],
+    schema: pa.Schema,
+    *,
+    kinds: Sequence[Kind] | None = None,
+    overwrite: bool = False,
+    trusted: bool = True,
+) -> int:
+    """List files in the index of a lake, in one commit.
+
+    Args:
+        target: url of the lake.
+        schema: of the files; see :func:`file_columns`.
+        kinds: see :func:`asyncpq.indexing.build.adding.add_files`.
+        overwrite: nothing else is there after it.
+        trusted: no file can have been removed meanwhile; else each of them is looked at.
+
+    Returns:
+        number of the snapshot.
+
+    Raises:
+        AsyncpqError: as :func:`asyncpq.indexing.build.adding.add_files`.
+    """
+    new = [
+        NewFile(
+            path=file.path,
+            validator=file.validator,
+            num_rows=file.rows,
+            footer_start=file.footer_start,
+            tail=file.tail if trusted else b"",
+        )
+        for file in files
+    ]
+    folder = folder_url(target)
+    done = await add_files(
+        session.runtime, folder, new, schema, kinds=kinds, overwrite=overwrite, options=BuildOptions()
+    )
+    return done.manifest.snapshot
+
+
+async def publish_plainly(session: Session, target: str, job: str) -> None:
+    """Leave below ``target`` no file of the job but those that were committed, and say that it is done: ``_SUCCESS``.
+
+    It is not atomic: who does not wait for ``_SUCCESS`` may see some files, or those of attempts that lost.
+    """
+    folder = folder_url(target)
+    runtime = session.runtime
+    await discard_files(runtime, folder, _job_folder(job))
+    store = writable((await runtime.store(folder))[0], safe_url(folder))
+    await store.put_object(folder + SUCCESS, b"", context=RequestContext(ReadMetrics(), purpose="write"))
+
+
+def lake_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> AsyncpqWriter:
+    """The writer of one ``save()``: made in the process that Spark plans it in.
+
+    Raises:
+        AsyncpqError: as :func:`asyncpq.spark.lake_writer.plan_write`.
+    """
+    return AsyncpqWriter(plan_write(options, schema, overwrite=overwrite))

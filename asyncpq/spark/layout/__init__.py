@@ -1,1 +1,0 @@
-"""Lakes rewritten for lookups."""

@@ -1,0 +1,434 @@
+"""A lake rewritten for lookups: its rows sorted into files with page indexes and Bloom filters, verified, committed.
+
+Partitions of a DataFrame as files, which nobody sees until they are committed.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from asyncpq.errors import CorruptFileError, InvalidOptionError
+from asyncpq.indexing.build.adding import DATA_FOLDER, lake_place
+from asyncpq.metrics import ReadMetrics
+from asyncpq.scan.request import one_of
+from asyncpq.session import Session
+from asyncpq.spark.checksums import Checksums, checksums, numbered
+from asyncpq.spark.driver import held_settings
+from asyncpq.spark.file_writer import WrittenFile, folder_url, write_partition
+from asyncpq.spark.lake_writer import TRUSTED_S, Publish, commit_or_discard, discard, file_columns, task_names
+from asyncpq.spark.optimize_source import Source, TimestampLoss, open_source, overlaps, source_paths
+from asyncpq.spark.reads.scan import scan
+from asyncpq.spark.row_layout import Order, encoded_bytes, find_keys, find_leaf
+from asyncpq.spark.sessions import raised_as_asyncpq, run
+from asyncpq.spark.settings import SparkSettings, refuse_secret_url, refuse_secrets
+from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.spark.write_options import BloomFilter, WriteOptions, check_options
+from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.urls import absolute, safe_url
+
+_WRITTEN: Final = pa.schema(
+    [
+        pa.field("path", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("etag", pa.string()),
+        pa.field("last_modified", pa.string()),
+        pa.field("version", pa.string()),
+        pa.field("rows", pa.int64()),
+        pa.field("footer_start", pa.int64()),
+        pa.field("tail", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class PartitionWrite:
+    """What the executors get.
+
+    Attributes:
+        folder: url of the lake, with its slash.
+        job: names the folder of the files.
+        struct: of the rows.
+    """
+
+    folder: str
+    job: str
+    struct: StructType
+    conf: ReadConf
+    options: WriteOptions
+    settings: SparkSettings
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write one partition in its order; gives its files."""
+        columns = file_columns(self.struct, self.conf)
+        names = self.struct.names
+        converted = (columns.convert(batch.rename_columns(names)) for batch in batches)
+        partition, stem = task_names(self.job)
+        files = write_partition(
+            self.settings, self.folder, stem, converted, columns.schema, self.options, partition=partition
+        )
+        rows = [
+            {
+                "path": file.path,
+                "size": file.size,
+                "etag": file.validator.etag,
+                "last_modified": file.validator.last_modified,
+                "version": file.validator.version,
+                "rows": file.rows,
+                "footer_start": file.footer_start,
+                "tail": file.tail,
+            }
+            for file in files
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=_WRITTEN)
+
+
+def write_frame(
+    frame: DataFrame,
+    folder: str,
+    job: str,
+    options: WriteOptions,
+    settings: SparkSettings,
+    conf: ReadConf,
+) -> list[WrittenFile]:
+    """Write all partitions. Files of attempts that lost are left beside those that are returned, in their order.
+
+    Raises:
+        AsyncpqError: as :func:`asyncpq.spark.file_writer.write_partition`.
+    """
+    write = PartitionWrite(folder, job, frame.schema, conf, options, settings)
+    with raised_as_asyncpq():
+        # mapInArrow takes dots in names for fields
+        rows = numbered(frame).mapInArrow(write, from_arrow_schema(_WRITTEN)).collect()
+    return [
+        WrittenFile(
+            path=row["path"],
+            validator=Validator(
+                size=row["size"], etag=row["etag"], last_modified=row["last_modified"], version=row["version"]
+            ),
+            size=row["size"],
+            rows=row["rows"],
+            footer_start=row["footer_start"],
+            tail=bytes(row["tail"]),
+        )
+        for row in rows
+    ]
+
+
+_LAYOUT: Final = WriteOptions()
+_SPARE: Final = 1.1  # of distinct values, whose number is an estimate
+#: Of ``file_bytes``, what a partition is to have: its size is an estimate, too, and what is more becomes another file.
+_FILL: Final = 0.8
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizeResult:
+    """What was written.
+
+    Attributes:
+        target: url.
+        files: paths relative to it.
+        rows: in all of them.
+        bytes_before: of the source's files; None where Spark does not say which these are.
+        bytes_after: of the written ones.
+        checksums: of the source, and of what was read back.
+        snapshot: number of the snapshot of the index that lists them.
+        seconds: of each step.
+    """
+
+    target: str
+    files: tuple[str, ...] = field(repr=False)
+    rows: int
+    bytes_before: int | None
+    bytes_after: int
+    checksums: Checksums = field(repr=False)
+    snapshot: int
+    seconds: Mapping[str, float]
+
+    def __str__(self) -> str:
+        before = "" if self.bytes_before is None else f" ({self.bytes_before:,} before)"
+        steps = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
+        return (
+            f"{self.rows:,} rows in {len(self.files):,} files, {self.bytes_after:,} bytes{before}, at {self.target}\n"
+            f"verified by {3 * len(self.checksums.columns) + 3} checksums\n{steps}"
+        )
+
+
+def optimize(
+    spark: SparkSession,
+    source: Any,
+    target: str,
+    sort_by: Sequence[str] | str = (),
+    *,
+    zorder_by: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    where: object = None,
+    bloom_filters: Sequence[str | BloomFilter] = (),
+    compression: str = _LAYOUT.compression,
+    compression_level: int | None = _LAYOUT.compression_level,
+    page_rows: int = _LAYOUT.page_rows,
+    page_bytes: int = _LAYOUT.page_bytes,
+    row_group_rows: int = _LAYOUT.row_group_rows,
+    row_group_bytes: int = _LAYOUT.row_group_bytes,
+    file_bytes: int = _LAYOUT.file_bytes,
+    dictionary_columns: Sequence[str] | None = None,
+    partitions: int | None = None,
+    salt: bool = True,
+    timestamp_loss: TimestampLoss = "error",
+    publish: Publish = "plain",
+    **settings: Any,
+) -> OptimizeResult:
+    """Write the rows of ``source`` anew, sorted, into files that lookups read little of.
+
+    Rows are divided into ranges of ``sort_by`` and sorted within them; with ``zorder_by``, rows of equal ``sort_by`` go
+    by their place in a z-order (:mod:`asyncpq.spark.row_layout`), so that ranges of any of these columns are in few
+    pages.
+    What was written is read back by asyncpq and compared with the source by checksums before anybody sees it.
+
+    Args:
+        source: a url, files, or a pattern, as :meth:`asyncpq.Session.open_dataset` takes them; or a DataFrame, which
+            must give the same rows each time. Local files are read by Spark's own reader.
+        target: url of an empty folder, neither inside of the source nor around it.
+        columns: those that are written; None for all.
+        where: which rows are written; as in :func:`asyncpq.spark.scan`.
+        bloom_filters: for columns that are looked up by ``=`` and are not sorted. Where no number of distinct values is
+            given, it is measured.
+        compression, compression_level, page_rows, page_bytes, row_group_rows, row_group_bytes, file_bytes,
+            dictionary_columns: see :class:`asyncpq.spark.WriteOptions`.
+        partitions: how many tasks write; None: as many as give files of ``file_bytes``.
+        salt: a key that has more rows than a file is divided among several tasks.
+        timestamp_loss: what is done where a timestamp of nanoseconds does not end in 000.
+        publish: what readers may go by. "index": by the index in ``target``, which lists all files at once. "plain": by
+            the folder as well, once ``_SUCCESS`` is there, which is written last; who does not wait for it sees files
+            come one by one.
+        settings: of :class:`asyncpq.spark.settings.SparkSettings`.
+
+    Raises:
+        InvalidOptionError: ``target`` is not empty, or overlaps the source; or an option cannot be.
+        UnsupportedFeatureError: a type that cannot be written; timestamps that would lose digits.
+        CorruptFileError: what was read back is not what the source has: nothing is committed, and the files are
+            deleted.
+        AsyncpqError: a store failed. What was written is deleted, as far as that can be done.
+    """
+    one_of("timestamp_loss", timestamp_loss, ("error", "truncate"))
+    one_of("publish", publish, ("index", "plain"))
+    if partitions is not None and (type(partitions) is not int or partitions < 1):
+        raise InvalidOptionError(f"partitions={partitions!r}: must be a whole number of at least 1")
+    layout = WriteOptions(
+        compression=compression,
+        compression_level=compression_level,
+        page_rows=page_rows,
+        page_bytes=page_bytes,
+        row_group_rows=row_group_rows,
+        row_group_bytes=row_group_bytes,
+        file_bytes=file_bytes,
+        bloom_filters=tuple([BloomFilter(column=one) if isinstance(one, str) else one for one in bloom_filters]),
+        dictionary_columns=None if dictionary_columns is None else tuple(dictionary_columns),
+    )
+    frozen = SparkSettings.of(spark, settings)
+    folder = _folder(target)
+    steps = _Steps()
+    with steps("look"):
+        if not isinstance(source, DataFrame):
+            refuse_secrets("source", source)
+            source = absolute(source)
+            _refuse_overlap(source_paths(source), folder)
+        run(frozen, lambda session: _check_target(session, folder))
+        rows = open_source(spark, source, frozen, settings, columns=columns, where=where, timestamp_loss=timestamp_loss)
+        _refuse_overlap(rows.urls, folder)
+    with held_settings(spark, rows.settings):
+        conf = ReadConf.of(spark)
+        schema = rows.frame.schema
+        order = Order(find_keys("sort_by", sort_by, schema, conf), find_keys("zorder_by", zorder_by, schema, conf))
+        layout = replace(layout, sorted_by=order.sorted_by())
+        columns_written = file_columns(schema, conf).schema
+        check_options(columns_written, layout)
+        with steps("measure"):
+            known = _measure(rows, order, layout, conf, partitions, salt=salt)
+        job = uuid.uuid4().hex
+        try:
+            with steps("write"):
+                arranged = order.arranged(rows.frame, known.checksums.rows, known.partitions, known.heavy)
+                files = write_frame(arranged, folder, job, known.layout, frozen, conf)
+            with steps("verify"):
+                _verify(spark, files, schema, known.checksums, settings, folder)
+                run(frozen, lambda session: _require_empty(session, folder, job))
+        except BaseException:
+            discard(frozen, folder, job)
+            raise
+    trusted = steps.total < TRUSTED_S
+    with steps("commit"):
+        snapshot = commit_or_discard(frozen, folder, job, files, columns_written, trusted=trusted, publish=publish)
+    return OptimizeResult(
+        target=safe_url(folder),
+        files=tuple([file.path for file in files]),
+        rows=known.checksums.rows,
+        bytes_before=rows.num_bytes,
+        bytes_after=sum(file.size for file in files),
+        checksums=known.checksums,
+        snapshot=snapshot,
+        seconds=steps.seconds,
+    )
+
+
+# -- steps ----------------------------------------------------------------------------------------
+
+
+class _Steps:
+    """How long each step takes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.monotonic() - begin
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What one read of the source has told.
+
+    Attributes:
+        heavy: hashes of keys that are to be salted.
+    """
+
+    checksums: Checksums
+    partitions: int
+    heavy: tuple[int, ...]
+    layout: WriteOptions
+
+
+def _measure(
+    rows: Source, order: Order, layout: WriteOptions, conf: ReadConf, partitions: int | None, *, salt: bool
+) -> _Measured:
+    schema = rows.frame.schema
+    more = {"heavy": order.heavy_keys()} if salt else {}
+    for at, bloom in enumerate(layout.bloom_filters):
+        key = None if bloom.ndv is not None else find_leaf(bloom.column, schema, conf)
+        if key is not None:
+            more[f"distinct{at}"] = F.approx_count_distinct(key.column)
+    found, values = checksums(rows.frame, more)
+    if partitions is None:
+        size = encoded_bytes(rows.frame, found.rows, layout.compression, conf)
+        partitions = max(1, round(size / (_FILL * layout.file_bytes)))
+    share = found.rows / partitions
+    blooms = []
+    for at, bloom in enumerate(layout.bloom_filters):
+        distinct = values.get(f"distinct{at}")
+        if distinct is not None:
+            most = min(found.rows, layout.row_group_rows)
+            bloom = replace(bloom, ndv=max(1, min(most, int(_SPARE * distinct))))
+        blooms.append(bloom)
+    return _Measured(
+        checksums=found,
+        partitions=partitions,
+        heavy=tuple([item["item"] for item in values.get("heavy") or () if item["count"] > share]),
+        layout=replace(layout, bloom_filters=tuple(blooms)),
+    )
+
+
+def _verify(
+    spark: SparkSession,
+    files: Sequence[WrittenFile],
+    schema: StructType,
+    wanted: Checksums,
+    settings: Mapping[str, Any],
+    folder: str,
+) -> None:
+    """Read the files by asyncpq.
+
+    Raises:
+        CorruptFileError: they do not hold the rows that are wanted.
+    """
+    if not files and not wanted.rows:
+        return
+    differences = ["all rows"]
+    if files:
+        frame = scan(spark, [folder + file.path for file in files], index=False, partitioning=None, **settings)
+        types = {one.name: one.dataType.simpleString() for one in frame.schema.fields}
+        lost = [one.name for one in schema if types.get(one.name) != one.dataType.simpleString()]
+        differences = [f"the type of column {name!r}" for name in lost]
+        if not differences:
+            differences = wanted.differences(checksums(frame)[0])
+    if differences:
+        shown = ", ".join(differences[:_SHOWN]) + (", ..." if len(differences) > _SHOWN else "")
+        raise CorruptFileError(
+            f"what was written is not what the source has: {shown}",
+            url=safe_url(folder),
+            hint="Nothing was committed. The source must not change meanwhile, and a DataFrame must give the same rows"
+            " each time.",
+        )
+
+
+# -- the target -----------------------------------------------------------------------------------
+
+
+def _folder(target: object) -> str:
+    if not isinstance(target, str) or not target:
+        raise InvalidOptionError("target: must be the url of a folder")
+    refuse_secret_url("target", target)
+    if any(character in target for character in "*?["):
+        raise InvalidOptionError("target: a folder is no pattern", url=safe_url(target))
+    return folder_url(target)
+
+
+def _refuse_overlap(urls: Iterable[str], folder: str) -> None:
+    """
+    Raises:
+        InvalidOptionError: the target is one of these, inside of it, or around it.
+    """
+    for url in urls:
+        if overlaps(url, folder):
+            raise InvalidOptionError(
+                "the target and the source overlap: who reads the source would see rows twice",
+                url=safe_url(folder),
+                hint="Write to a folder beside it; readers can change over to that once it is there.",
+            )
+
+
+async def _check_target(session: Session, folder: str) -> None:
+    """
+    Raises:
+        InvalidOptionError: it is not empty.
+        ConcurrentCommitUnsupported: nothing can be committed there.
+    """
+    await _require_empty(session, folder)
+    await lake_place(session.runtime, folder, create=True)
+
+
+async def _require_empty(session: Session, folder: str, job: str | None = None) -> None:
+    """
+    Raises:
+        InvalidOptionError: there are files other than those of the job.
+    """
+    store = (await session.runtime.store(folder))[0]
+    found = await store.list_objects(folder, context=RequestContext(ReadMetrics(), purpose="list"))
+    paths = [one.url[len(folder) :] for one in found]
+    others = [path for path in paths if job is None or not path.startswith(f"{DATA_FOLDER}{job}/")]
+    if others:
+        raise InvalidOptionError(
+            f"the target is not empty: it holds {others[0]!r}",
+            url=safe_url(folder),
+            hint="Write to another folder. What is below data/ alone may be left from a run that was broken off: delete"
+            " it then.",
+        )

@@ -1,0 +1,408 @@
+"""What is rewritten: which files these are, and who reads them.
+
+Timestamps of nanoseconds, which Spark does not have, on their way into files of microseconds.
+
+Spark reads INT64 timestamps of nanoseconds as BIGINT where ``spark.sql.legacy.parquet.nanosAsLong`` is set, then takes
+those of other units in other files for the same numbers, and drops the last three digits of INT96: all of it without a
+word. So the files themselves are asked, by asyncpq on the executors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType
+
+from asyncpq.datasets.model import View
+from asyncpq.errors import InvalidOptionError, SchemaMismatchError, UnsupportedFeatureError, UnsupportedStoreError
+from asyncpq.metrics import ReadMetrics
+from asyncpq.session import Session
+from asyncpq.spark.driver import held_settings
+from asyncpq.spark.reads.predicates import filter_column, quoted
+from asyncpq.spark.reads.scan import scan
+from asyncpq.spark.sessions import Batches, batches, raised_as_asyncpq, run
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.types.read_conf import ReadConf
+from asyncpq.storage.base import RequestContext
+from asyncpq.storage.urls import canonical_url, safe_url, split_url
+
+#: The setting with which Spark reads nanoseconds at all.
+NANOS_AS_LONG: Final = "spark.sql.legacy.parquet.nanosAsLong"
+
+_types: Any = pa.types  # its functions lack annotations
+_FOUND: Final = pa.schema([("url", pa.string()), ("column", pa.string()), ("problem", pa.string())])
+_FILES_A_TASK: Final = 32
+
+Rows: TypeAlias = Iterator[pa.RecordBatch]
+
+
+def has_nanoseconds(kind: pa.DataType) -> bool:
+    """Whether there are timestamps of nanoseconds in it, INT96 among them, as asyncpq has types."""
+    return _holds(kind, lambda one: bool(one.unit == "ns"))
+
+
+def timestamp_columns(schema: pa.Schema) -> list[str]:
+    """Names of the columns with timestamps of any unit in them."""
+    return [field.name for field in schema if _holds(field.type, lambda one: True)]
+
+
+def in_microseconds(frame: DataFrame, schema: pa.Schema, *, zoneless: bool = True) -> DataFrame:
+    """``frame``, which was read with :data:`NANOS_AS_LONG`, with timestamps instead of numbers, rounded down.
+
+    Args:
+        schema: as asyncpq has it.
+        zoneless: timestamps that are not adjusted to UTC are TIMESTAMP_NTZ, as Spark reads them by default.
+    """
+    types = {field.name: field.type for field in schema}
+    columns = []
+    for field in frame.schema.fields:
+        column = F.col(quoted(field.name))
+        found = types.get(field.name)
+        if found is not None and _has_long(field.dataType, found):
+            column = _converted(column, field.dataType, found, zoneless).alias(field.name)
+        columns.append(column)
+    return frame.select(*columns)
+
+
+def numbers_of(frame: DataFrame, schema: pa.Schema) -> list[str]:
+    """Names of the columns that :func:`in_microseconds` changes."""
+    types = {field.name: field.type for field in schema}
+    return [one.name for one in frame.schema.fields if one.name in types and _has_long(one.dataType, types[one.name])]
+
+
+@dataclass(frozen=True)
+class TimestampSearch:
+    """What the executors get.
+
+    Attributes:
+        columns: names of columns, in lower case, whose digits must not be lost.
+        numbers: of those which Spark reads as BIGINT.
+        settings: of the sessions.
+    """
+
+    columns: frozenset[str]
+    numbers: frozenset[str]
+    settings: SparkSettings
+
+    def __call__(self, rows: Rows) -> Rows:
+        """What is wrong with the files whose urls come."""
+        for batch in rows:
+            found = [item for url in batch.column("url").to_pylist() for item in self._search(url)]
+            yield pa.RecordBatch.from_pylist(found, schema=_FOUND)
+
+    def _search(self, url: str) -> Iterator[dict[str, str]]:
+        async def look(session: Session) -> pa.Schema:
+            async with await session.open_file(url) as file:
+                return file.schema
+
+        schema = run(self.settings, look)
+        asked = []
+        for field in schema:
+            name = field.name.lower()
+            exact = has_nanoseconds(field.type)
+            if name in self.numbers and not exact:
+                yield {"url": url, "column": field.name, "problem": "unit"}
+            if name in self.columns and exact:
+                asked.append(field.name)
+
+        async def read(session: Session) -> Batches:
+            return _scanned(session, url, asked)
+
+        if asked:
+            lossy = {
+                name for batch in batches(self.settings, read) for name in asked if _has_digits(batch.column(name))
+            }
+            yield from [{"url": url, "column": name, "problem": "digits"} for name in sorted(lossy)]
+
+
+@asynccontextmanager
+async def _scanned(session: Session, url: str, columns: Sequence[str]) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
+    async with await session.open_file(url) as file, file.scan(columns=columns) as scan:
+        yield aiter(scan)
+
+
+def check_timestamps(
+    spark: SparkSession,
+    urls: Sequence[str],
+    settings: SparkSettings,
+    *,
+    columns: Sequence[str],
+    numbers: Sequence[str],
+) -> None:
+    """Open all files, and read their columns with nanoseconds.
+
+    Args:
+        columns: whose digits must not be lost.
+        numbers: columns that Spark reads as BIGINT.
+
+    Raises:
+        UnsupportedFeatureError: a timestamp that microseconds cannot hold.
+        SchemaMismatchError: a file that has a column of ``numbers`` in another unit.
+    """
+    if not urls:
+        return
+    lowered = frozenset(name.lower() for name in columns), frozenset(name.lower() for name in numbers)
+    search = TimestampSearch(*lowered, settings)
+    listed = spark.createDataFrame(pa.table({"url": list(urls)})).repartition(-(-len(urls) // _FILES_A_TASK))
+    with raised_as_asyncpq():
+        found = listed.mapInArrow(search, from_arrow_schema(_FOUND)).limit(1).collect()
+    for row in found:
+        if row["problem"] == "unit":
+            raise SchemaMismatchError(
+                "the column has timestamps of nanoseconds in other files, and not in this one",
+                url=safe_url(row["url"]),
+                column=row["column"],
+                hint="Rewrite files of one kind at a time.",
+            )
+        raise UnsupportedFeatureError(
+            "the column has timestamps with digits below a microsecond, which Spark does not have",
+            url=safe_url(row["url"]),
+            column=row["column"],
+            hint="Give timestamp_loss='truncate' to drop these digits. INT96 outside of the years 1677 to 2262 looks"
+            " the same.",
+        )
+
+
+# -- Arrow ----------------------------------------------------------------------------------------
+
+
+def _holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    if _types.is_timestamp(kind):
+        return test(kind)
+    return any(_holds(kind.field(at).type, test) for at in range(kind.num_fields))
+
+
+def _has_digits(values: Any) -> bool:
+    """Whether a timestamp of nanoseconds in ``values``, at any depth, does not end in 000."""
+    kind = values.type
+    if _types.is_timestamp(kind) and kind.unit == "ns":
+        numbers = values.cast(pa.int64())
+        micros = pc.multiply(pc.divide(numbers, 1000), 1000)
+        return pc.any(pc.not_equal(numbers, micros)).as_py() is True
+    if _types.is_struct(kind):
+        return any(_has_digits(column) for column in values.flatten())
+    if _types.is_map(kind):
+        return _has_digits(values.keys) or _has_digits(values.items)
+    if kind.num_fields:
+        return _has_digits(values.flatten())
+    return False
+
+
+# -- Spark ----------------------------------------------------------------------------------------
+
+
+def _has_long(kind: DataType, found: pa.DataType) -> bool:
+    """Whether Spark reads as BIGINT, somewhere inside, what is a timestamp."""
+    return (_types.is_timestamp(found) and isinstance(kind, LongType)) or any(
+        _has_long(*pair) for pair in _inner(kind, found)
+    )
+
+
+def _inner(kind: DataType, found: pa.DataType) -> list[tuple[DataType, pa.DataType]]:
+    """What is one level down, as Spark and as Arrow have it."""
+    if isinstance(kind, StructType):
+        return [(one.dataType, found.field(one.name).type) for one in kind.fields]
+    if isinstance(kind, ArrayType):
+        return [(kind.elementType, found.value_type)]
+    if isinstance(kind, MapType):
+        return [(kind.keyType, found.key_type), (kind.valueType, found.item_type)]
+    return []
+
+
+def _converted(value: Column, kind: DataType, found: pa.DataType, zoneless: bool) -> Column:
+    if not _has_long(kind, found):
+        return value
+    inner = _inner(kind, found)
+    if isinstance(kind, StructType):
+        names = [one.name for one in kind.fields]
+        fields = [
+            _converted(value.getField(name), *pair, zoneless).alias(name)
+            for name, pair in zip(names, inner, strict=True)
+        ]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(kind, ArrayType):
+        return F.transform(value, lambda item: _converted(item, *inner[0], zoneless))
+    if isinstance(kind, MapType):
+        of_keys, of_values = inner
+        keys = F.transform(F.map_keys(value), lambda key: _converted(key, *of_keys, zoneless))
+        values = F.transform(F.map_values(value), lambda item: _converted(item, *of_values, zoneless))
+        return F.map_from_arrays(keys, values)
+    micros = F.floor(value.cast("decimal(20,0)") / 1000)
+    if found.tz is None and zoneless:
+        seconds = (micros / 1_000_000).cast("decimal(18,6)")
+        return F.lit("1970-01-01").cast("timestamp_ntz") + F.make_dt_interval(secs=seconds)
+    return F.timestamp_micros(micros.cast("bigint"))
+
+
+TimestampLoss: TypeAlias = Literal["error", "truncate"]
+
+#: A filter in Spark's reader loses rows with NaN of files that other writers made.
+_FILTER_PUSHDOWN: Final = "spark.sql.parquet.filterPushdown"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows to be written.
+
+    Attributes:
+        frame: reads them; to be used while its settings are held.
+        urls: of its files; empty where Spark does not say.
+        num_bytes: of these files; None where unknown.
+        settings: of Spark, that ``frame`` needs; see :func:`asyncpq.spark.driver.held_settings`.
+    """
+
+    frame: DataFrame
+    urls: tuple[str, ...]
+    num_bytes: int | None = None
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Found:
+    schema: pa.Schema
+    urls: tuple[str, ...]
+    num_bytes: int | None
+    is_listed: bool
+
+
+def open_source(
+    spark: SparkSession,
+    source: object,
+    settings: SparkSettings,
+    given: Mapping[str, Any],
+    *,
+    columns: Sequence[str] | None,
+    where: object,
+    timestamp_loss: TimestampLoss,
+) -> Source:
+    """A DataFrame as it is; local files by Spark's own reader; other urls, tables, and what has an index by asyncpq.
+
+    Args:
+        given: what ``settings`` were made of beside Spark's.
+
+    Raises:
+        InvalidOptionError: Spark does not see all of the files.
+        UnsupportedFeatureError: a timestamp that microseconds cannot hold, unless it is to be truncated.
+        AsyncpqError: as :meth:`asyncpq.Session.open_dataset`.
+    """
+    if isinstance(source, DataFrame):
+        frame = _chosen(source, columns, where)
+        return Source(frame, tuple(source.inputFiles()))
+    all_digits = replace(settings, int96_unit="ns")
+    found = run(all_digits, lambda session: _look(session, source))
+    wanted = {_FILTER_PUSHDOWN: "false"}
+    if any(has_nanoseconds(one.type) for one in found.schema):
+        wanted[NANOS_AS_LONG] = "true"
+    with held_settings(spark, wanted):
+        frame = _read(spark, source, found, given)
+        numbers = numbers_of(frame, found.schema) if NANOS_AS_LONG in wanted else []
+        if numbers:
+            frame = in_microseconds(frame, found.schema, zoneless=ReadConf.of(spark).infer_timestamp_ntz)
+        frame = _chosen(frame, columns, where)
+        exact = [] if timestamp_loss == "truncate" else timestamp_columns(found.schema)
+        chosen = columns or ()
+        asked = [name for name in exact if name in frame.columns or any(_is_of(one, name) for one in chosen)]
+        if asked or numbers:
+            check_timestamps(spark, found.urls, all_digits, columns=asked, numbers=numbers)
+    return Source(frame, found.urls, found.num_bytes, wanted)
+
+
+def _read(spark: SparkSession, source: object, found: _Found, given: Mapping[str, Any]) -> DataFrame:
+    paths = source_paths(source)
+    if not found.is_listed or any(split_url(path)[0] != "file" for path in paths):
+        return scan(spark, source, **given)
+    frame = spark.read.parquet(*paths)
+    seen = len(frame.inputFiles())
+    if seen != len(found.urls):
+        raise InvalidOptionError(
+            f"Spark's reader finds {seen} files there, and asyncpq {len(found.urls)}",
+            url=safe_url(paths[0]),
+            hint="Give a DataFrame: spark.read with recursiveFileLookup, or asyncpq.spark.scan.",
+        )
+    if not {name.lower() for name in found.schema.names} <= {name.lower() for name in frame.columns}:
+        return scan(spark, source, **given)  # of patterns and single files, Spark's own has no columns from paths
+    return frame
+
+
+def _chosen(frame: DataFrame, columns: Sequence[str] | None, where: object) -> DataFrame:
+    if where is not None:
+        frame = frame.filter(filter_column(where, frame))
+    if columns is None:
+        return frame
+    return frame.select(*[quoted(name) if name in frame.columns else name for name in columns])
+
+
+def _is_of(asked: str, name: str) -> bool:
+    """Whether what is asked for is a column, or a part of it: by Spark's rules, or more than by them."""
+    asked, name = asked.replace("`", "").lower(), name.lower()
+    return asked == name or asked.startswith(f"{name}.")
+
+
+async def _look(session: Session, source: Any) -> _Found:
+    dataset = await session.open_dataset(source)
+    urls = await dataset.files()
+    is_listed = dataset.view is View.LISTED
+    sizes: dict[str, int] = {}
+    for one in source_paths(source):
+        sizes.update(await _sizes(session, one))
+    known = [sizes.get(url) for url in urls]
+    num_bytes = None if None in known else sum(filter(None, known))
+    return _Found(dataset.schema, tuple(urls), num_bytes, is_listed)
+
+
+async def _sizes(session: Session, url: str) -> dict[str, int]:
+    """Of objects whose urls begin as a folder's or pattern's; none where the store does not list."""
+    store, _ = await session.runtime.store(url)
+    try:
+        found = await store.list_objects(url.split("*")[0], context=RequestContext(ReadMetrics(), purpose="list"))
+    except UnsupportedStoreError:
+        return {}
+    return {one.url: one.size for one in found}
+
+
+def source_paths(source: object) -> list[str]:
+    """
+    Raises:
+        InvalidOptionError: it is something else.
+    """
+    given: Sequence[Any] = source if isinstance(source, (list, tuple)) else [source]
+    if not given or not all(isinstance(one, (str, os.PathLike)) for one in given):
+        raise InvalidOptionError(
+            f"source: must be a url, a list of them, or a DataFrame, not a {type(source).__name__}",
+            hint="Of a table, give asyncpq.spark.scan(spark, table).",
+        )
+    return [os.fspath(one) for one in given]
+
+
+# -- places ---------------------------------------------------------------------------------------
+
+
+def overlaps(url: str, target: str) -> bool:
+    """Whether one of them is the other, or a folder around it."""
+    ones, others = _places(url), _places(target)
+    return any(one.startswith(other) or other.startswith(one) for one in ones for other in others)
+
+
+def _places(url: str) -> set[str]:
+    """As far as one can say: the same for urls of the same object, with a slash at its end; two where ``%`` may be
+    itself, as asyncpq reads it, or escape something, as Spark writes it."""
+    protocol, rest = split_url(url)
+    if protocol == "file":
+        paths = {rest}
+        if rest.startswith("file:"):  # as Java's paths are written: file:/folder
+            paths = {unquote(rest.removeprefix("file:"))}
+        elif url.startswith("file://"):
+            paths.add(unquote(rest))
+        return {f"{canonical_url(path).rstrip('/')}/" for path in paths}
+    return {f"{canonical_url(url).rstrip('/')}/"}

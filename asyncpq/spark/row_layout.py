@@ -1,0 +1,365 @@
+"""In which order rows are written, and how they are divided into files.
+
+Z-order: rows near each other in several columns at once.
+
+Each column's values become ranks of equal size, by the quantiles of a sample, so that neither its type nor how its
+values are spread matters: nulls first, then values as Spark sorts them. A row's place is the number whose bits are
+those of its ranks in turn, the highest bits of all columns first. Values that the sample did not tell apart share a
+rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (PySpark's own documentation calls it so)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    CalendarIntervalType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    TimeType,
+    VariantType,
+)
+
+from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
+from asyncpq.options import MIB
+from asyncpq.spark.checksums import columns_hash, numbered, row_hash
+from asyncpq.spark.types.conversion import from_spark
+from asyncpq.spark.types.read_conf import ReadConf, find_name
+from asyncpq.spark.types.special_types import is_spatial
+from asyncpq.spark.write_options import SortedBy
+
+#: More columns would get too few bits each to be worth anything.
+MOST_COLUMNS: Final = 8
+
+_PLACE_BITS: Final = 62  # of an int64 that is never negative
+_MOST_BITS: Final = 12  # of one column: 4,096 ranks
+_SAMPLE: Final = 100_000  # rows
+_SEED: Final = 7
+
+
+@dataclass(frozen=True)
+class ZOrder:
+    """What the executors get.
+
+    Attributes:
+        bounds: for each column the values that divide its ranks, ascending, as :func:`_orderable` gives them.
+        spread: for each column int64 numbers by rank: the bits of a rank where they stand in a place.
+    """
+
+    bounds: tuple[pa.Array, ...]
+    spread: tuple[pa.Array, ...]
+
+    @classmethod
+    def of(cls, bounds: Sequence[pa.Array], bits: int) -> Self:
+        """Of ranks of so many bits; fewer ranks than these can tell apart use the highest bits, too."""
+        columns = len(bounds)
+        tables = []
+        for at, values in enumerate(bounds):
+            most = len(values) + 1
+            scaled = [rank * ((1 << bits) - 1) // most for rank in range(most + 1)]
+            tables.append(pa.array([_spread(rank, columns, at) for rank in scaled], pa.int64()))
+        return cls(tuple(bounds), tuple(tables))
+
+    def places(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """int64 numbers, none of them null, of rows whose values are in ``columns``, one for each of ``bounds``."""
+        total: pa.Array | None = None
+        for values, bounds, spread in zip(columns, self.bounds, self.spread, strict=True):
+            bits = pc.take(spread, self.ranks(values, bounds))
+            total = bits if total is None else pc.add(total, bits)
+        return total
+
+    @staticmethod
+    def ranks(values: pa.Array, bounds: pa.Array) -> pa.Array:
+        """0 for nulls, else 1 + how many of ``bounds`` are not greater."""
+        found = pc.search_sorted(bounds, _orderable(values), side="right")
+        return pc.fill_null(pc.add(pc.cast(found, pa.int64()), 1), 0)
+
+
+def z_order(frame: DataFrame, columns: Sequence[Column], rows: int) -> ZOrder:
+    """Read a sample of these columns of ``frame``, which has about ``rows`` rows."""
+    chosen = frame.select(*columns).toDF(*[f"z{at}" for at in range(len(columns))])
+    if rows > _SAMPLE:
+        chosen = chosen.sample(fraction=_SAMPLE / rows, seed=_SEED)
+    sample = chosen.toArrow()
+    bits = min(_MOST_BITS, _PLACE_BITS // len(columns))
+    return ZOrder.of([_bounds(column.combine_chunks(), (1 << bits) - 2) for column in sample.columns], bits)
+
+
+def place_column(order: ZOrder, columns: Sequence[Column]) -> Column:
+    """A bigint column: where each row stands in the order."""
+
+    def places(*values: pa.Array) -> pa.Array:  # PySpark reads these hints
+        return order.places(values)
+
+    udf: Any = F.arrow_udf(places, "bigint")  # type: ignore[attr-defined]  # its stubs lack it
+    result: Column = udf(*columns)
+    return result
+
+
+def _bounds(values: pa.Array, most: int) -> pa.Array:
+    """At most ``most`` values, ascending and distinct, that divide ``values`` evenly."""
+    ordered = _orderable(values).drop_null()
+    ordered = ordered.take(pc.sort_indices(ordered))
+    count = min(most, len(ordered))
+    picked = ordered.take(pa.array([(at * len(ordered)) // (count + 1) for at in range(1, count + 1)], pa.int64()))
+    return pc.unique(picked)
+
+
+def _orderable(values: pa.Array) -> pa.Array:
+    """Numbers or bytes in the order in which Spark sorts ``values``, and of a type that pyarrow searches."""
+    kind = values.type
+    if pa.types.is_decimal(kind):
+        return values.cast(pa.float64())  # may take neighbours for one
+    if pa.types.is_floating(kind):
+        return pc.add(values, pa.scalar(0.0, kind))  # -0 becomes 0
+    if pa.types.is_boolean(kind):
+        return values.cast(pa.uint8())
+    if pa.types.is_temporal(kind):
+        return values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return values.cast(pa.binary())
+    return values
+
+
+def _spread(rank: int, columns: int, at: int) -> int:
+    """``rank`` with its bits ``columns`` places apart; of the first column they are the highest."""
+    spread, step = 0, columns - 1 - at
+    while rank:
+        spread |= (rank & 1) << step
+        rank >>= 1
+        step += columns
+    return spread
+
+
+#: Keys that :meth:`Order.heavy` counts, and among how many.
+_MOST_HEAVY: Final = 1000
+_TRACKED: Final = 50_000
+
+_SAMPLE_ROWS: Final = 10_000
+_SAMPLE_BYTES: Final = 64 * MIB
+
+#: Of these, Parquet's order is the one in which Spark sorts.
+_SAME_ORDER: Final = (
+    IntegralType,
+    BooleanType,
+    BinaryType,
+    DateType,
+    DecimalType,
+    TimestampType,
+    TimestampNTZType,
+    TimeType,
+)
+_RANKED: Final = (*_SAME_ORDER, FloatType, DoubleType)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A column to sort by.
+
+    Attributes:
+        path: names of a column and of the structs' fields down to it.
+        at: the column's place.
+        kind: type.
+    """
+
+    path: tuple[str, ...]
+    at: int
+    kind: DataType
+
+    @property
+    def name(self) -> str:
+        """Dotted path."""
+        return ".".join(self.path)
+
+    @property
+    def column(self) -> Column:
+        """In a frame of :func:`asyncpq.spark.checksums.numbered`."""
+        column = F.col(f"c{self.at}")
+        for name in self.path[1:]:
+            column = column.getField(name)
+        return column
+
+
+def find_keys(option: str, names: Sequence[str] | str, schema: StructType, conf: ReadConf) -> tuple[Key, ...]:
+    """Columns by name, or by dotted path in structs, in Spark's rule of cases.
+
+    Raises:
+        ColumnNotFoundError: there is none.
+        AmbiguousColumnError: there are several.
+        InvalidOptionError: no names, or one twice.
+    """
+    given = [names] if isinstance(names, str) else list(names)
+    keys = [_key(option, name, schema, conf) for name in given]
+    if len({key.path for key in keys}) != len(keys):
+        raise InvalidOptionError(f"{option}: a column is named twice")
+    return tuple(keys)
+
+
+def _key(option: str, name: Any, schema: StructType, conf: ReadConf) -> Key:
+    if not isinstance(name, str):
+        raise InvalidOptionError(f"{option}: must be names of columns, not {name!r}")
+    key = find_leaf(name, schema, conf)
+    if key is None:
+        raise ColumnNotFoundError(
+            f"{option}: there is no such column among those that are written",
+            column=name,
+            hint=nearest_column(name, schema.names),
+        )
+    return key
+
+
+def find_leaf(name: str, schema: StructType, conf: ReadConf) -> Key | None:
+    """A column by its name or dotted path; None where there is none, or it is inside of lists or maps."""
+    at = find_name(schema.names, name, conf)
+    if at is not None:
+        field = schema.fields[at]
+        return Key((field.name,), at, field.dataType)
+    first, *rest = name.split(".")
+    at = find_name(schema.names, first, conf)
+    if at is None:
+        return None
+    path, kind = [schema.fields[at].name], schema.fields[at].dataType
+    for step in rest:
+        inner = find_name(kind.names, step, conf) if isinstance(kind, StructType) else None
+        if inner is None or not isinstance(kind, StructType):
+            return None
+        path.append(kind.fields[inner].name)
+        kind = kind.fields[inner].dataType
+    return Key(tuple(path), at, kind)
+
+
+@dataclass(frozen=True)
+class Order:
+    """How rows are sorted: by ``keys``, and among equal ones by the place in the z-order of ``z_keys``, if any.
+
+    Nulls come first, and NaN last, as Spark sorts.
+    """
+
+    keys: tuple[Key, ...]
+    z_keys: tuple[Key, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.keys and not self.z_keys:
+            raise InvalidOptionError("sort_by, zorder_by: name a column")
+        if self.z_keys and not 2 <= len(self.z_keys) <= MOST_COLUMNS:
+            raise InvalidOptionError(f"zorder_by: must be 2 to {MOST_COLUMNS} columns")
+        both = {key.path for key in self.keys} & {key.path for key in self.z_keys}
+        if both:
+            raise InvalidOptionError("a column is in sort_by and zorder_by", column=".".join(min(both)))
+        for key in self.keys:
+            if not _has_order(key.kind):
+                raise InvalidOptionError(
+                    f"sort_by: values of {key.kind.simpleString()} have no order in Spark", column=key.name
+                )
+        for key in self.z_keys:
+            if not isinstance(key.kind, _RANKED) and not _is_plain_text(key.kind):
+                raise InvalidOptionError(
+                    f"zorder_by: values of {key.kind.simpleString()} cannot be ranked", column=key.name
+                )
+
+    def sorted_by(self) -> tuple[SortedBy, ...]:
+        """What is true in Parquet's terms: columns up to the first that Spark and Parquet order differently."""
+        found: list[SortedBy] = []
+        for key in self.keys:
+            if not isinstance(key.kind, _SAME_ORDER) and not _is_plain_text(key.kind):
+                break
+            if any("." in name for name in key.path):  # its path would name another column
+                break
+            found.append(SortedBy(column=key.name))
+        return tuple(found)
+
+    def heavy_keys(self) -> Column:
+        """An aggregate over a frame of :func:`numbered`: hashes of the keys that most rows have, and how many these
+        are."""
+        return F.call_function("approx_top_k", self._hash(), F.lit(_MOST_HEAVY), F.lit(_TRACKED))
+
+    def arranged(self, frame: DataFrame, rows: int, partitions: int, heavy: Sequence[int]) -> DataFrame:
+        """``frame`` as partitions whose keys follow each other, sorted.
+
+        Args:
+            rows: of ``frame``, about.
+            heavy: hashes of keys whose rows may be in several partitions.
+        """
+        rest = numbered(frame)
+        order = [key.column for key in self.keys]
+        if self.z_keys:
+            columns = [key.column for key in self.z_keys]
+            z = z_order(rest, columns, rows)
+            rest = rest.withColumn("z", place_column(z, columns))
+            order += [F.col("z"), *columns]
+        salts = []
+        if heavy and partitions > 1:
+            is_heavy = self._hash().isin(list(heavy))
+            salts = [F.when(is_heavy, row_hash(frame.schema)).otherwise(F.lit(0).cast("bigint"))]
+        divided = rest.repartitionByRange(partitions, *order, *salts)
+        arranged = divided.sortWithinPartitions(*order)
+        return arranged.select(*[f"c{at}" for at in range(len(frame.columns))]).toDF(*frame.columns)
+
+    def _hash(self) -> Column:
+        return columns_hash([(key.column, key.kind) for key in (*self.keys, *self.z_keys)])
+
+
+def _has_order(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_has_order(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _has_order(kind.elementType)
+    return not isinstance(kind, (MapType, VariantType, CalendarIntervalType)) and not is_spatial(kind)
+
+
+def _is_plain_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType) and kind.isUTF8BinaryCollation()
+
+
+# -- how large files will be ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """What the executors get."""
+
+    schema: StructType
+    conf: ReadConf
+    compression: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        taken: list[pa.RecordBatch] = []
+        for batch in batches:
+            taken.append(batch)
+            if sum(one.nbytes for one in taken) > _SAMPLE_BYTES:
+                break
+        if not taken:
+            return
+        convert = from_spark(self.schema, self.conf).convert
+        table = pa.Table.from_batches([convert(batch) for batch in taken])
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression=self.compression.upper())
+        yield pa.RecordBatch.from_pydict({"rows": [table.num_rows], "bytes": [sink.tell()]})
+
+
+def encoded_bytes(frame: DataFrame, rows: int, compression: str, conf: ReadConf) -> int:
+    """About how large so many rows are in Parquet files, by the first ones."""
+    sample = numbered(frame).limit(min(rows, _SAMPLE_ROWS))
+    encoding = _Encoding(sample.schema, conf, compression)
+    sample = sample.mapInArrow(encoding, "rows bigint, bytes bigint")
+    measured = sample.agg(F.sum("rows"), F.sum("bytes")).collect()[0]
+    return 0 if not measured[0] else rows * measured[1] // measured[0]

@@ -1,1 +1,0 @@
-"""The data source ``asyncpq`` of Spark: batch reads, streams, and writes."""

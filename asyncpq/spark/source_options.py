@@ -1,0 +1,429 @@
+"""Options of ``spark.read.format("asyncpq")`` and ``spark.readStream``: all text, with names in any case.
+
+What the source and its streams have in common: the columns that Spark asks for, and plans of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any, Final, Literal, cast, get_args
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from asyncpq.errors import ColumnNotFoundError, ExpressionError, InvalidOptionError, SchemaMismatchError, nearest
+from asyncpq.expressions import And, Expression, parse_filters
+from asyncpq.expressions.tree import join
+from asyncpq.session import Session
+from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
+from asyncpq.spark.reads.planning import Pruning, ReadPlan, plan_lake
+from asyncpq.spark.reads.predicates import Condition, fixed_instants
+from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
+from asyncpq.spark.types.conversion import arrow_schema
+from asyncpq.spark.types.read_conf import ReadConf, RebaseMode, nullable, unquoted
+
+View = Literal["snapshot", "listed", "table"]
+Format = Literal["delta", "iceberg", "parquet"]
+
+_NAMES: Final = (
+    "path", "paths", "columns", "predicate", "where", "index", "view", "format", "pushdown",
+    "maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "ignoreMissingFiles",
+)  # fmt: skip
+_STREAM: Final = _NAMES[-4:]
+_VIEWS: Final = ("snapshot", "listed", "table")
+_FORMATS: Final = ("delta", "iceberg", "parquet")
+_CHOICES: Final = {
+    "datetime_rebase_mode": get_args(RebaseMode),
+    "int96_rebase_mode": get_args(RebaseMode),
+    "timestamp_type": ("TIMESTAMP_LTZ", "TIMESTAMP_NTZ"),
+}
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_WEEK_S: Final = 7 * 86400.0
+
+#: How values that JSON has no type for are written in ``predicate``: ``{"date": "2024-05-01"}``.
+_TYPED: Final[Mapping[str, Callable[[str], object]]] = {
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timestamp": datetime.fromisoformat,
+    "decimal": Decimal,
+    "float": float,
+    "bytes": lambda text: base64.b64decode(text, validate=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """What one ``load()`` is told.
+
+    Attributes:
+        target: a prefix, pattern or file; or files.
+        columns: names of the columns that are read, in their order; None for all.
+        where: which rows are wanted: an expression, or a condition in SQL. Rows are left out only where they cannot
+            be wanted.
+        index: url of an index; False for none; None for the one beside the files, if there is one.
+        view: of the files, as :meth:`asyncpq.Session.open_dataset` takes it; so is ``format``.
+        pushdown: filters of the query are taken over by the source.
+        max_files, max_bytes: of one batch of a stream.
+        max_file_age_s: how much older than the newest file a new one may be.
+        ignore_missing_files: files that were deleted or replaced before a stream has read them are left out.
+        conf: how values are read: the source cannot see the settings of Spark's session, so each of them is an option.
+    """
+
+    target: str | tuple[str, ...]
+    columns: tuple[str, ...] | None = None
+    where: Expression | str | None = None
+    index: str | Literal[False] | None = None
+    view: View | None = None
+    format: Format | None = None
+    pushdown: bool = False
+    max_files: int | None = None
+    max_bytes: int | None = None
+    max_file_age_s: float = _WEEK_S
+    ignore_missing_files: bool = False
+    conf: ReadConf = field(default_factory=ReadConf)
+    settings: SparkSettings = field(default_factory=SparkSettings)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> SourceOptions:
+        """
+        Raises:
+            InvalidOptionError: an option that is not known, or whose value cannot be.
+            ExpressionError: a predicate that cannot be understood.
+        """
+        given = _own({name.lower(): value for name, value in options.items()})
+        settings = SparkSettings.from_options(given)
+        _refuse_unknown(given, streaming=streaming)
+        max_files, max_bytes = _positive(given, "maxFilesPerTrigger"), _positive(given, "maxBytesPerTrigger")
+        if max_files is not None and max_bytes is not None:
+            raise InvalidOptionError("maxFilesPerTrigger and maxBytesPerTrigger: only one of them can limit a stream")
+        age = given.get("maxfileage")
+        return cls(
+            target=_target(given),
+            columns=_columns(given["columns"]) if "columns" in given else None,
+            where=_where(given),
+            index=_index(given),
+            view=cast(View | None, _one_of(given, "view", _VIEWS)),
+            format=cast(Format | None, _one_of(given, "format", _FORMATS)),
+            pushdown=flag_option(given, "pushdown"),
+            max_files=max_files,
+            max_bytes=max_bytes,
+            max_file_age_s=_WEEK_S if age is None else _seconds("maxFileAge", age),
+            ignore_missing_files=flag_option(given, "ignoreMissingFiles"),
+            conf=_conf(given),
+            settings=settings,
+        )
+
+
+def predicate_option(where: object) -> str:
+    """The text of the option ``predicate`` for a filter list, as pyarrow's ``filters=`` takes it.
+
+    Raises:
+        ExpressionError: it is no filter list.
+    """
+    if isinstance(where, Expression):
+        raise ExpressionError("the option predicate is a filter list, not an expression", hint="See docs/spark.md.")
+    parse_filters(where)
+    return json.dumps(where, default=_encoded)
+
+
+def _encoded(value: object) -> object:
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    for name, type_ in (("timestamp", datetime), ("date", date), ("time", time)):
+        if isinstance(value, type_):
+            return {name: value.isoformat()}
+    if isinstance(value, Decimal):
+        return {"decimal": str(value)}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    raise ExpressionError(f"a value of type {type(value).__name__} cannot be in the option predicate")
+
+
+def _decoded(value: dict[str, Any]) -> object:
+    if len(value) != 1 or (kind := next(iter(value))) not in _TYPED:
+        raise InvalidOptionError(
+            f"predicate: {json.dumps(value)} is no value",
+            hint=f'Write {{"date": "2024-05-01"}}; also: {", ".join(_TYPED)}.',
+        )
+    text = value[kind]
+    try:
+        return _TYPED[kind](text)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise InvalidOptionError(f"predicate: {text!r} is no {kind}") from error
+
+
+# -- each option ----------------------------------------------------------------------------------
+
+
+def _own(given: dict[str, str]) -> dict[str, str]:
+    """Without what Spark's catalog adds for a table: its owner, and all options once more as ``option.*``."""
+    if "provider" not in given:
+        return given
+    own = {name.removeprefix("option."): value for name, value in given.items() if name.startswith("option.")}
+    return own | {name: given[name] for name in ("path", "paths") if name in given}
+
+
+def _refuse_unknown(given: Mapping[str, str], *, streaming: bool) -> None:
+    known = {name.lower(): name for name in _NAMES}
+    known |= {name.replace("_", ""): name for name in (*SETTING_NAMES, *[one.name for one in fields(ReadConf)])}
+    for name in given:
+        if name not in known:
+            names = sorted(map(camel_case, known.values()))
+            hint = nearest(name, names, f"Known: {', '.join(names)}.")
+            if name == "recursivefilelookup":
+                hint = "Leave it out: a folder is read with all that is below it."
+            raise InvalidOptionError(f"there is no option {name!r}", hint=hint)
+        if known[name] in _STREAM and not streaming:
+            raise InvalidOptionError(f"the option {known[name]} is one of streams", hint="Use spark.readStream.")
+
+
+def _target(given: Mapping[str, str]) -> str | tuple[str, ...]:
+    """``load([a, b])`` gives ``paths``, a list in JSON."""
+    if "paths" in given:
+        paths = _json("paths", given["paths"])
+        if "path" in given or not isinstance(paths, list) or not all(isinstance(path, str) and path for path in paths):
+            raise InvalidOptionError("paths: must be a list of urls in JSON, without a path beside it")
+        if not paths:
+            raise InvalidOptionError("there is nothing to read: the list of paths is empty")
+        return paths[0] if len(paths) == 1 else tuple(paths)
+    if not given.get("path"):
+        raise InvalidOptionError(
+            "there is nothing to read",
+            hint="Name it: .load(url). Of tables Spark forgets the options: SELECT ... FROM t WITH (path='...').",
+        )
+    return re.sub("^file:/(?!/)", "file:///", given["path"])  # as Spark's catalog spells it
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    """A list in JSON, or names with commas between."""
+    names = _json("columns", text) if text.lstrip().startswith("[") else [name.strip() for name in text.split(",")]
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+        raise InvalidOptionError(f"columns={text!r}: must be names with commas between, or a list in JSON")
+    return tuple(names)
+
+
+def _where(given: Mapping[str, str]) -> Expression | str | None:
+    if "predicate" in given and "where" in given:
+        raise InvalidOptionError("predicate and where: give one of them")
+    if "where" in given:
+        return given["where"]
+    if "predicate" not in given:
+        return None
+    return parse_filters(_json("predicate", given["predicate"], _decoded))
+
+
+def _index(given: Mapping[str, str]) -> str | Literal[False] | None:
+    text = given.get("index")
+    if text is None or text.lower() == "false":
+        return None if text is None else False
+    if not text:
+        raise InvalidOptionError("index: must be a url, or false")
+    return text
+
+
+def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:
+    value = given.get(name)
+    found = next((one for one in known if value is not None and one.lower() == value.lower()), None)
+    if value is None or found is not None:
+        return found
+    raise InvalidOptionError(f"{name}={value!r}: must be one of {', '.join(known)}")
+
+
+def _conf(given: Mapping[str, str]) -> ReadConf:
+    values: dict[str, Any] = {}
+    for one in fields(ReadConf):
+        name = one.name.replace("_", "")
+        if name not in given:
+            continue
+        if isinstance(one.default, bool):
+            values[one.name] = flag_option(given, name)
+        elif one.name in _CHOICES:
+            values[one.name] = _one_of(given, name, _CHOICES[one.name])
+        else:
+            values[one.name] = given[name]
+    return ReadConf(**values)
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
+        raise InvalidOptionError(f"{name}={text!r}: must be a whole number of at least 1")
+    return int(text)
+
+
+def _seconds(name: str, text: str) -> float:
+    """``"7d"``, ``"90m"``, ``"30s"``; a bare number is of milliseconds, as elsewhere in Spark."""
+    match = re.fullmatch(r"\s*([0-9]{1,15})\s*([a-z]*)\s*", text.lower())
+    if match is None or (match[2] or "ms") not in _UNITS:
+        raise InvalidOptionError(f"{name}={text!r}: must be a number and a unit, such as 7d", hint="ms, s, m, h, d.")
+    return int(match[1]) * _UNITS[match[2] or "ms"]
+
+
+def _json(name: str, text: str, hook: Callable[[dict[str, Any]], object] | None = None) -> Any:
+    try:
+        return json.loads(text, object_hook=hook)
+    except ValueError as error:
+        if isinstance(error, InvalidOptionError):
+            raise
+        hint = (
+            "predicate_option() makes it. A condition in Spark's SQL goes into where." if name == "predicate" else None
+        )
+        raise InvalidOptionError(f"{name}: must be JSON: {error}", hint=hint) from error
+
+
+#: How many tasks run at once is not known here. A split is not made smaller than is worth a task, however.
+PARALLELISM: Final = 32
+
+
+class SplitPartition(InputPartition):
+    """One split: what its task is given."""
+
+    def __init__(self, split: bytes) -> None:
+        super().__init__(None)
+        self.split = split
+
+    def __repr__(self) -> str:
+        return f"SplitPartition({len(self.split)} bytes)"
+
+
+def target_of(options: SourceOptions) -> LakeTarget:
+    """What is opened."""
+    target = options.target
+    return LakeTarget(
+        target=list(target) if isinstance(target, tuple) else target,
+        index=options.index,
+        view=options.view,
+        format=options.format,
+    )
+
+
+async def inferred_schema(session: Session, options: SourceOptions) -> StructType:
+    """The columns that are read, as Spark infers them.
+
+    Raises:
+        ColumnNotFoundError: there is none of a name in ``columns``, ``where`` or ``predicate``.
+    """
+    opened = await open_lake(session, target_of(options), options.conf)
+    _check_where(opened, options)
+    if options.columns is None:
+        return opened.struct
+    found: list[int] = []
+    for name in options.columns:
+        there = opened.columns([name], options.conf) or opened.columns([unquoted(name)], options.conf)
+        if not there:
+            raise ColumnNotFoundError(
+                "there is no such column", url=opened.state.url, column=name, hint="See the option columns."
+            )
+        found += there
+    return StructType([opened.struct.fields[at] for at in found])
+
+
+async def open_as_asked(session: Session, options: SourceOptions, schema: StructType) -> OpenLake:
+    """The dataset with at least the columns of ``schema``; with all that it has, where these have the same types."""
+    target = target_of(options)
+    opened = await open_lake(session, target, options.conf)
+    found = opened.columns([field.name for field in schema.fields], options.conf)
+    if len(found) == len(schema.fields):
+        pairs = zip((opened.struct.fields[at] for at in found), schema.fields, strict=True)
+        if all(
+            have.name == field.name and nullable(have.dataType) == nullable(field.dataType) for have, field in pairs
+        ):
+            return opened
+    return await open_lake(session, replace(target, schema=schema), options.conf)
+
+
+async def plan_as_asked(
+    opened: OpenLake, options: SourceOptions, schema: StructType, pushed: Expression | None = None
+) -> ReadPlan:
+    """A read of the columns of ``schema``, in their order.
+
+    Raises:
+        ColumnNotFoundError: ``where`` or ``predicate`` names a column that is not read.
+        InvalidOptionError: old timestamps of which the options do not say by which zone they are.
+    """
+    _check_where(opened, options)
+    plan = await plan_lake(
+        opened,
+        conf=options.conf,
+        settings=options.settings,
+        columns=[field.name for field in schema.fields],
+        pruning=_pruning(options, pushed),
+        parallelism=PARALLELISM,
+    )
+    if plan.needs_jvm_zone and options.conf.jvm_time_zone is None:
+        raise InvalidOptionError(
+            "files have timestamps of an old calendar, by the time zone of Spark's JVM, which the source cannot see",
+            url=opened.state.url,
+            hint="Name it: option jvmTimeZone, such as Europe/Berlin.",
+        )
+    return plan
+
+
+def _check_where(opened: OpenLake, options: SourceOptions) -> None:
+    if options.where is None:
+        return
+    for name in Condition(options.where).unknown_names(opened.struct, options.conf):
+        raise ColumnNotFoundError(
+            "there is no such column to leave out rows by",
+            url=opened.state.url,
+            column=name,
+            hint="See the options where and predicate. Beside .schema(...), only its columns are known.",
+        )
+
+
+def _pruning(options: SourceOptions, pushed: Expression | None) -> Pruning | None:
+    """By the options and by what Spark has pushed; both say what is wanted in Spark's terms."""
+    conditions = [] if options.where is None else [Condition(options.where)]
+    if pushed is not None:
+        conditions.append(Condition(pushed, by_fields=True))
+    if not conditions:
+        return None
+
+    def terms(struct: StructType, schema: pa.Schema, names: Sequence[str]) -> Expression | None:
+        found: list[Expression] = []
+        for condition in conditions:
+            term = condition.terms(struct, schema, options.conf, fixed_instants(condition.times(), options.conf))
+            if term is not None:
+                found.append(term)
+        return join(And, found) if found else None
+
+    return terms
+
+
+def check_asked(schema: StructType) -> None:
+    """
+    Raises:
+        InvalidOptionError: the schema says of what is inside of a column that it is never null.
+        AsyncpqError: PySpark takes no data of a type.
+    """
+    arrow_schema(schema)  # PySpark's own error names no column
+    for column in schema.fields:
+        if nullable(column.dataType) != column.dataType:
+            raise InvalidOptionError(
+                "schema: elements, values and fields that are never null: files cannot promise that",
+                column=column.name,
+                hint="Make them nullable, as spark.read.parquet does.",
+            )
+
+
+def as_asked(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The batches with the nullability of ``schema``, which Spark insists on.
+
+    Raises:
+        SchemaMismatchError: a null where the schema allows none.
+    """
+    target = arrow_schema(schema)
+    for batch in batches:
+        for asked, values in zip(target, batch.columns, strict=True):
+            if not asked.nullable and values.null_count:
+                raise SchemaMismatchError("the schema says NOT NULL, and there is a null", column=asked.name)
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=target)

@@ -1,0 +1,483 @@
+"""Where the files of a stream come from: listings of a prefix, or the snapshots of an index.
+
+How far a stream of files has come: what Spark writes into its checkpoint, and which files are new. No I/O.
+
+A version of a file is read once. It is known by a mark of 8 bytes, and its key is (modified, name). An offset names a
+key, up to which everything counts as read, and the marks of what was read beyond it. So a file may show up later than
+its time says, as uploads do that take long: as long as its key is beyond the offset's. The offset's key moves up only
+over files that were read and are older than the newest one by ``max_age_s``, or of which more are known than
+``REMEMBERED``; never over a file that was not read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+
+from pyspark.sql.types import StructType
+
+from asyncpq.datasets.listing import Listing, Target, list_files, parse_target
+from asyncpq.datasets.model import DataFile, View
+from asyncpq.datasets.opened_file import DatasetRequest
+from asyncpq.datasets.providers import GivenFiles
+from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
+from asyncpq.indexing.build.lakes import committing, own_lake
+from asyncpq.indexing.manifest.listed_files import IndexedFile, files_of
+from asyncpq.indexing.manifest.manifest import Manifest
+from asyncpq.indexing.model import Place
+from asyncpq.indexing.query.file_entries import url_in
+from asyncpq.indexing.query.indexed_files import SnapshotFiles
+from asyncpq.pruning.access_plan import AccessPlan
+from asyncpq.pruning.row_ranges import EMPTY, RowRanges
+from asyncpq.session import Session
+from asyncpq.spark.reads.lakes import OpenLake
+from asyncpq.spark.source_options import SourceOptions, open_as_asked, target_of
+from asyncpq.storage.base import RequestContext, Validator
+from asyncpq.storage.urls import safe_url
+
+#: Marks of files that an offset keeps beside those of its own batch.
+REMEMBERED: Final = 4096
+
+_MARK_BYTES: Final = 8
+_VERSION: Final = 1
+
+
+class NewFile(NamedTuple):
+    """A version of a file that is there.
+
+    Attributes:
+        modified_us: microseconds since the epoch, by the store's clock.
+        name: behind the folder.
+        url: of the file.
+        size: bytes.
+        validator: None where the listing does not tell versions apart.
+    """
+
+    modified_us: int
+    name: str
+    url: str
+    size: int
+    validator: Validator | None
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return self.modified_us, self.name
+
+    @property
+    def mark(self) -> bytes:
+        version = b"" if self.validator is None else self.validator.digest()
+        text = f"{self.modified_us}\0{self.size}\0{self.name}\0".encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(text + version, digest_size=_MARK_BYTES).digest()
+
+
+@dataclass(frozen=True)
+class ListedOffset:
+    """Of a stream whose files are listed.
+
+    Attributes:
+        after: everything up to this key counts as read.
+        marks: of further files that were read.
+    """
+
+    after: tuple[int, str] = (-(2**63), "")
+    marks: frozenset[bytes] = frozenset()
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Self:
+        """
+        Raises:
+            UsageError: it is of another kind of stream.
+        """
+        _check(value, "after")
+        modified_us, name = value["after"]
+        packed = base64.b64decode(value["marks"])
+        marks = (packed[at : at + _MARK_BYTES] for at in range(0, len(packed), _MARK_BYTES))
+        return cls((modified_us, name), frozenset(marks))
+
+    def to_json(self) -> dict[str, Any]:
+        packed = base64.b64encode(b"".join(sorted(self.marks))).decode()
+        return {"version": _VERSION, "after": list(self.after), "marks": packed}
+
+    def has_read(self, file: NewFile) -> bool:
+        return file.key <= self.after or file.mark in self.marks
+
+    def new(self, listed: Iterable[NewFile]) -> list[NewFile]:
+        """Files that were not read, the oldest first."""
+        return sorted((file for file in listed if not self.has_read(file)), key=lambda file: file.key)
+
+    def advanced(self, listed: Sequence[NewFile], batch: Sequence[NewFile], max_age_s: float) -> Self:
+        """The offset behind ``batch``, the first of :meth:`new`.
+
+        Args:
+            listed: all files that are there.
+        """
+        taken = {file.mark for file in batch}
+        left = min((file.key for file in listed if not self.has_read(file) and file.mark not in taken), default=None)
+        known = sorted(
+            (file for file in listed if file.key > self.after and file.mark in self.marks), key=lambda f: f.key
+        )
+        newest_us = max((file.modified_us for file in (*known[-1:], *batch)), default=0)
+        oldest_us = newest_us - round(max_age_s * 1e6)
+        after, forgotten = self.after, 0
+        for number, file in enumerate(known):
+            enough = file.modified_us >= oldest_us and len(known) - number <= REMEMBERED
+            if enough or (left is not None and file.key > left):
+                break
+            after, forgotten = file.key, number + 1
+        return type(self)(after, frozenset(taken.union(file.mark for file in known[forgotten:])))
+
+    def until(self, end: Self, listed: Iterable[NewFile]) -> tuple[list[NewFile], int]:
+        """Those of the files between this offset and ``end`` that are still there, the oldest first; and how many
+        there were."""
+        marks = end.marks - self.marks
+        found = {file.mark: file for file in listed if file.mark in marks and not self.has_read(file)}
+        return sorted(found.values(), key=lambda file: file.key), len(marks)
+
+
+@dataclass(frozen=True)
+class IndexOffset:
+    """Of a stream that follows the snapshots of an index, whose files have ids that only grow.
+
+    Attributes:
+        index: names the index.
+        next_file: all files in use below this id were read,
+        pending: but for these.
+        num_files: in the batch that ends here.
+    """
+
+    index: str
+    next_file: int = 0
+    pending: RowRanges = EMPTY
+    num_files: int = 0
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any], index: str) -> Self:
+        """
+        Raises:
+            UsageError: it is of another index, or of another kind of stream.
+        """
+        _check(value, "index")
+        if value["index"] not in ("", index):
+            raise UsageError(
+                "the stream's checkpoint is of another index", hint="The index was built anew: begin a new checkpoint."
+            )
+        pending = RowRanges([(start, stop) for start, stop in value["pending"]])
+        return cls(index, value["next"], pending, value["files"])
+
+    def to_json(self) -> dict[str, Any]:
+        pending = [[start, stop] for start, stop in self.pending]
+        return {
+            "version": _VERSION,
+            "index": self.index,
+            "next": self.next_file,
+            "pending": pending,
+            "files": self.num_files,
+        }
+
+    def new(self, live: RowRanges) -> RowRanges:
+        """Files in use that were not read; the order of their ids is that in which they are read."""
+        return live & (self.pending | RowRanges([(self.next_file, max(self.next_file, live.stop))]))
+
+    def advanced(self, new: RowRanges, batch: RowRanges, reserved: RowRanges, next_file: int) -> Self:
+        """The offset behind ``batch``, which begins :meth:`new`.
+
+        Args:
+            reserved: ids of those who have not committed yet.
+            next_file: the first id that nobody has.
+        """
+        left = new - batch
+        reached = max(self.next_file, batch.stop) if left else max(self.next_file, next_file)
+        waiting = (left | reserved) & (self.pending | RowRanges([(self.next_file, reached)]))
+        return type(self)(self.index, reached, waiting, batch.num_rows)
+
+    def until(self, end: Self, live: RowRanges) -> RowRanges:
+        """Those of the ids between this offset and ``end`` that are still in use."""
+        return self.new(live).clip(0, end.next_file) - end.pending
+
+
+def _check(value: Mapping[str, Any], member: str) -> None:
+    if value.get("version") != _VERSION or member not in value:
+        raise UsageError(
+            "the stream's checkpoint is of another kind of stream, or of another version of asyncpq",
+            hint="A stream over files and one over an index's snapshots cannot go on from one another.",
+        )
+
+
+class Sized(Protocol):
+    """A file with its size."""
+
+    @property
+    def size(self) -> int: ...
+
+
+F = TypeVar("F", bound=Sized)
+
+
+def limited(files: Sequence[F], *, max_files: int | None, max_bytes: int | None) -> Sequence[F]:
+    """The first of the files, within the limits; one, if even that is too large."""
+    found: list[F] = []
+    total = 0
+    for file in files:
+        total += file.size
+        full = max_files is not None and len(found) >= max_files
+        if found and (full or (max_bytes is not None and total > max_bytes)):
+            break
+        found.append(file)
+    return found
+
+
+#: What a stream begins with, whatever its files come from.
+START: Final[Mapping[str, Any]] = {"version": 1}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one batch; None for none."""
+
+    max_files: int | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What lies between two offsets.
+
+    Attributes:
+        opened: the dataset, with these files only, each pinned to its version; None where there are none.
+        num_files: how many of them there are still.
+        expected: how many there were.
+        gone: url of one that is not there any more, where that is known.
+    """
+
+    opened: OpenLake | None
+    num_files: int
+    expected: int
+    gone: str | None = None
+
+
+class Files(Protocol):
+    """Files of a stream. Offsets are as JSON has them."""
+
+    async def look(self, session: Session) -> None:
+        """Nothing that comes from now on is taken."""
+
+    async def advance(self, session: Session, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
+        """The offset behind the next batch; ``start`` itself where there is nothing new."""
+
+    async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> Batch:
+        """The files of a batch."""
+
+
+# -- listings -------------------------------------------------------------------------------------
+
+
+class ListedStream:
+    """Lists a prefix, or what matches a pattern, for every batch."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = replace(options, view="listed", index=False)
+        self._schema = schema
+        self._target = parse_target(options.target)
+        self._until: frozenset[bytes] | None = None
+        self._listed: list[NewFile] | None = None
+
+    async def look(self, session: Session) -> None:
+        self._until = frozenset(file.mark for file in await self._list(session))
+
+    async def advance(self, session: Session, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
+        offset = _listed_offset(start)
+        listed = await self._list(session)
+        new = offset.new(listed)
+        if self._until is not None:
+            new = [file for file in new if file.mark in self._until]
+        batch = limited(new, max_files=limits.max_files, max_bytes=limits.max_bytes)
+        if not batch:
+            return start
+        self._listed = listed  # what is planned next is of this batch
+        return offset.advanced(listed, batch, self._options.max_file_age_s).to_json()
+
+    async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> Batch:
+        listed, self._listed = self._listed, None
+        if listed is None or self._options.ignore_missing_files:
+            listed = await self._list(session)
+        wanted, expected = _listed_offset(start).until(_listed_offset(end), listed)
+        if not wanted:
+            return Batch(None, 0, expected)
+        opened = await open_as_asked(session, self._options, self._schema)
+        there = await _data_files(opened, DatasetRequest())
+        files = [
+            replace(there[file.url], validator=file.validator, size=file.size, pinned=file.validator is not None)
+            for file in wanted
+            if file.url in there
+        ]
+        gone = next((file.url for file in wanted if file.url not in there), None)
+        return Batch(_narrowed(opened, files), len(files), expected, gone)
+
+    async def _list(self, session: Session) -> list[NewFile]:
+        """
+        Raises:
+            UnsupportedStoreError: the store does not say when files were written.
+            InvalidOptionError: an index says which files count; or this is one file.
+        """
+        found = await _listing(session, self._target, self._options)
+        if await own_lake(session.runtime, self._target.folder, found.has_index and found.is_written):
+            raise InvalidOptionError(
+                "only the folder's index knows now which files are live, and the stream goes by listings",
+                url=safe_url(self._target.url),
+                hint='Begin with a new checkpoint, without view and index; or pass format="parquet" to read every file'
+                " that is there.",
+            )
+        taken = {file.url for file in found.files}
+        behind = len(self._target.folder)
+        files: list[NewFile] = []
+        for one in found.listed:
+            if one.url not in taken:
+                continue
+            if one.modified is None:
+                raise UnsupportedStoreError(
+                    "the store's listing does not say when files were written, which a stream goes by",
+                    url=safe_url(one.url),
+                    hint="Build an index of the files, and follow its snapshots: option index.",
+                )
+            files.append(NewFile(round(one.modified * 1e6), one.url[behind:], one.url, one.size, one.validator))
+        if taken and not files:
+            raise InvalidOptionError("a stream needs a folder or a pattern, not a file", url=safe_url(self._target.url))
+        return files
+
+
+def _listed_offset(value: Mapping[str, Any]) -> ListedOffset:
+    return ListedOffset() if value == START else ListedOffset.parse(value)
+
+
+# -- an index -------------------------------------------------------------------------------------
+
+
+class IndexStream:
+    """Follows the snapshots of an index: only files that it lists."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = replace(options, view="snapshot")
+        self._schema = schema
+        self._until: RowRanges | None = None
+
+    async def look(self, session: Session) -> None:
+        self._until = (await self._open(session)).manifest.live
+
+    async def advance(self, session: Session, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
+        found = await self._open(session)
+        manifest, offset = found.manifest, _index_offset(start, found.manifest)
+        new = offset.new(manifest.live)
+        taken = new if self._until is None else new & self._until
+        if limits.max_files is not None:
+            taken = taken.slice(0, limits.max_files)
+        if limits.max_bytes is not None:
+            files = sorted((await found.files(taken)).values(), key=lambda file: file.id)
+            sizes = [_Size(file.id, 0 if file.validator is None else file.validator.size) for file in files]
+            few = limited(sizes, max_files=None, max_bytes=limits.max_bytes)
+            taken = RowRanges.from_rows(file.id for file in few)
+        if not taken:
+            return start
+        return offset.advanced(new, taken, manifest.reserved, manifest.next_file).to_json()
+
+    async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> Batch:
+        found = await self._open(session)
+        last = _index_offset(end, found.manifest)
+        ids = _index_offset(start, found.manifest).until(last, found.manifest.live)
+        if not ids:
+            return Batch(None, 0, last.num_files)
+        indexed = await found.files(ids)
+        opened = await open_as_asked(session, self._options, self._schema)
+        there = await _data_files(opened, DatasetRequest(access=dict.fromkeys(indexed, AccessPlan.all())))
+        versions = {url: file.validator for url, file in indexed.items()}
+        files = [
+            replace(file, validator=versions[url], pinned=versions[url] is not None)
+            for url, file in there.items()
+            if url in versions
+        ]
+        return Batch(_narrowed(opened, files), len(files), last.num_files)
+
+    async def _open(self, session: Session) -> _Snapshot:
+        options = target_of(self._options).options
+        source = (await session.open_dataset(self._options.target, **options)).state.source
+        assert isinstance(source, SnapshotFiles), source
+        await source.index.head.advance()
+        return _Snapshot(session, source.index.place, source.index.manifest)
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """The newest one of an index."""
+
+    session: Session
+    place: Place
+    manifest: Manifest
+
+    async def files(self, ids: RowRanges) -> dict[str, IndexedFile]:
+        """By url."""
+        found = await files_of(self.session.runtime, self.place, self.manifest, ids)
+        return {url_in(self.manifest, file.path): file for file in found}
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    id: int
+    size: int
+
+
+def _index_offset(value: Mapping[str, Any], manifest: Manifest) -> IndexOffset:
+    return IndexOffset(manifest.index) if value == START else IndexOffset.parse(value, manifest.index)
+
+
+# -- both -----------------------------------------------------------------------------------------
+
+
+async def kind_of_stream(session: Session, options: SourceOptions) -> type[ListedStream | IndexStream] | None:
+    """Where a stream that begins takes its files from: as a read of all of them does. None: nothing is there yet.
+
+    Raises:
+        InvalidOptionError: it is a table.
+    """
+    if options.view == "listed" or options.index is False:
+        return ListedStream
+    if options.view == "snapshot" or options.index is not None:
+        return IndexStream
+    target = parse_target(options.target)
+    found = await _listing(session, target, options)
+    if found.table_format is not None and options.format != "parquet":
+        raise InvalidOptionError(
+            f"these are a table's files ({found.table_format}): some may hold rows that are deleted or replaced",
+            url=safe_url(target.url),
+            hint='Pass format="parquet" to read every file that is there.',
+        )
+    if found.has_index and target.pattern is None:  # its first build may not have ended: then it is not used
+        dataset = await session.open_dataset(options.target, **target_of(options).options)
+        return IndexStream if dataset.view is View.SNAPSHOT else ListedStream
+    return ListedStream if found.files else None
+
+
+async def _listing(session: Session, target: Target, options: SourceOptions) -> Listing:
+    runtime = session.runtime
+    operation = runtime.operation("files", safe_url(target.url))
+    with operation:
+        store, _ = await runtime.store(target.url)
+        context = RequestContext(operation.metrics, purpose="list")
+        plain = options.format == "parquet"
+        return await list_files(
+            store, target, context, committing(runtime), partitioning=None, allow_empty=True, plain=plain
+        )
+
+
+async def _data_files(opened: OpenLake, ask: DatasetRequest) -> dict[str, DataFile]:
+    """The dataset's files by url, with the values of their folders."""
+    operation = opened.state.runtime.operation("files", opened.state.url)
+    with operation:
+        found = await opened.state.source.files(ask, operation)
+    return {file.url: file for file in found.files}
+
+
+def _narrowed(opened: OpenLake, files: Sequence[DataFile]) -> OpenLake:
+    """The dataset of some of its files."""
+    return replace(opened, state=replace(opened.state, source=GivenFiles(files)))

@@ -1,1 +1,0 @@
-"""Files written by tasks, and the commit that makes them visible."""

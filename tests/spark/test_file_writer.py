@@ -1,0 +1,452 @@
+"""Files as asyncpq lays them out, and how they come to their store; without Spark."""
+
+from __future__ import annotations
+
+import gc
+import io
+import pickle
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import asyncpq
+from asyncpq import col
+from asyncpq.errors import AsyncpqError, CredentialsError, InvalidOptionError, SchemaMismatchError, StoreError
+from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.page_index import decode_offset_index
+from asyncpq.spark import file_writer
+from asyncpq.spark.file_writer import WrittenFile, write_files, write_partition
+from asyncpq.spark.settings import SparkSettings
+from asyncpq.spark.write_options import BloomFilter, SortedBy, WriteOptions, parse_write_options
+from asyncpq.storage.s3 import writer as s3_writer
+from asyncpq.testing import Fault, ObjectServer, StoreWrite, WrappedStore, wrap_store
+from asyncpq.testing import answers as uploads
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("flag", pa.bool_()),
+        ("pair", pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])),
+    ],
+    metadata={"org.example.key": "value"},
+)
+
+
+def rows(start: int, stop: int) -> pa.RecordBatch:
+    """Without the schema's metadata, as batches of tasks come."""
+    ids = range(start, stop)
+    columns = [
+        pa.array(ids),
+        pa.array([f"name {number * 7919 % 1009}" for number in ids]),
+        pa.array([number * 1_000_001 for number in ids], SCHEMA.field("at").type),
+        pa.array([number % 2 == 0 for number in ids]),
+        pa.array([{"x": number, "y": ["a"] * (number % 3)} for number in ids], SCHEMA.field("pair").type),
+    ]
+    return pa.record_batch(columns, schema=SCHEMA.remove_metadata())
+
+
+async def batches(stop: int, size: int = 1000) -> AsyncIterator[pa.RecordBatch]:
+    for start in range(0, stop, size):
+        yield rows(start, min(stop, start + size))
+
+
+async def write(target: str, options: WriteOptions, stop: int = 10_000, **session: Any) -> list[WrittenFile]:
+    async with asyncpq.Session(**session) as opened:
+        return await write_files(opened, target, "data/job/00000-1", batches(stop), SCHEMA, options)
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+# -- what the files are like ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4_raw", "none"])
+async def test_every_option_is_seen_in_the_file(tmp_path: Path, compression: str) -> None:
+    options = WriteOptions(
+        compression=compression,
+        page_rows=500,
+        page_bytes=1500,
+        row_group_rows=4000,
+        bloom_filters=(BloomFilter(column="id", fpp=0.001), BloomFilter(column="pair.x", ndv=64)),
+        sorted_by=(SortedBy(column="id"), SortedBy(column="pair.x", descending=True, nulls_first=False)),
+        dictionary_columns=("name", "pair.y.list.element"),
+        store_schema=False,
+    )
+    (written,) = await write(str(tmp_path), options)
+    path = tmp_path / written.path
+    file = pq.ParquetFile(path)
+    metadata = file.metadata
+    assert file.read().cast(SCHEMA).equals(pa.Table.from_batches([rows(0, 10_000)], SCHEMA.remove_metadata()))
+    assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == [4000, 4000, 2000]
+    assert (written.rows, written.size) == (10_000, path.stat().st_size)
+    assert metadata.metadata == {b"org.example.key": b"value"}
+    leaves = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    for group in (metadata.row_group(at) for at in range(metadata.num_row_groups)):
+        found = [(one.column_index, one.descending, one.nulls_first) for one in group.sorting_columns]
+        assert found == [(0, False, True), (leaves.index("pair.x"), True, False)]
+        for leaf, chunk in ((name, group.column(at)) for at, name in enumerate(leaves)):
+            assert chunk.has_column_index
+            assert chunk.has_offset_index
+            assert chunk.compression == {"lz4_raw": "LZ4", "none": "UNCOMPRESSED"}.get(compression, compression.upper())
+            assert chunk.has_dictionary_page is (leaf in ("name", "pair.y.list.element"))
+            assert (chunk.bloom_filter_offset is not None) is (leaf in ("id", "pair.x"))
+    sizes = {leaf: metadata.row_group(0).column(at).bloom_filter_length for at, leaf in enumerate(leaves)}
+    assert (sizes["id"] or 0) > 20 * (sizes["pair.x"] or 0)
+    at = metadata.schema.column(leaves.index("at"))
+    assert '"timeUnit":"microseconds"' in at.logical_type.to_json()
+    assert '"isAdjustedToUTC":true' in at.logical_type.to_json()
+    offsets = page_rows(path)
+    assert max(offsets["flag"]) == 500
+    assert max(offsets["id"]) < 500  # of 8 bytes, it looks at 256 of them
+    assert sum(offsets["id"]) == 10_000
+
+
+def page_rows(path: Path) -> dict[str, list[int]]:
+    """How many rows each page has, by leaf."""
+    data = path.read_bytes()
+    metadata = decode_file_metadata(data[len(data) - 8 - int.from_bytes(data[-8:-4], "little") : -8])
+    found: dict[str, list[int]] = {}
+    for group in metadata.row_groups:
+        for leaf in metadata.schema.leaves:
+            located = group.parse_chunk(leaf.index).offset_index_range
+            assert located is not None
+            index = decode_offset_index(data[located[0] : located[1]])
+            found.setdefault(leaf.dotted, []).extend(index.row_counts(group.num_rows))
+    return found
+
+
+async def test_asyncpq_and_pyarrow_read_what_was_written(tmp_path: Path) -> None:
+    options = WriteOptions(page_rows=100, row_group_rows=2500, bloom_filters=(BloomFilter(column="name"),))
+    (written,) = await write(str(tmp_path), options)
+    async with asyncpq.Session() as session:
+        file = await session.open_file(str(tmp_path / written.path))
+        await file.lookup({"id": 17})
+        assert file.metrics.pages_read == 6  # one of each leaf
+        table = await file.lookup({"id": [17, 9_999]})
+        assert table.equals(pa.Table.from_batches([rows(17, 18), rows(9_999, 10_000)]).cast(table.schema))
+        assert file.schema.equals(SCHEMA)
+        validator = written.validator
+        assert (await file.count(where=col("name") == "name 0"), validator.size) == (10, written.size)
+
+
+async def test_files_are_ended_where_they_are_large_enough(tmp_path: Path) -> None:
+    options = WriteOptions(row_group_rows=1000, file_bytes=40_000)
+    written = await write(str(tmp_path), options)
+    assert len(written) > 2
+    assert [file.path for file in written[:2]] == ["data/job/00000-1.parquet", "data/job/00000-1-1.parquet"]
+    assert sum(file.rows for file in written) == 10_000
+    tables = [pq.read_table(tmp_path / file.path) for file in written]
+    assert pa.concat_tables(tables).column("id").to_pylist() == list(range(10_000))
+    assert all(40_000 <= file.size < 80_000 for file in written[:-1])
+    assert sorted(path.name for path in (tmp_path / "data/job").iterdir()) == sorted(
+        file.path.rpartition("/")[2] for file in written
+    )
+
+
+async def test_row_groups_are_bounded_by_bytes(tmp_path: Path) -> None:
+    (written,) = await write(str(tmp_path), WriteOptions(row_group_bytes=100_000))
+    metadata = pq.read_metadata(tmp_path / written.path)
+    size = sum(batch.nbytes for batch in (rows(at, at + 1000) for at in range(0, 10_000, 1000)))
+    assert abs(metadata.num_row_groups - size / 100_000) < 3
+
+
+async def test_no_rows_make_no_file(tmp_path: Path) -> None:
+    assert await write(str(tmp_path), WriteOptions(), stop=0) == []
+    assert files_below(tmp_path) == []
+
+
+async def test_the_end_of_a_file_comes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = WriteOptions(bloom_filters=(BloomFilter(column="id"),))
+    (written,) = await write(str(tmp_path), options)
+    data = (tmp_path / written.path).read_bytes()
+    assert written.tail
+    assert data.endswith(written.tail)
+    chunk = pq.read_metadata(tmp_path / written.path).row_group(0).column(0)
+    start = written.size - len(written.tail)
+    assert start >= chunk.bloom_filter_offset + chunk.bloom_filter_length  # indexes and footer, and nothing else
+    footer = decode_file_metadata(written.tail[written.footer_start - start : -8])
+    ranges = [footer.row_groups[0].parse_chunk(leaf.index).column_index_range for leaf in footer.schema.leaves]
+    assert min(located[0] for located in ranges if located is not None) == start
+    monkeypatch.setattr(file_writer, "TAIL_BYTES", len(written.tail) - 1)
+    (large,) = await write(str(tmp_path / "2"), options)
+    assert (large.tail, large.footer_start) == (b"", written.footer_start)
+    assert pickle.loads(pickle.dumps(written)) == written
+
+
+async def test_what_is_in_memory_does_not_grow(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    class Watching(WrappedStore):
+        async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: Any) -> bool:
+            async def watched() -> AsyncIterator[bytes]:
+                async for piece in pieces:
+                    seen.append(pa.total_allocated_bytes() + len(piece))
+                    yield piece
+
+            return await super().create_stream(url, watched(), context=context)
+
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    options = WriteOptions(row_group_rows=5000, compression="none", dictionary_columns=())
+    async with asyncpq.Session() as session:
+        wrap_store(session, str(tmp_path), Watching)
+        (written,) = await write_files(session, str(tmp_path), "data/a", batches(100_000), SCHEMA, options)
+    assert len(seen) == 21
+    assert written.size > 3_500_000
+    assert max(seen) - before < 2 * written.size / 20 + 1_000_000  # two row groups, and what pyarrow holds
+
+
+# -- their way to the store -----------------------------------------------------------------------
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ObjectServer]:
+    """Uploads come in parts of 20,000 bytes."""
+    monkeypatch.setattr(s3_writer, "_STREAM_PART_BYTES", 20_000)
+    monkeypatch.setattr(uploads, "_LEAST_PART_BYTES", 20_000)
+    async with ObjectServer() as running:
+        running.buckets.add("bucket")
+        yield running
+
+
+_SMALL_GROUPS = WriteOptions(row_group_rows=1000)
+_PATH = "bucket/lake/data/job/00000-1.parquet"
+
+
+async def write_to(server: ObjectServer) -> list[WrittenFile]:
+    return await write("s3://bucket/lake", _SMALL_GROUPS, storage_options=server.storage_options)
+
+
+async def test_a_file_is_uploaded_while_it_is_written(server: ObjectServer) -> None:
+    (written,) = await write_to(server)
+    data = server.objects[_PATH].data
+    assert pq.read_table(io.BytesIO(data)).num_rows == 10_000
+    assert (written.validator.etag, written.size) == (server.objects[_PATH].etag, len(data))
+    sent = [(request.method, len(request.body)) for request in server.log]
+    assert [method for method, _ in sent].count("PUT") == -(-len(data) // 20_000)
+    assert max(size for _, size in sent) <= 20_000
+    (completed,) = (request for request in server.log if request.method == "POST" and "uploadId" in request.target)
+    assert completed.headers["if-none-match"] == "*"
+    assert sent[-1] == ("GET", 0)  # of one byte: which version it is
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(status=503, code="SlowDown"), Fault(lose_answer=True), Fault(hang_up=True)],
+    ids=["503", "lost", "cut"],
+)
+async def test_what_fails_once_is_sent_again(server: ObjectServer, fault: Fault, method: str, after: int) -> None:
+    server.faults = [replace(fault, method=method, after=after)]
+    (written,) = await write_to(server)
+    assert pq.read_table(io.BytesIO(server.objects[_PATH].data)).num_rows == 10_000
+    assert written.validator.etag == server.objects[_PATH].etag
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+@pytest.mark.parametrize("after", [0, 1])
+async def test_what_fails_for_good_leaves_nothing(server: ObjectServer, method: str, after: int) -> None:
+    server.faults = [Fault(status=403, code="AccessDenied", method=method, after=after, times=None)]
+    with pytest.raises(StoreError) as caught:
+        await write_to(server)
+    assert caught.value.url == f"s3://{_PATH}"
+    assert not server.objects
+    assert not server._uploads.running
+
+
+async def test_rows_that_stop_coming_leave_nothing(server: ObjectServer, tmp_path: Path) -> None:
+    class StoppedError(Exception):
+        pass
+
+    async def stopping() -> AsyncIterator[pa.RecordBatch]:
+        async for batch in batches(8000):
+            yield batch
+        raise StoppedError
+
+    async with asyncpq.Session({"s3": server.storage_options}) as session:
+        for target in ("s3://bucket/lake", str(tmp_path)):
+            with pytest.raises(StoppedError):
+                await write_files(session, target, "data/job/0", stopping(), SCHEMA, _SMALL_GROUPS)
+    assert not server.objects
+    assert not server._uploads.running
+    assert files_below(tmp_path) == []
+
+
+async def test_a_name_is_not_used_twice(server: ObjectServer, tmp_path: Path) -> None:
+    for target in ("s3://bucket/lake", str(tmp_path)):
+        options = server.storage_options if target.startswith("s3") else None
+        (first,) = await write(target, _SMALL_GROUPS, storage_options=options)
+        with pytest.raises(StoreError, match="another file"):
+            await write(target, _SMALL_GROUPS, stop=9_000, storage_options=options)
+        # the same bytes: an answer that was lost
+        (again,) = await write(target, _SMALL_GROUPS, storage_options=options)
+        assert again == first
+
+
+async def test_values_that_the_format_cannot_hold(tmp_path: Path) -> None:
+    schema = pa.schema([("at", pa.timestamp("ns"))])
+
+    async def nanoseconds() -> AsyncIterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([1_500], pa.timestamp("ns"))], schema=schema)
+
+    async with asyncpq.Session() as session:
+        with pytest.raises(SchemaMismatchError, match="would lose data"):
+            await write_files(session, str(tmp_path), "data/a", nanoseconds(), schema, WriteOptions())
+    assert files_below(tmp_path) == []
+
+
+# -- from a task ----------------------------------------------------------------------------------
+
+
+def pulled(stop: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, stop, 1000):
+        yield rows(start, start + 1000)
+
+
+def test_a_task_writes(tmp_path: Path) -> None:
+    settings = SparkSettings()
+    written = write_partition(settings, str(tmp_path), "data/job/3-4", pulled(5000), SCHEMA, _SMALL_GROUPS)
+    assert [(file.path, file.rows) for file in written] == [("data/job/3-4.parquet", 5000)]
+    assert write_partition(settings, str(tmp_path), "data/job/3-5", pulled(0), SCHEMA, _SMALL_GROUPS) == []
+
+
+def test_rows_that_were_taken_are_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With new credentials, the rest of them would be taken for all."""
+    attempts: list[str] = []
+
+    class Refusing(WrappedStore):
+        async def around_write(self, call: StoreWrite, write: Any) -> Any:
+            raise AssertionError
+
+        async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: Any) -> bool:
+            attempts.append(url)
+            await anext(pieces)
+            raise CredentialsError("they have expired", url=url)
+
+    write_before = file_writer.write_files
+
+    async def wrapped(session: asyncpq.Session, *arguments: Any) -> list[WrittenFile]:
+        wrap_store(session, str(tmp_path), Refusing)
+        return await write_before(session, *arguments)
+
+    monkeypatch.setattr(file_writer, "write_files", wrapped)
+    monkeypatch.setattr("asyncpq.spark.sessions._renewed", lambda *_: True)
+    settings = SparkSettings(disk_cache="off")
+    with pytest.raises(CredentialsError, match="Name who gives them"):
+        write_partition(settings, str(tmp_path), "data/a", pulled(5000), SCHEMA, _SMALL_GROUPS)
+    assert len(attempts) == 1
+    monkeypatch.undo()  # who comes next gets another session
+    assert write_partition(settings, str(tmp_path), "data/a", pulled(5000), SCHEMA, _SMALL_GROUPS)
+
+
+def test_what_the_driver_is_sent_has_a_limit(tmp_path: Path) -> None:
+    """However many tasks there are, and files of each."""
+    options = WriteOptions(row_group_rows=100, file_bytes=1)
+    for partition in (0, file_writer.TAIL_TASKS - 1, file_writer.TAIL_TASKS):
+        stem = f"data/{partition}"
+        written = write_partition(
+            SparkSettings(), str(tmp_path), stem, pulled(5000), SCHEMA, options, partition=partition
+        )
+        tails = [len(file.tail) for file in written]
+        assert len(tails) == 50
+        if partition == file_writer.TAIL_TASKS:
+            assert not any(tails)
+        else:
+            assert file_writer.TAIL_BYTES - 2 * max(tails) < sum(tails) <= file_writer.TAIL_BYTES
+
+
+@pytest.mark.parametrize("descending", [False, True])
+async def test_rows_that_are_not_sorted_as_said_are_not_written(tmp_path: Path, descending: bool) -> None:
+    """Also where only the row groups do not follow each other."""
+
+    async def turned() -> AsyncIterator[pa.RecordBatch]:
+        for start in (1000, 0):
+            batch = rows(start, start + 1000)
+            yield batch.take(pa.array(range(999, -1, -1))) if descending else batch
+
+    options = WriteOptions(row_group_rows=1000, sorted_by=(SortedBy(column="id", descending=descending),))
+    async with asyncpq.Session() as session:
+        if descending:
+            await write_files(session, str(tmp_path), "data/a", turned(), SCHEMA, options)
+        else:
+            with pytest.raises(InvalidOptionError, match="not sorted so; column 'id'"):
+                await write_files(session, str(tmp_path), "data/a", turned(), SCHEMA, options)
+    assert len(files_below(tmp_path)) == descending
+
+
+# -- options --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bloom_filters": (BloomFilter(column="nothing"),)},
+        {"bloom_filters": (BloomFilter(column="flag"),)},
+        {"sorted_by": (SortedBy(column="nothing"),)},
+        {"sorted_by": (SortedBy(column="pair"),)},
+        {"dictionary_columns": ("pair",)},
+        {"compression": "snappy", "compression_level": 3},
+    ],
+    ids=str,
+)
+async def test_options_that_are_not_for_these_columns(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOptionError):
+        await write(str(tmp_path), WriteOptions(**options))
+    assert files_below(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"compression": "lzo"},
+        {"pageRows": "0"},
+        {"pageBytes": "64k"},
+        {"bloomFilters": "id"},
+        {"bloomFilters": '{"column": "id"}'},
+        {"bloomFilters": '[{"column": "id", "size": 3}]'},
+        {"bloomFilters": '[{"column": "id", "fpp": 2}]'},
+        {"bloomFilters": '[{"column": "id", "ndv": 0}]'},
+        {"sortedBy": '[{"column": "id", "descending": "yes"}]'},
+        {"sortedBy": "[7]"},
+        {"dictionaryColumns": "[7]"},
+        {"storeSchema": "perhaps"},
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be(given: dict[str, str]) -> None:
+    with pytest.raises(InvalidOptionError):
+        parse_write_options(given)
+
+
+def test_options_by_their_names_in_spark() -> None:
+    found = parse_write_options(
+        {
+            "COMPRESSION": "ZSTD",
+            "compressionlevel": "7",
+            "pageRows": "10",
+            "bloomFilters": '["a", {"column": "b", "ndv": 5, "fpp": 0.1}]',
+            "sortedBy": '[{"column": "a", "descending": true, "nullsFirst": false}, "b"]',
+            "dictionaryColumns": "[]",
+            "storeSchema": "FALSE",
+        }
+    )
+    assert found == WriteOptions(
+        compression_level=7,
+        page_rows=10,
+        bloom_filters=(BloomFilter(column="a"), BloomFilter(column="b", ndv=5, fpp=0.1)),
+        sorted_by=(SortedBy(column="a", descending=True, nulls_first=False), SortedBy(column="b")),
+        dictionary_columns=(),
+        store_schema=False,
+    )
+    with pytest.raises(AsyncpqError):
+        WriteOptions(row_group_bytes=True)
