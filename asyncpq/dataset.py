@@ -21,11 +21,10 @@ from asyncpq.datasets.files_read import DatasetState, FilesRead
 from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.providers import FileProvider, SkippedFile
-from asyncpq.decoding.conform import lacking
-from asyncpq.decoding.constant_folding import resolve_typed_times
-from asyncpq.decoding.file_view import FileView
-from asyncpq.decoding.filter import compile_filter
-from asyncpq.decoding.selection import counted, take_table
+from asyncpq.decoding.arrow import counted, take_table
+from asyncpq.decoding.casts import lacking
+from asyncpq.decoding.filter import compile_filter, resolve_typed_times
+from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.substrait import from_pyarrow
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import OperationName
@@ -55,7 +54,7 @@ def output_schema(
         ColumnNotFoundError, AmbiguousColumnError: no such column, several, or one asked for twice.
     """
     nothing = cast("FileVersion", None)  # the view of no file: every column is lacking
-    view = FileView(schema, {}, b"", lambda _, ordinals: [lacking(schema.field(at)) for at in ordinals])
+    view = SchemaAdapter(schema, {}, b"", lambda _, ordinals: [lacking(schema.field(at)) for at in ordinals])
     dictionaries = frozenset(view.ordinals(read_dictionary))
     found = view.columns(nothing, view.ordinals(columns), frozenset(), dictionaries=dictionaries)
     for key in keys:

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from asyncpq.decoding.selection import counted, take_table
-from asyncpq.decoding.types import file_schema
+from asyncpq.decoding.arrow import counted, take_table
+from asyncpq.decoding.field_types import file_schema
 from asyncpq.errors import InvalidOptionError, RowIndexError
 from asyncpq.events import OperationName
 from asyncpq.metrics import ReadMetrics

@@ -9,16 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from asyncpq.decoding.assemble import PagedSource, StreamedSource
-from asyncpq.decoding.field_source import FieldSource
-from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder
+from asyncpq.decoding.column_sources import FieldSource, PagedSource, StreamedSource
+from asyncpq.decoding.leaf import DecodeLimits, LeafDecoder, leaf_decoder, reads_alone
 from asyncpq.decoding.nested import NestedLeaf
-from asyncpq.decoding.page import Dictionary, Page
-from asyncpq.decoding.types import leaf_decoder, reads_alone
+from asyncpq.decoding.page import DataPage, Dictionary
 from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.chunk_pages import PageHeader, PageWalker, decode_page_header
+from asyncpq.parquet.column_chunk import ColumnChunk, PageType
 from asyncpq.parquet.footer import FooterDecoder, FooterFound
-from asyncpq.parquet.metadata import ColumnChunk, decode_file_metadata
-from asyncpq.parquet.page_walker import PageHeader, PageType, PageWalker, decode_page_header
+from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.schema import Field
 from asyncpq.storage.base import Validator
 
@@ -78,17 +77,17 @@ class OpenFile:
         assert isinstance(header, PageHeader)
         return header.header_size + header.uncompressed_size
 
-    def pages(self, column: int = 0, group: int = 0) -> tuple[bytes | None, list[Page]]:
+    def pages(self, column: int = 0, group: int = 0) -> tuple[bytes | None, list[DataPage]]:
         """The dictionary page, if there is one, and the data pages of a flat column."""
         (chunk,) = self.chunks(column, group)
         dictionary: bytes | None = None
-        pages: list[Page] = []
+        pages: list[DataPage] = []
         row = 0
         for page in PageWalker(chunk, max_page_bytes=LIMITS.max_page_bytes).feed(self.bytes_of(chunk)):
             if page.header.type is PageType.DICTIONARY_PAGE:
                 dictionary = page.data
             elif page.header.num_values:
-                pages.append(Page(page.data, row, page.header.num_values))
+                pages.append(DataPage(page.data, row, page.header.num_values))
                 row += page.header.num_values
         return dictionary, pages
 

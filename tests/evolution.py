@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from asyncpq.datasets.model import TableField
-from asyncpq.decoding.conform import children_of, with_children
+from asyncpq.decoding.arrow import children_of, with_children
 
 Convert = Callable[[Any], Any]
 _FIELD_ID = b"PARQUET:field_id"

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import asyncpq
-from asyncpq.datasets.columns import FileView, view_of
+from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.model import TableField
+from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.expressions import Expression
 from asyncpq.metrics import ReadMetrics
 from asyncpq.scan.plan import Plan, describe
@@ -31,7 +32,7 @@ def view(
     schema: pa.Schema,
     fields: tuple[TableField, ...] | None = None,
     partition: Mapping[str, Any] | None = None,
-) -> FileView:
+) -> SchemaAdapter:
     """How a file has a dataset's columns."""
     return view_of(file._version, schema, fields, partition or {})
 
@@ -48,7 +49,7 @@ async def count(file: asyncpq.File, question: ScanRequest) -> int:
     return prepared.read.rows_matched
 
 
-async def lookup(file: asyncpq.File, view: FileView, keys: Mapping[str, Any], with_keys: bool = False) -> pa.Table:
+async def lookup(file: asyncpq.File, view: SchemaAdapter, keys: Mapping[str, Any], with_keys: bool = False) -> pa.Table:
     """Rows by key."""
     wanted = LookupKeys(keys)
     question = ScanRequest(keys=wanted.columns(with_keys), where=wanted.where, prune=wanted.prune, view=view)

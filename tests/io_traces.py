@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from asyncpq.parquet.bloom_filter import BLOCK_BYTES, decode_bloom_filter_header
+from asyncpq.parquet.chunk_pages import PageWalker
 from asyncpq.parquet.footer import FooterDecoder, FooterFound
 from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.page_index import decode_offset_index
-from asyncpq.parquet.page_walker import PageWalker
 from asyncpq.testing import LoggedRequest
 from tests.bloom_files import metadata_of
 

@@ -9,29 +9,16 @@ from typing import Any
 import pyarrow as pa
 
 from asyncpq.datasets.model import TableField
-from asyncpq.decoding.arrow import read_schema
-from asyncpq.decoding.conform import (
-    Match,
-    SourcePart,
-    cast,
-    child_leaves,
-    children_of,
-    inside,
-    is_finer,
-    is_list,
-    lacking,
-    mismatch,
-    null_scalar,
-)
-from asyncpq.decoding.file_view import FileView
+from asyncpq.decoding.arrow import children_of, is_list, null_scalar, read_schema
+from asyncpq.decoding.casts import Match, SourcePart, cast, child_leaves, inside, is_finer, lacking, mismatch
+from asyncpq.decoding.field_types import FieldType, field_types
+from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.decoding.splice import schema_file
-from asyncpq.decoding.types import FieldType, field_types
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, SchemaMismatchError
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.schema import LogicalKind, ParquetSchema, PhysicalType
-
-__all__ = ["FileView", "view_of"]
+from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
+from asyncpq.parquet.schema import ParquetSchema
 
 _FIELD_ID = b"PARQUET:field_id"
 _SEVERAL = -1  # in the place of an ordinal
@@ -43,7 +30,7 @@ def view_of(
     fields: tuple[TableField, ...] | None,
     partition: Mapping[str, Any],
     extensions: frozenset[str] = frozenset(),
-) -> FileView:
+) -> SchemaAdapter:
     """How ``version`` has the columns of a dataset.
 
     A column is, in this order: the constant that ``partition`` names, whatever the file says (as in
@@ -95,7 +82,7 @@ def view_of(
             used[ordinal] = len(sources)
         sources.append(ordinal)
     match = _Matcher(wanted, schema, sources, constants, bool(by_id), extensions)
-    return FileView(schema, constants, version.digest, match)
+    return SchemaAdapter(schema, constants, version.digest, match)
 
 
 def _typed(schema: pa.Schema, known: Mapping[str, TableField]) -> pa.Schema:
@@ -205,7 +192,7 @@ def has_coarse_timestamps(schema: pa.Schema) -> bool:
 
 
 class _Matcher:
-    """Matches columns of one version when they are first asked for (see :attr:`FileView.match`)."""
+    """Matches columns of one version when they are first asked for (see :attr:`SchemaAdapter.match`)."""
 
     def __init__(
         self,

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from asyncpq.datasets.catalog_reader import CatalogReader
-from asyncpq.datasets.columns import FileView, has_coarse_timestamps, view_of
+from asyncpq.datasets.columns import has_coarse_timestamps, view_of
 from asyncpq.datasets.model import DataFile, Deletes, TableField
-from asyncpq.decoding.types import FieldType, file_schema, share_types
+from asyncpq.decoding.field_types import FieldType, file_schema, share_types
+from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.errors import ObjectChangedError, RowIndexError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression
@@ -217,7 +218,7 @@ class OpenedFile:
         file, version = self.file, self.version
         extensions = self.source.runtime.options.read.extension_types
 
-        def view_here() -> FileView:
+        def view_here() -> SchemaAdapter:
             self.share_types(extensions)
             return view_of(version, columns.schema, file.fields or columns.fields, file.partition, extensions)
 

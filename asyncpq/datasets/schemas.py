@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from asyncpq.decoding.conform import children_of, is_list, with_children
+from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.errors import SchemaMismatchError
 
 SchemaPolicy: TypeAlias = Literal["strict", "permissive"]
@@ -78,7 +78,7 @@ class SchemaUnifier:
         """
         if any(schema.equals(seen) for seen in self._seen):
             return
-        fields = {field.name: field for field in reversed(list(schema))}  # of several the first: see FileView
+        fields = {field.name: field for field in reversed(list(schema))}  # of several the first: see SchemaAdapter
         if self._first is None:
             self._metadata = schema.metadata
         if self._policy == "strict":

@@ -3,46 +3,27 @@
 pyarrow decodes pages and says which Arrow types a footer means. It is handed only small files in
 memory that this project wrote (see :mod:`asyncpq.decoding.splice`), never a path, a url or a footer
 from outside, but for encrypted files, whose footers only pyarrow can read.
+
+Choosing elements of Arrow arrays, for every type that a column can have.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import io
 from collections.abc import Sequence
 from typing import cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from asyncpq.errors import (
-    AccessDeniedError,
     AsyncpqError,
     CorruptFileError,
-    InvalidOptionError,
     ResourceLimitError,
-    TransportError,
     UnsupportedFeatureError,
 )
-from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.parquet.schema import Field
-
-ARROW_SCHEMA_KEY = b"ARROW:schema"
-_EXTENSION_KEY = b"ARROW:extension:name"
-_HIDDEN_KEY = b"async:extension:name"  # same length: replaced in place in the flatbuffer
-# The canonical extension types that are built into pyarrow 26: nothing else can be registered under these
-# names. Python code can register types under other names that begin with "arrow.".
-_BUILT_IN = frozenset(
-    (
-        b"arrow.bool8",
-        b"arrow.fixed_shape_tensor",
-        b"arrow.json",
-        b"arrow.opaque",
-        b"arrow.uuid",
-        b"arrow.variable_shape_tensor",
-    )
-)
+from asyncpq.pruning.row_ranges import RowRanges
 
 
 def typed_error(error: Exception, what: str) -> AsyncpqError:
@@ -116,58 +97,6 @@ def read_leaves(
     return [table.column(0) for table in tables]
 
 
-def open_encrypted(
-    file: io.RawIOBase, properties: object, *, verify_crc: bool, int96_unit: str = "ns"
-) -> pq.ParquetFile:
-    """pyarrow's reader of an encrypted file, its footer decrypted or its signature verified.
-
-    Args:
-        file: the file, or as much of it as is to be read.
-        properties: ``FileDecryptionProperties``.
-        verify_crc: check the pages' CRCs where they have them.
-
-    Raises:
-        CorruptFileError: other keys, or not the footer that was encrypted or signed.
-        InvalidOptionError: the file is not encrypted.
-        AsyncpqError: as of :func:`decryption_error`.
-    """
-    try:
-        return pq.ParquetFile(
-            pa.PythonFile(file, mode="r"),
-            decryption_properties=properties,
-            pre_buffer=False,
-            page_checksum_verification=verify_crc,
-            coerce_int96_timestamp_unit=int96_unit,
-        )
-    except Exception as error:
-        if type(error) is OSError and "plaintext file" in str(error):
-            raise InvalidOptionError(
-                "decryption_properties= were given for a file that is not encrypted (a plaintext file)",
-                hint="Leave them out, or make them with allow_plaintext_files=True.",
-            ) from error
-        failure = decryption_error(error, "the file cannot be decrypted")
-        if isinstance(failure, CorruptFileError):
-            failure.hint = "Are decryption_properties those of this file?"
-        raise failure from error
-
-
-def decryption_error(error: Exception, what: str) -> AsyncpqError:
-    """As :func:`typed_error`, of what may come out of the caller's ``KmsClient``, too, and as it was raised there.
-
-    Arrow's own are its exceptions and plain OSErrors; the client's may be anything else.
-    """
-    if isinstance(error, AsyncpqError):
-        return error
-    if isinstance(error, (pa.ArrowException, MemoryError, OverflowError, UnicodeError)) or type(error) is OSError:
-        return typed_error(error, what)
-    message = f"{what}: the KMS client failed: {type(error).__name__}: {error}"
-    if isinstance(error, PermissionError):
-        return AccessDeniedError(message, hint="May the client unwrap this file's keys?")
-    if isinstance(error, (ConnectionError, TimeoutError)):
-        return TransportError(message, hint="Can the KMS be reached?")
-    return AsyncpqError(message, hint="The error of the KmsClient is this one's __cause__.")
-
-
 def read_schema(footer_file: bytes, int96_unit: str = "ns") -> pa.Schema:
     """The Arrow schema that pyarrow gives a file in memory that has no rows."""
     try:
@@ -183,11 +112,6 @@ def read_schema_of(footer_file: bytes, leaves: Sequence[int], int96_unit: str = 
         return reader.read_all(column_indices=list(leaves), use_threads=False).schema
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise typed_error(error, "the schema cannot be understood") from error
-
-
-def encode_schema(schema: pa.Schema) -> bytes:
-    """The value of ``ARROW:schema`` that stands for ``schema``."""
-    return base64.b64encode(schema.serialize().to_pybytes())
 
 
 def compress(codec: str, data: bytes | pa.Buffer) -> bytes:
@@ -210,93 +134,250 @@ def decompress(codec: str, data: memoryview | bytes, size: int, *, column: str) 
         raise CorruptFileError(f"a page cannot be decompressed: {error}", column=column) from error
 
 
-class StoredArrowSchema:
-    """The Arrow schema that the writer kept under ``ARROW:schema``, made safe and cut to fields.
+FEW_ROWS = 8  # are picked from their pages one by one, and copied
+_TAKE_RANGES = 8  # with more ranges than this, one take is cheaper than slices
 
-    A file must never choose code: extension types that Python code registered are stripped to their
-    storage before pyarrow builds the schema, unless the reader allows them by name. What does not fit
-    the Parquet schema is dropped whole, as if it had not been there.
 
-    Args:
-        metadata: the footer.
-        allowed_extensions: names of extension types that may be instantiated.
+def take(values: pa.Array, indices: pa.Array) -> pa.Array:
+    """``values.take(indices)``; null where an index is null. Also for view types, which have no kernel of
+    their own in pyarrow."""
+    kind = values.type
+    if pa.types.is_string_view(kind):
+        return values.cast(pa.large_string()).take(indices).cast(kind)
+    if pa.types.is_binary_view(kind):
+        return values.cast(pa.large_binary()).take(indices).cast(kind)
+    try:
+        return values.take(indices)
+    except pa.ArrowNotImplementedError:  # a view type inside a nested one
+        none = pa.nulls(1, kind)
+        return join([none if at is None else values.slice(at, 1) for at in indices.to_pylist()], kind)
+
+
+def take_table(table: pa.Table, indices: pa.Array) -> pa.Table:
+    """Rows of a table that has columns."""
+    columns = [take(join(column.chunks, column.type), indices) for column in table.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def keep(values: pa.Array, mask: pa.BooleanArray) -> pa.Array:
+    """The elements where ``mask`` is true."""
+    try:
+        return values.filter(mask)
+    except pa.ArrowNotImplementedError:
+        return take(values, pc.indices_nonzero(mask))
+
+
+def take_rows(values: pa.Array, rows: RowRanges, first_row: int) -> pa.Array:
+    """The elements of ``values`` (whose first is row ``first_row``) at ``rows``."""
+    if rows.num_ranges == 1:
+        start, stop = rows.start, rows.stop
+        if start == first_row and stop - start == len(values):
+            return values
+        return values.slice(start - first_row, stop - start)
+    if rows.num_ranges <= _TAKE_RANGES:
+        return join([values.slice(start - first_row, stop - start) for start, stop in rows], values.type)
+    if rows.num_rows * 4 > len(values):
+        return keep(values, _mask(rows, first_row, len(values)))
+    return take(values, pa.array([row - first_row for row in rows.rows()], pa.int64()))
+
+
+def _mask(rows: RowRanges, first_row: int, length: int) -> pa.BooleanArray:
+    """Which of ``length`` rows from ``first_row`` on are in ``rows``."""
+    chosen = bytearray(length)
+    for start, stop in rows:
+        chosen[start - first_row : stop - first_row] = b"\1" * (stop - start)
+    return pa.Array.from_buffers(pa.uint8(), length, [None, pa.py_buffer(chosen)]).cast(pa.bool_())
+
+
+def few_copied(values: pa.Array) -> pa.Array:
+    """``values``; a few of them copied, as their slice would hold on to all of its page."""
+    return pa.concat_arrays([values]) if len(values) <= FEW_ROWS else values
+
+
+def counted(num_rows: int) -> pa.Table:
+    """Rows without columns: a table that has nothing but their number."""
+    rows = pa.StructArray.from_buffers(pa.struct([]), num_rows, [None])
+    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
+
+
+def join(pieces: Sequence[pa.Array], arrow_type: pa.DataType) -> pa.Array:
+    """One array of all pieces, of ``arrow_type``."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if not pieces:
+        return pa.nulls(0, arrow_type)
+    return pa.concat_arrays(pieces)
+
+
+def validity(array: pa.Array) -> pa.Buffer | None:
+    """Its bitmap, without an offset; None where nothing is null."""
+    return array.is_valid().buffers()[1] if array.null_count else None
+
+
+def flattened(array: pa.Array, offset_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
+    """The elements of lists, none of null lists, and where those of each list begin, and the last one's end."""
+    lengths = pc.list_value_length(array).fill_null(0).cast(offset_type)
+    ends = pc.cumulative_sum_checked(lengths)
+    return array.flatten(), pa.concat_arrays([pa.array([0], offset_type), ends])
+
+
+_SMALL_BYTES = 4096  # whole buffers are counted up to here: which part of them is used takes longer to tell
+
+
+def held_bytes(array: pa.Array) -> int:
+    """Bytes that ``array`` holds for itself: indices, but not a dictionary that others share."""
+    if isinstance(array, pa.DictionaryArray):
+        array = array.indices
+    buffers: int = array.get_total_buffer_size()
+    return buffers if buffers <= _SMALL_BYTES else int(array.nbytes)
+
+
+def stored_as(kind: pa.DataType) -> pa.DataType:
+    """What an extension type is stored as; other types as they are."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def value_bits(kind: pa.DataType) -> int:
+    """Bits that one slot of an array of ``kind`` takes, null or not; not what offsets or views point to."""
+    kind = stored_as(kind)
+    if pa.types.is_struct(kind):
+        return 1 + sum(value_bits(child.type) for child in kind)
+    if pa.types.is_fixed_size_list(kind):
+        return 1 + int(kind.list_size) * value_bits(kind.value_type)
+    if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
+        return 128
+    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_list(kind):
+        return 64
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):  # which ask for their offsets at a high price
+        return 32
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return 32
+
+
+def has_lengths(kind: pa.DataType) -> bool:
+    """Whether the values of ``kind`` differ in size: strings and bytes."""
+    kind = stored_as(kind)
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_string_view(kind)
+    )
+
+
+def leaf_types(kind: pa.DataType) -> list[tuple[pa.DataType, int]]:
+    """Types of the leaves of ``kind``, in schema order, and how many slots a null above may take there."""
+    kind = stored_as(kind)
+    if pa.types.is_fixed_size_list(kind):
+        return [(leaf, slots * max(1, kind.list_size)) for leaf, slots in leaf_types(kind.value_type)]
+    if not pa.types.is_nested(kind):
+        return [(kind, 1)]
+    return [leaf for at in range(kind.num_fields) for leaf in leaf_types(kind.field(at).type)]
+
+
+_LISTS = {
+    pa.lib.Type_LIST: pa.list_,
+    pa.lib.Type_LARGE_LIST: pa.large_list,
+    pa.lib.Type_LIST_VIEW: pa.list_view,
+    pa.lib.Type_LARGE_LIST_VIEW: pa.large_list_view,
+}
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether it is a list of whatever layout."""
+    return kind.id in _LISTS or pa.types.is_fixed_size_list(kind)
+
+
+def children_of(kind: pa.DataType) -> tuple[pa.Field, ...]:
+    """The fields of a struct, the element of a list, key and value of a map; none for other types."""
+    if isinstance(kind, pa.StructType):
+        return tuple(kind)
+    if isinstance(kind, pa.MapType):
+        return (kind.key_field, kind.item_field)
+    return (kind.value_field,) if is_list(kind) else ()
+
+
+def with_children(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
+    """``kind`` with other children (see :func:`children_of`)."""
+    if isinstance(kind, pa.StructType):
+        return pa.struct(list(fields))
+    if isinstance(kind, pa.MapType):
+        return pa.map_(*fields, keys_sorted=kind.keys_sorted)
+    if isinstance(kind, pa.FixedSizeListType):
+        return pa.list_(fields[0], kind.list_size)
+    return _LISTS[kind.id](fields[0])
+
+
+_ALL_TEXTS = frozenset({pa.string(), pa.large_string(), pa.string_view()})
+
+
+def has_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds text, at whatever depth."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return has_text(kind.storage_type)
+    if isinstance(kind, pa.DictionaryType):
+        return has_text(kind.value_type)
+    return kind in _ALL_TEXTS or any(has_text(child.type) for child in children_of(kind))
+
+
+def first_invalid(values: pa.Array) -> int | None:
+    """The position of the first value with text that is no UTF-8; None if there is none.
+
+    Text outside of the array's slice, under nulls, and in entries of a dictionary that no value uses does not count.
     """
+    if _is_whole(values) or _is_valid(values):
+        return None
+    low, high = 0, len(values)  # the first one is in between
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _is_valid(values.slice(low, middle - low)):
+            low = middle
+        else:
+            high = middle
+    return low
 
-    def __init__(self, metadata: FileMetadata, allowed_extensions: frozenset[str]) -> None:
-        self._allowed = frozenset(name.encode() for name in allowed_extensions)
-        self._schema: pa.Schema | None = None
-        text = metadata.key_value_metadata.get(ARROW_SCHEMA_KEY.decode())
-        if text is None:
-            return
-        try:
-            schema = self._read(base64.b64decode(text, validate=True))
-            fits = schema.names == [field.name for field in metadata.schema.fields]
-        except (binascii.Error, pa.ArrowException, ValueError, OSError, AsyncpqError):
-            return  # ValueErrors are names that are not UTF-8, too
-        if fits:
-            self._schema = schema
 
-    def _read(self, message: bytes) -> pa.Schema:
-        if _EXTENSION_KEY not in message and _HIDDEN_KEY not in message:
-            return pa.ipc.read_schema(pa.py_buffer(message))
-        hidden = message.replace(_EXTENSION_KEY, _HIDDEN_KEY)
-        schema = pa.ipc.read_schema(pa.py_buffer(hidden))
-        shown = pa.schema([self._show_allowed(field) for field in schema])
-        if _HIDDEN_KEY in shown.serialize().to_pybytes():
-            raise ValueError("an extension type in a place that is not looked at")
-        return shown
+def _is_whole(values: pa.Array) -> bool:
+    """Whether all is valid that the array holds, asked for or not."""
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
-    def _show_allowed(self, field: pa.Field) -> pa.Field:
-        """``field`` with the extension names restored that may be instantiated."""
-        kind = self._show_inside(field.type)
-        if kind is not field.type:
-            field = field.with_type(kind)
-        metadata = dict(field.metadata or {})
-        name = metadata.pop(_HIDDEN_KEY, None)
-        if name is None:
-            return field
-        if name in _BUILT_IN or name in self._allowed:
-            metadata[_EXTENSION_KEY] = name
-        return field.with_metadata(metadata or None)
 
-    def _show_inside(self, kind: pa.DataType) -> pa.DataType:
-        """``kind`` with :meth:`_show_allowed` done to all fields in it."""
-        types = pa.types
-        if types.is_dictionary(kind):
-            values = self._show_inside(kind.value_type)
-            return kind if values is kind.value_type else pa.dictionary(kind.index_type, values, kind.ordered)
-        if types.is_run_end_encoded(kind):  # its fields carry no metadata once it is made anew
-            return pa.run_end_encoded(kind.run_end_type, self._show_allowed(pa.field("", kind.value_type)).type)
-        if not types.is_nested(kind):
-            return kind
-        if types.is_map(kind):
-            key, item = self._show_allowed(kind.key_field), self._show_allowed(kind.item_field)
-            return pa.map_(key, item, keys_sorted=kind.keys_sorted)
-        children = [self._show_allowed(kind.field(at)) for at in range(kind.num_fields)]
-        if types.is_struct(kind):
-            return pa.struct(children)
-        if types.is_union(kind):
-            return pa.union(children, kind.mode, kind.type_codes)
-        if types.is_fixed_size_list(kind):
-            return pa.list_(children[0], kind.list_size)
-        for is_kind, make in (
-            (types.is_list, pa.list_),
-            (types.is_large_list, pa.large_list),
-            (types.is_list_view, pa.list_view),
-            (types.is_large_list_view, pa.large_list_view),
-        ):
-            if is_kind(kind):
-                return make(children[0])
-        raise ValueError(f"a nested type that is not known: {kind}")
+def _is_valid(values: pa.Array) -> bool:
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _is_valid(values.storage)
+    if isinstance(kind, pa.DictionaryType):  # each entry once: decoded, they may be as many times larger
+        return _is_valid(take(values.dictionary, pc.unique(values.indices).drop_null()))
+    if isinstance(kind, pa.StructType):
+        return all(map(_is_valid, values.flatten()))
+    if isinstance(kind, pa.MapType):
+        copy = pa.concat_arrays([values])
+        return _is_valid(copy.keys) and _is_valid(copy.items)
+    if children_of(kind):
+        return _is_valid(values.flatten())
+    return kind not in _ALL_TEXTS or _is_whole(pa.concat_arrays([values]))
 
-    def encoded(self, fields: Sequence[Field], *, as_storage: bool = False) -> bytes | None:
-        """The value of ``ARROW:schema`` for a file of just these fields, or None.
 
-        Args:
-            as_storage: without any extension type.
-        """
-        if self._schema is None:
-            return None
-        kept = pa.schema([self._schema.field(field.index) for field in fields])
-        message = kept.serialize().to_pybytes()
-        return base64.b64encode(message.replace(_EXTENSION_KEY, _HIDDEN_KEY) if as_storage else message)
+def null_scalar(kind: pa.DataType) -> pa.Scalar:
+    """The null of any type; ``pa.scalar(None, kind)`` has none where an extension type is inside a nested one."""
+    return pa.nulls(1, kind)[0]
+
+
+def constant_array(value: pa.Scalar | None, num_rows: int) -> pa.Array:
+    """``value`` in every row."""
+    if value is None or not value.is_valid:
+        return pa.nulls(num_rows, pa.null() if value is None else value.type)
+    return pa.repeat(value, num_rows)
+
+
+def constant_bytes(value: pa.Scalar | None) -> int:
+    """Bytes that a row of :func:`constant_array` takes, roughly."""
+    return 1 if value is None else max(1, int(constant_array(value, 1).nbytes))

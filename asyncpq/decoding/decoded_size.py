@@ -9,12 +9,15 @@ alone, and summed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import decompress, read_column
+from asyncpq.decoding.arrow import decompress, has_lengths, leaf_types, read_column, stored_as, value_bits
+from asyncpq.decoding.field_types import field_types
+from asyncpq.decoding.page import Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.splice import (
     CODEC_NAMES,
     ENCODING_PLAIN,
@@ -24,17 +27,18 @@ from asyncpq.decoding.splice import (
     root_element,
     schema_element,
 )
-from asyncpq.errors import CorruptFileError, ResourceLimitError
-from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS
-from asyncpq.parquet.metadata import Codec, ColumnChunk
-from asyncpq.parquet.page_walker import Page, PageHeader, PageType
-from asyncpq.parquet.schema import Leaf, PhysicalType, Repetition
+from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
+from asyncpq.objects.read_plan import Item, RowGroupPlan
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.chunk_pages import NeedMore, PageHeader, RawPage, decode_page_header
+from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChunk, PageType
+from asyncpq.parquet.logical_types import PhysicalType, Repetition
+from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader, CompactWriter
 
 ENCODING_DELTA_BINARY_PACKED = 5
 ENCODING_DELTA_BYTE_ARRAY = 7
 LEVEL_BITS = 16  # pyarrow holds levels as int16 while it decodes
-_SMALL_BYTES = 4096  # whole buffers are counted up to here: which part of them is used takes longer to tell
 OFFSET_BITS = 33  # of a list: its offset and its validity
 
 
@@ -44,51 +48,6 @@ def refuse(what: str, size: int, limit: int, column: str) -> ResourceLimitError:
         f"{what} decode to {size} bytes, the unit may hold {limit} more",
         column=column,
         hint="Raise LimitOptions.max_decoded_bytes if the file is to be trusted.",
-    )
-
-
-def held_bytes(array: pa.Array) -> int:
-    """Bytes that ``array`` holds for itself: indices, but not a dictionary that others share."""
-    if isinstance(array, pa.DictionaryArray):
-        array = array.indices
-    buffers: int = array.get_total_buffer_size()
-    return buffers if buffers <= _SMALL_BYTES else int(array.nbytes)
-
-
-def storage_type(kind: pa.DataType) -> pa.DataType:
-    """What an extension type is stored as; other types as they are."""
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-
-
-def value_bits(kind: pa.DataType) -> int:
-    """Bits that one slot of an array of ``kind`` takes, null or not; not what offsets or views point to."""
-    kind = storage_type(kind)
-    if pa.types.is_struct(kind):
-        return 1 + sum(value_bits(child.type) for child in kind)
-    if pa.types.is_fixed_size_list(kind):
-        return 1 + int(kind.list_size) * value_bits(kind.value_type)
-    if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
-        return 128
-    if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_list(kind):
-        return 64
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):  # which ask for their offsets at a high price
-        return 32
-    try:
-        return int(kind.bit_width)
-    except ValueError:
-        return 32
-
-
-def has_lengths(kind: pa.DataType) -> bool:
-    """Whether the values of ``kind`` differ in size: strings and bytes."""
-    kind = storage_type(kind)
-    return bool(
-        pa.types.is_binary(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_string_view(kind)
     )
 
 
@@ -188,18 +147,8 @@ def _encoded_values(page: bytes, header: PageHeader, leaf: Leaf, codec: int) -> 
 # -- nested fields ----------------------------------------------------------------------------------
 
 
-def leaf_types(kind: pa.DataType) -> list[tuple[pa.DataType, int]]:
-    """Types of the leaves of ``kind``, in schema order, and how many slots a null above may take there."""
-    kind = storage_type(kind)
-    if pa.types.is_fixed_size_list(kind):
-        return [(leaf, slots * max(1, kind.list_size)) for leaf, slots in leaf_types(kind.value_type)]
-    if not pa.types.is_nested(kind):
-        return [(kind, 1)]
-    return [leaf for at in range(kind.num_fields) for leaf in leaf_types(kind.field(at).type)]
-
-
 def leaf_bounds(
-    leaf: Leaf, chunk: ColumnChunk, pages: Sequence[Page], kind: pa.DataType, slots: int, limit: int
+    leaf: Leaf, chunk: ColumnChunk, pages: Sequence[RawPage], kind: pa.DataType, slots: int, limit: int
 ) -> tuple[int, int]:
     """What a chunk of a nested leaf decodes to: bytes that its pages prove, and bytes that may come on top.
 
@@ -211,7 +160,7 @@ def leaf_bounds(
     bits = value_bits(kind) + 1 + 2 * LEVEL_BITS + OFFSET_BITS * leaf.max_repetition_level
     proven = chunk.num_values * bits // 8
     indexed = repeated = 0
-    dictionary: Page | None = None
+    dictionary: RawPage | None = None
     for page in pages:
         header = page.header
         if header.type is PageType.DICTIONARY_PAGE:
@@ -234,7 +183,7 @@ def leaf_bounds(
     return proven, possible
 
 
-def _largest_value(dictionary: Page, leaf: Leaf, chunk: ColumnChunk) -> int:
+def _largest_value(dictionary: RawPage, leaf: Leaf, chunk: ColumnChunk) -> int:
     """Bytes of the largest value of a dictionary page of byte arrays."""
     header = dictionary.header
     if header.num_values * 4 > header.uncompressed_size:  # each value has a length in front
@@ -261,7 +210,7 @@ def nested_bytes(array: pa.Array, kind: pa.DataType) -> int:
         array: the same values with byte arrays still as dictionaries, and lists of any flavour.
         kind: the field's type.
     """
-    kind = storage_type(kind)
+    kind = stored_as(kind)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     size = len(array) * value_bits(kind) // 8
@@ -292,3 +241,199 @@ def _required_template(physical_type: PhysicalType, codec: int, encoding: int) -
 
 
 _PREFIX_LENGTHS = _required_template(PhysicalType.INT32, Codec.UNCOMPRESSED, ENCODING_DELTA_BINARY_PACKED)
+
+
+class LeafSize:
+    """Bounds of what one leaf decodes to.
+
+    Args:
+        leaf: one that is not repeated.
+        arrow_type: of its field cut to it.
+        value_type: of its values.
+    """
+
+    def __init__(self, leaf: Leaf, arrow_type: pa.DataType, value_type: pa.DataType) -> None:
+        self._leaf = leaf
+        self._has_lengths = leaf.physical_type == PhysicalType.BYTE_ARRAY
+        self._may_repeat = self._has_lengths or leaf.physical_type == PhysicalType.FIXED_LEN_BYTE_ARRAY
+        # of one row: validities and level
+        overhead = len(leaf.path) + LEVEL_BITS if leaf.max_definition_level else 0
+        self._value_bits = overhead + value_bits(arrow_type)
+        self._index_bits = overhead + 32
+
+    def check_pages(
+        self, headers: Sequence[PageHeader], pages: Sequence[bytes], encoded: bool, codec: int, limit: int
+    ) -> None:
+        """Refuse before decoding what would not fit, as dictionary indices if ``encoded``, else as values.
+
+        Raises:
+            ResourceLimitError: more than ``limit`` bytes would come out.
+        """
+        bits = self._index_bits if encoded else self._value_bits
+        size = sum([header.num_values for header in headers]) * bits // 8
+        if self._has_lengths and not encoded:
+            size += sum([header.uncompressed_size for header in headers])
+        if self._may_repeat and not encoded:
+            repeating = [at for at, header in enumerate(headers) if header.encoding == ENCODING_DELTA_BYTE_ARRAY]
+            # no value is longer than all that its page holds
+            coarse = sum([headers[at].num_values * headers[at].uncompressed_size for at in repeating])
+            if size + coarse > limit:
+                repeated = sum([prefix_bytes(pages[at], headers[at], self._leaf, codec) for at in repeating])
+                # values of fixed size are counted already, but only what was decoded is held to that size
+                size = size + repeated if self._has_lengths else max(size, repeated)
+        if size > limit:
+            raise refuse(f"{len(pages)} pages", size, limit, self._leaf.dotted)
+
+    def check_expansion(self, dictionary: pa.Array, indices: pa.Array, limit: int) -> None:
+        """Refuse before expanding what would not fit; exact only where the cheap bound is too large.
+
+        Raises:
+            ResourceLimitError: ``dictionary.take(indices)`` is larger than ``limit`` bytes.
+        """
+        if dictionary.nbytes * len(indices) <= limit:  # no value is larger than all of them together
+            return
+        total = taken_bytes(dictionary, indices, dictionary.type)
+        if total > limit:
+            raise refuse(f"{len(indices)} dictionary-encoded values", total, limit, self._leaf.dotted)
+
+
+UNKNOWN = 1 << 62
+
+
+class _Slot(NamedTuple):
+    """What one value of a leaf takes.
+
+    Attributes:
+        bits: with its levels, and all slots that a null above it may take.
+        has_lengths: values differ in size; ``bits`` are without their bytes.
+        repeated: a row may have several.
+    """
+
+    bits: int
+    has_lengths: bool
+    repeated: bool
+
+
+class _Content(NamedTuple):
+    """What stands in a page or chunk.
+
+    Attributes:
+        num_values: nulls included.
+        size: bytes, uncompressed.
+        indexed: values may be indices into a dictionary.
+        delta: they may be DELTA_BYTE_ARRAY.
+    """
+
+    num_values: int
+    size: int
+    indexed: bool
+    delta: bool
+
+
+class ExpectedSize:
+    """Bounds for the items of one row group.
+
+    Attributes:
+        headers: of the pages that were looked at; each is taken out where the page is used.
+    """
+
+    def __init__(self, version: FileVersion, plan: RowGroupPlan, allowed_extensions: frozenset[str]) -> None:
+        self.headers: dict[Item, PageHeader] = {}
+        self._version = version
+        self._plan = plan
+        self._extensions = allowed_extensions
+        self._largest: dict[int, int] = {}  # bytes of the largest value in a column's dictionary, by position
+
+    def of(self, items: Sequence[Item], values: Iterator[object]) -> int:
+        """At most what ``items`` decode to, in bytes.
+
+        Args:
+            items: in row order within each column, dictionaries first.
+            values: their content, as fetched, or decoded before; others' may follow.
+        """
+        total = 0
+        wanted = self._plan.rows.num_rows
+        for item, value in zip(items, values, strict=False):
+            if isinstance(value, Dictionary):
+                self._largest[item.column] = value.largest
+                total += value.values.nbytes  # comes out itself, where values come as dictionary arrays
+                continue
+            content = self._content(item, value)
+            if content is None:
+                total = UNKNOWN
+                continue
+            total += content.size
+            if item.kind == "dictionary":
+                self._largest[item.column] = content.size
+                continue
+            slot = self._slot(item.leaf)
+            total += content.num_values * slot.bits // 8
+            if content.indexed and slot.has_lengths:
+                largest = content.size if item.kind == "part" else self._largest.get(item.column, UNKNOWN)
+                total += largest * (content.num_values if slot.repeated else min(content.num_values, wanted))
+            if content.delta:
+                total += content.size * content.num_values
+        return total
+
+    def _content(self, item: Item, value: object) -> _Content | None:
+        """None if it cannot be told."""
+        if isinstance(value, LeafArray):
+            held: int = value.values.get_total_buffer_size()  # may be copied
+            return _Content(len(value.values), held, value.lacks_dictionary, False)
+        if isinstance(value, PackedPage):
+            return _Content(item.num_rows, len(value.content), value.is_indices, False)
+        if not isinstance(value, bytes):
+            return None
+        if item.kind == "part":
+            chunk = self._version.chunk(self._plan.ordinal, item.leaf)
+            return _chunk_content(value) if len(value) == chunk.stop - chunk.start else None
+        try:
+            header = decode_page_header(value, complete=True)
+        except FormatError:  # is raised again where the page is decoded
+            return None
+        if isinstance(header, NeedMore):
+            return None
+        if item.kind == "page":
+            self.headers[item] = header
+        encoding = header.encoding
+        return _Content(
+            header.num_values,
+            header.uncompressed_size,
+            encoding in DICTIONARY_ENCODINGS,
+            encoding == ENCODING_DELTA_BYTE_ARRAY,
+        )
+
+    def _slot(self, leaf: int) -> _Slot:
+        return self._version.derived(("slot", leaf, self._extensions), lambda: self._make_slot(leaf), 200)
+
+    def _make_slot(self, ordinal: int) -> _Slot:
+        schema = self._version.metadata.schema
+        leaf = schema.leaves[ordinal]
+        field = schema.fields[leaf.field_index]
+        (kind,) = field_types(self._version, [field.index], self._extensions)
+        kinds = leaf_types(kind.arrow.type)
+        if len(kinds) != field.leaf_stop - field.first_leaf:
+            return _Slot(UNKNOWN, True, True)  # refused where it is decoded
+        value, slots = kinds[ordinal - field.first_leaf]
+        bits = value_bits(value) + len(leaf.path) + LEVEL_BITS + (LEVEL_BITS + OFFSET_BITS) * leaf.max_repetition_level
+        return _Slot(bits * slots, has_lengths(value), leaf.max_repetition_level > 0)
+
+
+def _chunk_content(chunk: bytes) -> _Content | None:
+    """What stands in a whole chunk, by its page headers: footers may claim other sizes. None if it cannot be told."""
+    num_values = size = at = 0
+    indexed = delta = False
+    while at < len(chunk):
+        try:
+            header = decode_page_header(chunk, at, complete=True)
+        except FormatError:  # is raised again where the chunk is decoded
+            return None
+        if isinstance(header, NeedMore):
+            return None
+        at += header.page_size
+        size += header.uncompressed_size
+        if header.is_data:
+            num_values += header.num_values
+            indexed |= header.encoding in DICTIONARY_ENCODINGS
+            delta |= header.encoding == ENCODING_DELTA_BYTE_ARRAY
+    return _Content(num_values, size, indexed, delta)

@@ -11,15 +11,22 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from asyncpq.decoding.arrow import decryption_error, open_encrypted
-from asyncpq.decoding.decoded_size import leaf_bounds, leaf_types, refuse
-from asyncpq.decoding.field_source import FieldSource
+from asyncpq.decoding.arrow import join, leaf_types, typed_error
+from asyncpq.decoding.column_sources import FieldSource
+from asyncpq.decoding.decoded_size import leaf_bounds, refuse
+from asyncpq.decoding.field_types import field_types, projected_field
 from asyncpq.decoding.leaf import DecodeLimits
 from asyncpq.decoding.nested import NestedLeaf
-from asyncpq.decoding.selection import join
-from asyncpq.decoding.types import field_types, projected_field
-from asyncpq.errors import AsyncpqError, CorruptFileError, InvalidOptionError, UnsupportedFeatureError
+from asyncpq.errors import (
+    AccessDeniedError,
+    AsyncpqError,
+    CorruptFileError,
+    InvalidOptionError,
+    TransportError,
+    UnsupportedFeatureError,
+)
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.footer import MAGIC, TRAILER_BYTES
 from asyncpq.parquet.schema import Field, Projection
@@ -190,3 +197,55 @@ class EncryptedFieldSource(FieldSource):
         if len(kinds) != self._field.leaf_stop - first:
             return 0
         return sum(leaf_bounds(leaf.leaf, leaf.chunk, (), *kinds[leaf.leaf.index - first], limit)[0] for leaf in read)
+
+
+def open_encrypted(
+    file: io.RawIOBase, properties: object, *, verify_crc: bool, int96_unit: str = "ns"
+) -> pq.ParquetFile:
+    """pyarrow's reader of an encrypted file, its footer decrypted or its signature verified.
+
+    Args:
+        file: the file, or as much of it as is to be read.
+        properties: ``FileDecryptionProperties``.
+        verify_crc: check the pages' CRCs where they have them.
+
+    Raises:
+        CorruptFileError: other keys, or not the footer that was encrypted or signed.
+        InvalidOptionError: the file is not encrypted.
+        AsyncpqError: as of :func:`decryption_error`.
+    """
+    try:
+        return pq.ParquetFile(
+            pa.PythonFile(file, mode="r"),
+            decryption_properties=properties,
+            pre_buffer=False,
+            page_checksum_verification=verify_crc,
+            coerce_int96_timestamp_unit=int96_unit,
+        )
+    except Exception as error:
+        if type(error) is OSError and "plaintext file" in str(error):
+            raise InvalidOptionError(
+                "decryption_properties= were given for a file that is not encrypted (a plaintext file)",
+                hint="Leave them out, or make them with allow_plaintext_files=True.",
+            ) from error
+        failure = decryption_error(error, "the file cannot be decrypted")
+        if isinstance(failure, CorruptFileError):
+            failure.hint = "Are decryption_properties those of this file?"
+        raise failure from error
+
+
+def decryption_error(error: Exception, what: str) -> AsyncpqError:
+    """As :func:`typed_error`, of what may come out of the caller's ``KmsClient``, too, and as it was raised there.
+
+    Arrow's own are its exceptions and plain OSErrors; the client's may be anything else.
+    """
+    if isinstance(error, AsyncpqError):
+        return error
+    if isinstance(error, (pa.ArrowException, MemoryError, OverflowError, UnicodeError)) or type(error) is OSError:
+        return typed_error(error, what)
+    message = f"{what}: the KMS client failed: {type(error).__name__}: {error}"
+    if isinstance(error, PermissionError):
+        return AccessDeniedError(message, hint="May the client unwrap this file's keys?")
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return TransportError(message, hint="Can the KMS be reached?")
+    return AsyncpqError(message, hint="The error of the KmsClient is this one's __cause__.")

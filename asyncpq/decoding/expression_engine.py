@@ -7,13 +7,15 @@ answers is what asyncpq answers. It costs some 70 us a call, so the filter asks 
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.acero as acero
 import pyarrow.compute as pc
 
-from asyncpq.decoding.conform import is_list
+from asyncpq.decoding.arrow import is_list
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import (
     And,
@@ -23,6 +25,8 @@ from asyncpq.expressions import (
     Contains,
     Expression,
     Has,
+    HasPhrase,
+    HasTokens,
     In,
     IsNull,
     KeyIn,
@@ -33,6 +37,7 @@ from asyncpq.expressions import (
     columns,
 )
 from asyncpq.expressions.scalars import Duration, Moment, Scalar, TimeOfDay, Timestamp, nanoseconds
+from asyncpq.expressions.tokens import tokens
 
 _SHOWN = 3  # leaves of a struct that a hint names
 _NULLS = "Of columns of {} only is_null() and is_valid() can be asked."
@@ -238,3 +243,81 @@ def literals(expr: Expression) -> tuple[Scalar, ...]:
     if isinstance(expr, (Comparison, Has)):
         return (expr.value,)
     return expr.values if isinstance(expr, (In, KeyIn)) else ()
+
+
+Kernel: TypeAlias = Callable[[Any], Any]
+
+
+_WORDED = frozenset({pa.string(), pa.large_string()})
+
+
+_NULL = pa.scalar(None, pa.bool_())
+
+
+_GAP = r"[\x00-/:-@\[-`{-\x7f]"  # what is neither letter nor number in ASCII
+
+
+_MAX_PATTERN = 10_000  # characters; pyarrow refuses patterns that take much memory
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether values of the type have words."""
+    return type_ in _WORDED
+
+
+def text_kernel(expr: StartsWith | Contains | Like) -> Kernel:
+    """The predicate on strings or binary values."""
+    if isinstance(expr, StartsWith):
+        return lambda values: pc.starts_with(values, expr.prefix)
+    if isinstance(expr, Contains):
+        return lambda values: pc.match_substring(values, expr.text)
+    return lambda values: pc.match_like(values, expr.pattern)
+
+
+def words_kernel(expr: HasTokens | HasPhrase) -> Kernel:
+    """The predicate on strings.
+
+    Words of ASCII between what is ASCII are found by pyarrow: that decides for texts that are ASCII as a whole.
+    Others are looked at one by one, where it has not found them.
+    """
+    asked = expr.tokens
+    if isinstance(expr, HasTokens):
+        patterns = [_pattern((token,)) for token in asked]
+        test: Callable[[list[str]], bool] = frozenset(asked).issubset
+    else:
+        patterns = [_pattern(asked)]
+        test = functools.partial(_has_run, list(asked))
+    in_ascii = all(map(str.isascii, asked))
+    too_long = in_ascii and max(map(len, patterns)) > _MAX_PATTERN
+
+    def kernel(values: Any) -> Any:
+        if isinstance(values, pa.ChunkedArray):
+            return pa.chunked_array([kernel(chunk) for chunk in values.chunks], pa.bool_())
+        found = pc.if_else(pc.is_valid(values), in_ascii and not too_long, _NULL)
+        for pattern in patterns if in_ascii and not too_long else ():
+            found = pc.and_(found, pc.match_substring_regex(values, pattern))
+        undecided = pc.is_valid(values) if too_long else pc.invert(pc.string_is_ascii(values))
+        undecided = pc.and_not(undecided, found).fill_null(False)
+        if undecided.true_count:
+            # As bytes, since a file may hold strings that are no UTF-8
+            texts = values.filter(undecided).cast(_binary_like(values.type)).to_pylist()
+            answers = [test(tokens(text.decode("utf-8", "replace"))) for text in texts]
+            found = pc.replace_with_mask(found, undecided, pa.array(answers, pa.bool_()))
+        return found
+
+    return kernel
+
+
+def _binary_like(type_: pa.DataType) -> pa.DataType:
+    return pa.large_binary() if pa.types.is_large_string(type_) else pa.binary()
+
+
+def _pattern(asked: tuple[str, ...]) -> str:
+    """A regular expression (RE2) that finds ASCII words one after another, whole, between ASCII characters."""
+    return f"(?i:(?:^|{_GAP}){f'{_GAP}+'.join(asked)}(?:{_GAP}|$))"
+
+
+def _has_run(asked: list[str], words: list[str]) -> bool:
+    """Whether ``asked`` are among ``words`` one after another."""
+    first, size = asked[0], len(asked)
+    return any(word == first and words[at : at + size] == asked for at, word in enumerate(words))

@@ -12,35 +12,31 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.arrow import plain_pages, read_column, typed_error
-from asyncpq.decoding.decoded_size import (
-    ENCODING_DELTA_BYTE_ARRAY,
-    LEVEL_BITS,
-    largest_value,
-    leaf_types,
-    prefix_bytes,
-    refuse,
-    taken_bytes,
-    value_bits,
-)
-from asyncpq.decoding.page import Dictionary, LeafArray, Page, check_crc_alike, page_header
-from asyncpq.decoding.plain import (
+from asyncpq.decoding.arrow import join, leaf_types, plain_pages, read_column, take, typed_error
+from asyncpq.decoding.decoded_size import LeafSize, largest_value
+from asyncpq.decoding.field_types import dictionary_type, encode_schema, field_types
+from asyncpq.decoding.page import (
     ENCODING_PLAIN,
     LENGTH_BYTES,
+    DataPage,
+    Dictionary,
+    LeafArray,
     PackedPage,
+    check_crc_alike,
     common_length,
     decode_dictionary,
     decode_plain,
     packs_plain,
+    page_header,
     plain_width,
     present_values,
 )
-from asyncpq.decoding.selection import join, take
 from asyncpq.decoding.splice import (
     FooterTemplate,
     bytes_template,
@@ -50,65 +46,13 @@ from asyncpq.decoding.splice import (
     leaf_template,
 )
 from asyncpq.errors import AsyncpqError, CorruptFileError
-from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS
-from asyncpq.parquet.metadata import Codec, ColumnChunk, Encoding, FileMetadata
+from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.chunk_pages import PageHeader, header_contradiction
+from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Codec, ColumnChunk, Encoding, PageType
+from asyncpq.parquet.logical_types import LogicalKind, PhysicalType, Repetition
+from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import PageLocationError
-from asyncpq.parquet.page_walker import PageHeader, PageType, header_contradiction
-from asyncpq.parquet.schema import Leaf, LogicalKind, PhysicalType, Repetition
-
-
-class LeafSize:
-    """Bounds of what one leaf decodes to.
-
-    Args:
-        leaf: one that is not repeated.
-        arrow_type: of its field cut to it.
-        value_type: of its values.
-    """
-
-    def __init__(self, leaf: Leaf, arrow_type: pa.DataType, value_type: pa.DataType) -> None:
-        self._leaf = leaf
-        self._has_lengths = leaf.physical_type == PhysicalType.BYTE_ARRAY
-        self._may_repeat = self._has_lengths or leaf.physical_type == PhysicalType.FIXED_LEN_BYTE_ARRAY
-        # of one row: validities and level
-        overhead = len(leaf.path) + LEVEL_BITS if leaf.max_definition_level else 0
-        self._value_bits = overhead + value_bits(arrow_type)
-        self._index_bits = overhead + 32
-
-    def check_pages(
-        self, headers: Sequence[PageHeader], pages: Sequence[bytes], encoded: bool, codec: int, limit: int
-    ) -> None:
-        """Refuse before decoding what would not fit, as dictionary indices if ``encoded``, else as values.
-
-        Raises:
-            ResourceLimitError: more than ``limit`` bytes would come out.
-        """
-        bits = self._index_bits if encoded else self._value_bits
-        size = sum([header.num_values for header in headers]) * bits // 8
-        if self._has_lengths and not encoded:
-            size += sum([header.uncompressed_size for header in headers])
-        if self._may_repeat and not encoded:
-            repeating = [at for at, header in enumerate(headers) if header.encoding == ENCODING_DELTA_BYTE_ARRAY]
-            # no value is longer than all that its page holds
-            coarse = sum([headers[at].num_values * headers[at].uncompressed_size for at in repeating])
-            if size + coarse > limit:
-                repeated = sum([prefix_bytes(pages[at], headers[at], self._leaf, codec) for at in repeating])
-                # values of fixed size are counted already, but only what was decoded is held to that size
-                size = size + repeated if self._has_lengths else max(size, repeated)
-        if size > limit:
-            raise refuse(f"{len(pages)} pages", size, limit, self._leaf.dotted)
-
-    def check_expansion(self, dictionary: pa.Array, indices: pa.Array, limit: int) -> None:
-        """Refuse before expanding what would not fit; exact only where the cheap bound is too large.
-
-        Raises:
-            ResourceLimitError: ``dictionary.take(indices)`` is larger than ``limit`` bytes.
-        """
-        if dictionary.nbytes * len(indices) <= limit:  # no value is larger than all of them together
-            return
-        total = taken_bytes(dictionary, indices, dictionary.type)
-        if total > limit:
-            raise refuse(f"{len(indices)} dictionary-encoded values", total, limit, self._leaf.dotted)
+from asyncpq.parquet.schema import Leaf
 
 
 def path_type(kind: pa.DataType, first_leaf: int, leaf: Leaf) -> pa.DataType | None:
@@ -255,7 +199,7 @@ class LeafDecoder:
     # -- pages ------------------------------------------------------------------------------------
 
     def decode_pages(
-        self, chunk: ColumnChunk, dictionary: Dictionary | None, pages: Sequence[Page], limits: DecodeLimits
+        self, chunk: ColumnChunk, dictionary: Dictionary | None, pages: Sequence[DataPage], limits: DecodeLimits
     ) -> list[LeafArray]:
         """Decode consecutive pages of one chunk.
 
@@ -294,7 +238,7 @@ class LeafDecoder:
             start = stop
         return arrays
 
-    def open_page(self, chunk: ColumnChunk, page: Page, limits: DecodeLimits) -> PackedPage | None:
+    def open_page(self, chunk: ColumnChunk, page: DataPage, limits: DecodeLimits) -> PackedPage | None:
         """The page for picking single rows, if it can be had without decoding all of it.
 
         Raises:
@@ -345,7 +289,7 @@ class LeafDecoder:
         self,
         chunk: ColumnChunk,
         dictionary: Dictionary | None,
-        run: Sequence[Page],
+        run: Sequence[DataPage],
         encoded: bool,
         limits: DecodeLimits,
     ) -> LeafArray:
@@ -390,7 +334,7 @@ class LeafDecoder:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _data_header(self, page: Page, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
+    def _data_header(self, page: DataPage, chunk: ColumnChunk, limits: DecodeLimits) -> PageHeader:
         """The header of a page that must be a data page with the planned rows."""
         header = page_header(page.data, chunk, self.leaf, limits.max_page_bytes, page.header)
         if header.type is PageType.DICTIONARY_PAGE or header.type is PageType.INDEX_PAGE:
@@ -467,3 +411,53 @@ class LeafDecoder:
         if template is None:
             template = self._templates[key] = index_template(self._metadata, self.leaf, chunk)
         return template
+
+
+def reads_alone(version: FileVersion, leaf: int, allowed_extensions: frozenset[str]) -> bool:
+    """Whether a leaf has a decoder of its own: flat columns, and leaves that have just structs above them.
+
+    Args:
+        leaf: its ordinal.
+    """
+    if version.metadata.schema.leaves[leaf].is_flat:
+        return True
+    return version.derived(
+        ("alone", leaf, allowed_extensions), lambda: _path_type(version, leaf, allowed_extensions) is not None, 200
+    )
+
+
+def _path_type(version: FileVersion, ordinal: int, allowed_extensions: frozenset[str]) -> pa.DataType | None:
+    """The type of a leaf's field cut to the leaf, where the leaf reads alone."""
+    schema = version.metadata.schema
+    leaf = schema.leaves[ordinal]
+    (kind,) = field_types(version, [leaf.field_index], allowed_extensions)
+    if leaf.is_flat:
+        return kind.arrow.type
+    field = schema.fields[leaf.field_index]
+    if len(leaf_types(kind.arrow.type)) != field.leaf_stop - field.first_leaf:
+        return None
+    return path_type(kind.arrow.type, field.first_leaf, leaf)
+
+
+def leaf_decoder(
+    version: FileVersion, leaf: int, allowed_extensions: frozenset[str], *, as_dictionary: bool = False
+) -> LeafDecoder:
+    """The decoder of a leaf that :func:`reads_alone`.
+
+    Args:
+        leaf: its ordinal.
+        as_dictionary: values of a flat column come as :func:`dictionary_type` says.
+    """
+
+    def make() -> LeafDecoder:
+        schema_leaf = version.metadata.schema.leaves[leaf]
+        (kind,) = field_types(version, [schema_leaf.field_index], allowed_extensions)
+        type_ = _path_type(version, leaf, allowed_extensions)
+        arrow_schema = kind.arrow_schema
+        if arrow_schema is not None and not schema_leaf.is_flat:
+            arrow_schema = encode_schema(pa.schema([pa.field(schema_leaf.path[0], type_, kind.arrow.nullable)]))
+        kind_asked = dictionary_type(type_) if as_dictionary else type_
+        drop = partial(version.drop, leaf)
+        return LeafDecoder(version.metadata, schema_leaf, kind_asked, arrow_schema, drop=drop)
+
+    return version.derived(("decoder", leaf, allowed_extensions, as_dictionary), make, weight=4000)

@@ -15,22 +15,21 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.decoded_size import leaf_types, storage_type
+from asyncpq.decoding.arrow import join, leaf_types, stored_as
 from asyncpq.decoding.leaf import DecodeLimits
-from asyncpq.decoding.page import Page, PageQueue, check_crc_alike, page_header
-from asyncpq.decoding.selection import join
+from asyncpq.decoding.page import DataPage, PageQueue, check_crc_alike, page_header
 from asyncpq.decoding.splice import ENCODING_PLAIN, LeafContent
 from asyncpq.errors import AsyncpqError, CorruptFileError
-from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS
-from asyncpq.parquet.metadata import ColumnChunk
+from asyncpq.parquet.chunk_pages import WRONG_NUM_ROWS, PageHeader, PageWalker, header_contradiction
+from asyncpq.parquet.chunk_pages import RawPage as WholePage
+from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, ColumnChunk, PageType
+from asyncpq.parquet.logical_types import PhysicalType
 from asyncpq.parquet.page_index import OffsetIndex, PageLocationError
-from asyncpq.parquet.page_walker import WRONG_NUM_ROWS, PageHeader, PageType, PageWalker, header_contradiction
-from asyncpq.parquet.page_walker import Page as WholePage
-from asyncpq.parquet.schema import Leaf, PhysicalType
+from asyncpq.parquet.schema import Leaf
 from asyncpq.pruning.row_ranges import RowRanges
 
 
-class Part(NamedTuple):
+class PartialField(NamedTuple):
     """Some leaves of a field.
 
     Attributes:
@@ -43,7 +42,7 @@ class Part(NamedTuple):
 
 
 def merge(
-    parts: Sequence[Part],
+    parts: Sequence[PartialField],
     whole: pa.DataType,
     first_leaf: int,
     target: pa.DataType,
@@ -65,7 +64,7 @@ def merge(
     array = parts[0].array
     if len(parts) == 1 and array.type == target:
         return array
-    whole = storage_type(whole)
+    whole = stored_as(whole)
     if isinstance(target, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(target, merge(parts, whole, first_leaf, target.storage_type, seen))
     if pa.types.is_struct(whole):
@@ -74,7 +73,7 @@ def merge(
         return _merge_fixed_size_lists(parts, whole, first_leaf, target, seen)
     if is_view(whole):
         return _merge_lists(
-            [Part(leaves, without_view(array)) for leaves, array in parts], whole, first_leaf, target, seen
+            [PartialField(leaves, without_view(array)) for leaves, array in parts], whole, first_leaf, target, seen
         )
     if pa.types.is_nested(whole):
         return _merge_lists(parts, whole, first_leaf, target, seen)
@@ -82,7 +81,11 @@ def merge(
 
 
 def _merge_structs(
-    parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa.DataType, seen: pa.BooleanArray | None
+    parts: Sequence[PartialField],
+    whole: pa.DataType,
+    first_leaf: int,
+    target: pa.DataType,
+    seen: pa.BooleanArray | None,
 ) -> pa.Array:
     inner = _check_nulls(parts, seen)
     children: list[pa.Array] = []
@@ -90,11 +93,11 @@ def _merge_structs(
     for at in range(whole.num_fields):
         kind = whole.field(at).type
         stop = first_leaf + len(leaf_types(kind))
-        inside: list[Part] = []
+        inside: list[PartialField] = []
         for number, (leaves, array) in enumerate(parts):
             some = tuple([leaf for leaf in leaves if first_leaf <= leaf < stop])
             if some:
-                inside.append(Part(some, array.field(taken[number])))
+                inside.append(PartialField(some, array.field(taken[number])))
                 taken[number] += 1
         if inside:
             children.append(merge(inside, kind, first_leaf, target.field(len(children)).type, inner))
@@ -103,12 +106,16 @@ def _merge_structs(
 
 
 def _merge_lists(
-    parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa.DataType, seen: pa.BooleanArray | None
+    parts: Sequence[PartialField],
+    whole: pa.DataType,
+    first_leaf: int,
+    target: pa.DataType,
+    seen: pa.BooleanArray | None,
 ) -> pa.Array:
     """Lists and maps; a map without its keys or values is a list."""
     _check_nulls(parts, seen)
     offsets = _offsets(parts[0].array)
-    inside = [Part(leaves, elements(array)) for leaves, array in parts]
+    inside = [PartialField(leaves, elements(array)) for leaves, array in parts]
     for _, array in parts[1:]:
         if not _offsets(array).equals(offsets):
             raise CorruptFileError("leaves of one list have lists of other lengths")
@@ -120,12 +127,16 @@ def _merge_lists(
 
 
 def _merge_fixed_size_lists(
-    parts: Sequence[Part], whole: pa.DataType, first_leaf: int, target: pa.DataType, seen: pa.BooleanArray | None
+    parts: Sequence[PartialField],
+    whole: pa.DataType,
+    first_leaf: int,
+    target: pa.DataType,
+    seen: pa.BooleanArray | None,
 ) -> pa.Array:
     inner = _check_nulls(parts, seen)
     if inner is not None:  # a null takes as much room as a list
         inner = inner.take(pa.array([at for at in range(len(inner)) for _ in range(whole.list_size)], pa.int64()))
-    inside = [Part(leaves, elements(array)) for leaves, array in parts]
+    inside = [PartialField(leaves, elements(array)) for leaves, array in parts]
     child = merge(inside, whole.value_type, first_leaf, target.value_type, inner)
     return _rebuilt(target, parts[0].array, [], [child])
 
@@ -138,7 +149,7 @@ def _rebuilt(
     return pa.Array.from_buffers(target, len(like), [validity, *buffers], children=list(children))
 
 
-def _check_nulls(parts: Sequence[Part], seen: pa.BooleanArray | None) -> pa.BooleanArray | None:
+def _check_nulls(parts: Sequence[PartialField], seen: pa.BooleanArray | None) -> pa.BooleanArray | None:
     """Where neither the group that all parts share nor anything above it is null; None for everywhere."""
     found: list[pa.BooleanArray | None] = []
     for _, array in parts:
@@ -218,7 +229,7 @@ def _num_levels(
     array: pa.Array, whole: pa.DataType, first_leaf: int, leaves: Sequence[int], leaf: int
 ) -> pa.Array | None:
     """The same; None for one in every row."""
-    whole = storage_type(whole)
+    whole = stored_as(whole)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_struct(whole):
@@ -332,14 +343,14 @@ class LeafPages(NamedTuple):
         return OffsetIndex([page.offset for page in data], [len(page.data) for page in data], first_rows)
 
 
-class NestedLeaf(PageQueue[Page]):
+class NestedLeaf(PageQueue[DataPage]):
     """Takes the pages of a leaf, or the parts of its whole chunk, as they come.
 
     Args:
         leaf, chunk: which.
         num_rows: of the row group.
         paged: pages come one by one; else the whole chunk in parts.
-        padded, drop: see :class:`asyncpq.parquet.page_walker.PageWalker`.
+        padded, drop: see :class:`asyncpq.parquet.chunk_pages.PageWalker`.
     """
 
     def __init__(
@@ -446,7 +457,7 @@ class NestedLeaf(PageQueue[Page]):
         content = LeafContent(self.chunk, dictionary, [page.data for page in data], values)
         return LeafPages(content, tuple(pages), rows, tuple(stops))
 
-    def _check_rows(self, page: Page, header: PageHeader) -> None:
+    def _check_rows(self, page: DataPage, header: PageHeader) -> None:
         """Hold a header to the planned rows, as far as it tells them; what a V2 header says of rows is not used.
 
         The rows of a repeated leaf's pages are those that were decoded: see ``LeafPages.check_rows``.

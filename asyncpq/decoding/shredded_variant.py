@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from asyncpq.decoding.selection import flattened
+from asyncpq.decoding.arrow import flattened
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 
 _types: Any = pa.types  # its functions lack annotations

@@ -25,8 +25,10 @@ import pyarrow as pa
 
 from asyncpq.decoding.arrow import compress
 from asyncpq.errors import UnsupportedFeatureError
-from asyncpq.parquet.metadata import ColumnChunk, FileMetadata
-from asyncpq.parquet.schema import Field, Leaf, PhysicalType, Repetition
+from asyncpq.parquet.column_chunk import ColumnChunk
+from asyncpq.parquet.logical_types import PhysicalType, Repetition
+from asyncpq.parquet.metadata import FileMetadata
+from asyncpq.parquet.schema import Field, Leaf
 from asyncpq.parquet.thrift import BINARY, I32, STRUCT, CompactWriter, varint, zigzag_varint
 
 MAGIC = b"PAR1"

@@ -26,7 +26,7 @@ import pyarrow as pa
 from asyncpq.errors import CorruptIndexError
 from asyncpq.indexing.model import PART_SCHEMAS, file_key
 from asyncpq.objects.version import MadeIndex
-from asyncpq.parquet.thrift_types import varint
+from asyncpq.parquet.thrift import varint
 
 _CRC_BYTES: Final = 4
 _LEVEL: Final = 3

@@ -23,7 +23,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.conform import is_list
+from asyncpq.decoding.arrow import is_list
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.indexing.model import NAN_KEY, NULL_KEY, VALUE_TAG
 

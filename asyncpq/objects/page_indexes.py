@@ -12,8 +12,8 @@ from asyncpq.objects.parts import fetch_parts, share_parts
 from asyncpq.objects.read_plan import ChunkSpan
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.column_chunk import IndexPlaces
-from asyncpq.parquet.metadata import ColumnChunk, ColumnOrder
+from asyncpq.parquet.chunk_pages import WRONG_UNCOMPRESSED_SIZE
+from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces
 from asyncpq.parquet.page_index import (
     OffsetIndex,
     check_page_sizes,
@@ -21,8 +21,7 @@ from asyncpq.parquet.page_index import (
     decode_offset_index,
     validate_offset_index,
 )
-from asyncpq.parquet.page_walker import WRONG_UNCOMPRESSED_SIZE
-from asyncpq.parquet.statistics import order_of, page_bounds
+from asyncpq.parquet.statistics import ColumnOrder, order_of, page_bounds
 from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.pages import PageZones
 from asyncpq.storage.base import RequestContext

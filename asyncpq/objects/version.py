@@ -15,8 +15,9 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from asyncpq.caching.keys import ContentKey, PartKind, version_digest
 from asyncpq.errors import FormatError
-from asyncpq.parquet.metadata import ColumnChunk, FileMetadata, validate_chunk
-from asyncpq.parquet.schema import PhysicalType
+from asyncpq.parquet.column_chunk import ColumnChunk, validate_chunk
+from asyncpq.parquet.logical_types import PhysicalType
+from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.writer_faults import DICTIONARY_HEADER_PADDING
 from asyncpq.storage.base import Validator
 

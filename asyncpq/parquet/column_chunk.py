@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
-from asyncpq.parquet.schema import Leaf, PhysicalType
+from asyncpq.parquet.logical_types import PhysicalType
+from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.thrift import CompactReader, Fields, Value
 
 _PHYSICAL_TYPES: Final = tuple(PhysicalType)
@@ -68,8 +69,8 @@ class PageType(enum.IntEnum):
     DATA_PAGE_V2 = 3
 
 
-class Statistics(NamedTuple):
-    """Raw statistics of a chunk (parquet.thrift, Statistics); None is "not written".
+class ChunkStatistics(NamedTuple):
+    """Raw statistics of a chunk (parquet.thrift, ChunkStatistics); None is "not written".
 
     ``min_value`` and ``max_value`` follow the column order, ``deprecated_min`` and
     ``deprecated_max`` are fields 2 and 1. What may be concluded from them: ``format.statistics``.
@@ -142,7 +143,7 @@ class ColumnChunk(NamedTuple):
     data_page_offset: int
     index_page_offset: int | None
     dictionary_page_offset: int | None
-    statistics: Statistics | None
+    statistics: ChunkStatistics | None
     encoding_stats: tuple[PageEncodingStats, ...] | None
     bloom_filter_offset: int | None
     bloom_filter_length: int | None
@@ -255,15 +256,15 @@ def _path(meta: Fields, leaf: Leaf) -> tuple[str, ...]:
     return tuple([part.decode("utf-8", "backslashreplace") for part in parts if isinstance(part, bytes)])
 
 
-def _statistics(fields: Value) -> Statistics | None:
+def _statistics(fields: Value) -> ChunkStatistics | None:
     if not isinstance(fields, dict):
         return None
     get = fields.get
-    # In the order of Statistics' attributes. A negative count is a writer's "unknown".
+    # In the order of ChunkStatistics' attributes. A negative count is a writer's "unknown".
     binary = [value if isinstance(value, bytes) else None for value in map(get, (1, 2, 5, 6))]
     count = [value if type(value) is int and value >= 0 else None for value in map(get, (3, 4, 9))]
     flag = [value if type(value) is bool else None for value in map(get, (7, 8))]
-    return Statistics(binary[0], binary[1], count[0], count[1], binary[2], binary[3], flag[0], flag[1], count[2])
+    return ChunkStatistics(binary[0], binary[1], count[0], count[1], binary[2], binary[3], flag[0], flag[1], count[2])
 
 
 def _encoding_stats(values: Value) -> tuple[PageEncodingStats, ...] | None:

@@ -6,24 +6,14 @@ the places are found (``chunk_walk``). A chunk is parsed when it is first asked 
 
 from __future__ import annotations
 
-import enum
 from array import array
 from collections.abc import Mapping
 from typing import Final, Literal
 
 from asyncpq.errors import CorruptFileError
-from asyncpq.parquet.arrow_schema import KEY as ARROW_SCHEMA
-from asyncpq.parquet.column_chunk import (
-    Codec,
-    ColumnChunk,
-    Encoding,
-    PageEncodingStats,
-    PageType,
-    Statistics,
-    validate_chunk,
-)
 from asyncpq.parquet.row_group import CHUNK_WEIGHT, RowGroup, SortingColumn, locate_structs
 from asyncpq.parquet.schema import ParquetSchema, decode_schema
+from asyncpq.parquet.statistics import ColumnOrder
 from asyncpq.parquet.thrift import (
     BINARY,
     DEFAULT_MAX_ELEMENTS,
@@ -37,36 +27,13 @@ from asyncpq.parquet.thrift import (
     Fields,
     Value,
 )
+from asyncpq.parquet.writer_faults import KEY as ARROW_SCHEMA
 from asyncpq.parquet.writer_faults import WriterFaults
-
-__all__ = [
-    "Codec",
-    "ColumnChunk",
-    "ColumnOrder",
-    "Encoding",
-    "FileMetadata",
-    "PageEncodingStats",
-    "PageType",
-    "RowGroup",
-    "SortingColumn",
-    "Statistics",
-    "decode_file_metadata",
-    "validate_chunk",
-]
 
 # Approximate bytes of the parsed objects.
 _ELEMENT_WEIGHT: Final = 400
 _LEAF_WEIGHT: Final = 350
 _MAX_ROWS: Final = 2**63 - 1  # Arrow's lengths
-
-
-class ColumnOrder(enum.Enum):
-    """By which order a column's min and max were made (parquet.thrift, ColumnOrder)."""
-
-    UNKNOWN = 0  # newer than this reader: the column's bounds mean nothing to it
-    TYPE_ORDER = 1
-    IEEE_754_TOTAL_ORDER = 2
-    INT96_TIMESTAMP_ORDER = 3
 
 
 class FileMetadata:

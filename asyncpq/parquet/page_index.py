@@ -13,15 +13,24 @@ import itertools
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 from asyncpq.errors import CorruptFileError, CorruptIndexError, ResourceLimitError
-from asyncpq.parquet.column_order import Order, decode_values
-from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.thrift import LIST, STOP, CompactReader, Fields, Value, zigzag_varints
-from asyncpq.parquet.thrift_types import BINARY, FALSE, I64, STOP_BYTE, STRUCT, TRUE, VARINT, VARINT32, repeated
-from asyncpq.parquet.thrift_writer import CompactWriter
+from asyncpq.parquet.thrift import (
+    BINARY,
+    FALSE,
+    I64,
+    LIST,
+    STOP,
+    STRUCT,
+    TRUE,
+    CompactReader,
+    CompactWriter,
+    Fields,
+    Value,
+    zigzag_varints,
+)
+from asyncpq.parquet.thrift_patterns import STOP_BYTE, VARINT, VARINT32, repeated
 
 
 class PageLocationError(CorruptFileError):
@@ -327,19 +336,3 @@ def encode_column_index(index: ColumnIndex) -> bytes:
             for count in counts:
                 writer.element_i32(count)
     return writer.getvalue()
-
-
-def boundary_order(index: ColumnIndex, leaf: Leaf, order: Order) -> BoundaryOrder:
-    """How the bounds of the pages follow one another; a NaN among them follows nothing."""
-    if order is Order.UNDEFINED:
-        return BoundaryOrder.UNORDERED
-    present = [page for page, is_null in enumerate(index.null_pages) if not is_null]
-    lows, highs = (
-        decode_values([values[page] for page in present], leaf, order)
-        for values in (index.min_values, index.max_values)
-    )
-    if all(a <= b for values in (lows, highs) for a, b in pairwise([*values, *values[-1:]])):
-        return BoundaryOrder.ASCENDING
-    if all(a >= b for values in (lows, highs) for a, b in pairwise([*values, *values[-1:]])):
-        return BoundaryOrder.DESCENDING
-    return BoundaryOrder.UNORDERED

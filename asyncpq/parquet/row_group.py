@@ -17,7 +17,7 @@ from asyncpq.errors import CorruptFileError
 from asyncpq.parquet.column_chunk import ColumnChunk, IndexPlaces, decode_column_chunk, index_range
 from asyncpq.parquet.schema import ParquetSchema
 from asyncpq.parquet.thrift import BINARY, LIST, STRUCT, CompactReader
-from asyncpq.parquet.thrift_types import (
+from asyncpq.parquet.thrift_patterns import (
     BINARY_VALUE,
     INTEGER_FIELDS,
     INTEGER_LIST_FIELD,

@@ -28,16 +28,14 @@ from asyncpq.errors import (
 from asyncpq.parquet.logical_types import (
     UNRECOGNISED,
     ConvertedType,
-    LogicalKind,
     LogicalType,
     PhysicalType,
     Repetition,
-    TimeUnit,
     from_converted,
     from_union,
 )
 from asyncpq.parquet.thrift import BINARY, MAX_DEPTH, STRUCT, CompactReader, Fields
-from asyncpq.parquet.thrift_types import (
+from asyncpq.parquet.thrift_patterns import (
     BINARY_VALUE,
     INTEGER_FIELD,
     INTEGER_FIELDS,
@@ -47,22 +45,6 @@ from asyncpq.parquet.thrift_types import (
     headers,
     repeated,
 )
-
-__all__ = [
-    "ConvertedType",
-    "Field",
-    "Leaf",
-    "LogicalKind",
-    "LogicalType",
-    "ParquetSchema",
-    "PhysicalType",
-    "Projection",
-    "Repetition",
-    "SchemaElement",
-    "TimeUnit",
-    "decode_schema",
-]
-
 
 _PHYSICAL_TYPES: Final = tuple(PhysicalType)
 _REPETITIONS: Final = tuple(Repetition)

@@ -1,4 +1,10 @@
-"""What a file's statistics prove about values (parquet.thrift, Statistics and ColumnIndex).
+"""How a column's values compare, and bounds as values that do (parquet.thrift, ColumnOrder).
+
+ChunkBounds come as plain Python values that compare as the column's order does: integers for integers, dates,
+times, timestamps (in the column's unit) and decimals (unscaled), floats, bool, and bytes, which Python
+compares unsigned.
+
+What a file's statistics prove about values (parquet.thrift, ChunkStatistics and ColumnIndex).
 
 What cannot be trusted is left out, with the reason; counts stay where bounds go. How bounds compare:
 ``format.column_order``.
@@ -6,36 +12,179 @@ What cannot be trusted is left out, with the reason; counts stay where bounds go
 
 from __future__ import annotations
 
+import enum
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from asyncpq.errors import CorruptIndexError
-from asyncpq.parquet.column_chunk import ColumnChunk, Statistics
-from asyncpq.parquet.column_order import SIGNED_ORDERS, Comparable, Order, decode_value, decode_values, order_of
+from asyncpq.parquet.column_chunk import ChunkStatistics, ColumnChunk
+from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.page_index import BoundaryOrder, ColumnIndex
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.writer_faults import Claim, WriterFaults
 
-__all__ = [
-    "Bounds",
-    "Comparable",
-    "Order",
-    "PageBounds",
-    "chunk_bounds",
-    "decode_value",
-    "order_of",
-    "page_bounds",
-]
+Comparable: TypeAlias = bool | int | float | bytes
+
+
+class SortOrder(enum.Enum):
+    """How a column's values are compared, and so what its bounds decode to."""
+
+    BOOLEAN = "boolean"
+    SIGNED = "signed"
+    UNSIGNED = "unsigned"
+    FLOAT = "float"
+    BYTES = "bytes"
+    DECIMAL = "decimal"  # two's complement, big-endian, in byte arrays
+    FLOAT16 = "float16"
+    UNDEFINED = "undefined"  # bounds mean nothing
+
+
+_INTEGERS: Final = (PhysicalType.INT32, PhysicalType.INT64)
+_BIT_WIDTHS: Final = (8, 16, 32, 64)
+BYTE_ARRAYS: Final = (PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY)
+_BY_PHYSICAL_TYPE: Final = {
+    PhysicalType.BOOLEAN: SortOrder.BOOLEAN,
+    PhysicalType.INT32: SortOrder.SIGNED,
+    PhysicalType.INT64: SortOrder.SIGNED,
+    PhysicalType.FLOAT: SortOrder.FLOAT,
+    PhysicalType.DOUBLE: SortOrder.FLOAT,
+    PhysicalType.BYTE_ARRAY: SortOrder.BYTES,
+    PhysicalType.FIXED_LEN_BYTE_ARRAY: SortOrder.BYTES,
+    PhysicalType.INT96: SortOrder.UNDEFINED,
+}
+# The physical types that an annotation may stand on (LogicalTypes.md); on others it means nothing.
+_ALLOWED: Final = {
+    LogicalKind.STRING: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.ENUM: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.JSON: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.BSON: (PhysicalType.BYTE_ARRAY,),
+    LogicalKind.UUID: (PhysicalType.FIXED_LEN_BYTE_ARRAY,),
+    LogicalKind.DATE: (PhysicalType.INT32,),
+    LogicalKind.TIME: _INTEGERS,
+    LogicalKind.TIMESTAMP: (PhysicalType.INT64,),
+}
+_FORMATS: Final = {
+    (PhysicalType.INT32, SortOrder.SIGNED): "i",
+    (PhysicalType.INT32, SortOrder.UNSIGNED): "I",
+    (PhysicalType.INT64, SortOrder.SIGNED): "q",
+    (PhysicalType.INT64, SortOrder.UNSIGNED): "Q",
+    (PhysicalType.FLOAT, SortOrder.FLOAT): "f",
+    (PhysicalType.DOUBLE, SortOrder.FLOAT): "d",
+    (PhysicalType.FIXED_LEN_BYTE_ARRAY, SortOrder.FLOAT16): "e",
+}
+_BOOLEANS: Final = {b"\0": False, b"\1": True}
+# Orders that the deprecated min and max, made by signed comparison, agree with.
+SIGNED_ORDERS: Final = (SortOrder.BOOLEAN, SortOrder.SIGNED, SortOrder.FLOAT)
+
+
+def order_of(leaf: Leaf, column_order: ColumnOrder | None) -> SortOrder:
+    """The order of a leaf's bounds.
+
+    Args:
+        leaf: the column.
+        column_order: the file's for this leaf. None if the file has no column orders at all: then only
+            the deprecated bounds of types that compare signed mean anything.
+
+    Returns:
+        UNDEFINED for INT96, INTERVAL, VARIANT, geospatial and unknown types, and unknown orders.
+    """
+    order = _type_order(leaf)
+    if column_order is None:
+        return order if order in SIGNED_ORDERS else SortOrder.UNDEFINED
+    if column_order is ColumnOrder.TYPE_ORDER:
+        return order
+    # In the total order bounds are never NaN unless all values are; -0 is below +0. Reading them as in
+    # the type's own order is sound.
+    if column_order is ColumnOrder.IEEE_754_TOTAL_ORDER and order in (SortOrder.FLOAT, SortOrder.FLOAT16):
+        return order
+    return SortOrder.UNDEFINED
+
+
+def _type_order(leaf: Leaf) -> SortOrder:
+    physical = leaf.physical_type
+    logical = leaf.element.logical_type
+    if logical is None:
+        return _BY_PHYSICAL_TYPE[physical]
+    kind = logical.kind
+    if kind is LogicalKind.INTEGER:
+        if physical not in _INTEGERS or logical.is_signed is None or logical.bit_width not in _BIT_WIDTHS:
+            return SortOrder.UNDEFINED
+        return SortOrder.SIGNED if logical.is_signed else SortOrder.UNSIGNED
+    if kind is LogicalKind.DECIMAL:
+        if physical in _INTEGERS:
+            return SortOrder.SIGNED
+        return SortOrder.DECIMAL if physical in BYTE_ARRAYS else SortOrder.UNDEFINED
+    if kind is LogicalKind.FLOAT16:
+        is_half = physical is PhysicalType.FIXED_LEN_BYTE_ARRAY and leaf.element.type_length == 2
+        return SortOrder.FLOAT16 if is_half else SortOrder.UNDEFINED
+    return _BY_PHYSICAL_TYPE[physical] if physical in _ALLOWED.get(kind, ()) else SortOrder.UNDEFINED
+
+
+def decode_value(raw: bytes, leaf: Leaf, order: SortOrder) -> Comparable:
+    """A bound (plainly encoded, without a length) as a Python value that compares in ``order``.
+
+    Raises:
+        CorruptIndexError: it has the wrong length or size for the type, or the order is UNDEFINED.
+    """
+    value: Comparable = decode_values([raw], leaf, order)[0]
+    return value
+
+
+def decode_values(raw: Sequence[bytes], leaf: Leaf, order: SortOrder) -> list[Any]:
+    """Many bounds at once; see :func:`decode_value`."""
+    if order is SortOrder.BYTES:
+        return list(raw)
+    if order is SortOrder.DECIMAL:
+        if not all(raw):
+            raise CorruptIndexError("a decimal bound has no bytes", column=leaf.dotted)
+        if leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY:
+            length = leaf.element.type_length
+            if any(len(value) != length for value in raw):  # cut short, it is another number
+                raise CorruptIndexError(f"a decimal bound does not have {length} bytes", column=leaf.dotted)
+        return [int.from_bytes(value, "big", signed=True) for value in raw]
+    if order is SortOrder.BOOLEAN:
+        values = [_BOOLEANS.get(value) for value in raw]
+        if None in values:
+            raise CorruptIndexError("a boolean bound is not one byte, 0 or 1", column=leaf.dotted)
+        return values
+    code = _FORMATS.get((leaf.physical_type, order))
+    if code is None:
+        raise CorruptIndexError("the column's bounds have no defined order", column=leaf.dotted)
+    size = struct.calcsize(f"<{code}")
+    if any(len(value) != size for value in raw):
+        raise CorruptIndexError(f"a bound does not have the {size} bytes of its type", column=leaf.dotted)
+    found: list[Any] = list(struct.unpack(f"<{len(raw)}{code}", b"".join(raw)))
+    width = logical.bit_width if (logical := leaf.element.logical_type) is not None else None
+    if width is not None and width < 8 * size and found:
+        # A value that its type does not hold is read as another one.
+        top = 1 << (width if order is SortOrder.UNSIGNED else width - 1)
+        if max(found) >= top or min(found) < (0 if order is SortOrder.UNSIGNED else -top):
+            raise CorruptIndexError(f"a bound is no integer of {width} bits", column=leaf.dotted)
+    return found
+
+
+def encode_value(value: Comparable, leaf: Leaf, order: SortOrder) -> bytes:
+    """A bound as it stands in statistics: the inverse of :func:`decode_value`."""
+    if isinstance(value, bytes):
+        return value
+    if order is SortOrder.BOOLEAN:
+        return bytes([bool(value)])
+    if order is SortOrder.DECIMAL and isinstance(value, int):
+        width = leaf.element.type_length if leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY else None
+        return value.to_bytes(width or value.bit_length() // 8 + 1, "big", signed=True)
+    return struct.pack(f"<{_FORMATS[leaf.physical_type, order]}", value)
+
 
 # Orders in which a bound may be a shorter value than any in the data.
-_TRUNCATED: Final = (Order.BYTES,)
+_TRUNCATED: Final = (SortOrder.BYTES,)
 _OF_PAGES: Final = (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS, Claim.EMPTY_PAGE_BOUNDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ChunkBounds:
     """What is known of the values of one chunk.
 
     Attributes:
@@ -46,7 +195,7 @@ class Bounds:
         num_values: leaf values with nulls; the rows of a leaf that is not repeated.
     """
 
-    order: Order
+    order: SortOrder
     min: Comparable | None
     max: Comparable | None
     min_exact: bool
@@ -64,11 +213,11 @@ class Bounds:
 def chunk_bounds(
     chunk: ColumnChunk,
     leaf: Leaf,
-    order: Order,
+    order: SortOrder,
     faults: WriterFaults,
     has_column_orders: bool,
     num_rows: int,
-) -> tuple[Bounds, str | None]:
+) -> tuple[ChunkBounds, str | None]:
     """What a chunk's statistics prove.
 
     Args:
@@ -89,7 +238,7 @@ def chunk_bounds(
     if statistics is None:
         return _unknown(order, num_values)
     nulls, nans = statistics.null_count, statistics.nan_count
-    if order not in (Order.FLOAT, Order.FLOAT16):
+    if order not in (SortOrder.FLOAT, SortOrder.FLOAT16):
         nans = None
     wrong_nulls = _fault(faults, Claim.NULL_COUNTS, leaf, chunk) if nulls is not None else None
     if wrong_nulls is not None:
@@ -102,7 +251,7 @@ def chunk_bounds(
         return _unknown(order, num_values, reason, nulls, nans)
     if nulls == num_values:
         return _unknown(order, num_values, "it has bounds, and nothing but nulls")
-    if order is Order.UNDEFINED or (not has_column_orders and order not in SIGNED_ORDERS):
+    if order is SortOrder.UNDEFINED or (not has_column_orders and order not in SIGNED_ORDERS):
         return _unknown(order, num_values, "the order of its bounds is undefined or unknown", nulls, nans)
     wrong_bounds = _fault(faults, Claim.BOUNDS, leaf, chunk)
     if wrong_bounds is not None:
@@ -118,16 +267,16 @@ def chunk_bounds(
     if order in _TRUNCATED:
         min_exact, max_exact = min_exact is True, max_exact is True
     exact = (min_exact is not False, max_exact is not False)
-    return Bounds(order, low, high, *exact, nulls, nans, num_values), wrong_nulls
+    return ChunkBounds(order, low, high, *exact, nulls, nans, num_values), wrong_nulls
 
 
-def _raw_ends(statistics: Statistics, has_column_orders: bool) -> tuple[bytes | None, bytes | None]:
+def _raw_ends(statistics: ChunkStatistics, has_column_orders: bool) -> tuple[bytes | None, bytes | None]:
     if has_column_orders:
         return statistics.min_value, statistics.max_value
     return statistics.deprecated_min, statistics.deprecated_max
 
 
-def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: Order) -> tuple[Any, Any]:
+def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: SortOrder) -> tuple[Any, Any]:
     """The values of a chunk's min and max; a zero includes the other one.
 
     Raises:
@@ -136,7 +285,7 @@ def _decode_ends(raw_min: bytes, raw_max: bytes, leaf: Leaf, order: Order) -> tu
     low, high = decode_values((raw_min, raw_max), leaf, order)
     if low != low or high != high:
         raise CorruptIndexError("a bound is NaN", column=leaf.dotted)
-    if order in (Order.FLOAT, Order.FLOAT16):
+    if order in (SortOrder.FLOAT, SortOrder.FLOAT16):
         return _wide_zero(low, -0.0), _wide_zero(high, 0.0)
     return low, high
 
@@ -150,9 +299,9 @@ def _fault(faults: WriterFaults, claim: Claim, leaf: Leaf, chunk: ColumnChunk) -
 
 
 def _unknown(
-    order: Order, num_values: int, reason: str | None = None, nulls: int | None = None, nans: int | None = None
-) -> tuple[Bounds, str | None]:
-    return Bounds(order, None, None, False, False, nulls, nans, num_values), reason
+    order: SortOrder, num_values: int, reason: str | None = None, nulls: int | None = None, nans: int | None = None
+) -> tuple[ChunkBounds, str | None]:
+    return ChunkBounds(order, None, None, False, False, nulls, nans, num_values), reason
 
 
 def _wide_zero(value: float, zero: float) -> float:
@@ -162,7 +311,7 @@ def _wide_zero(value: float, zero: float) -> float:
 
 @dataclass(slots=True, eq=False)
 class PageBounds:
-    """What is known of the values of each page of a chunk. Bounds are inclusive; in byte order they may
+    """What is known of the values of each page of a chunk. ChunkBounds are inclusive; in byte order they may
     be cut short, so they are never exact.
 
     Attributes:
@@ -173,7 +322,7 @@ class PageBounds:
         boundary_order: as the writer claims and the bounds confirm, else UNORDERED.
     """
 
-    order: Order
+    order: SortOrder
     mins: list[Any]
     maxs: list[Any]
     null_pages: list[bool]
@@ -190,7 +339,7 @@ class PageBounds:
     def weight(self) -> int:
         """Approximate bytes held in memory."""
         strings = 0
-        if self.order is Order.BYTES:
+        if self.order is SortOrder.BYTES:
             strings = sum(len(value) for values in (self.mins, self.maxs) for value in values if value is not None)
         return 300 + 150 * len(self.mins) + strings
 
@@ -198,7 +347,7 @@ class PageBounds:
 def page_bounds(
     index: ColumnIndex,
     leaf: Leaf,
-    order: Order,
+    order: SortOrder,
     page_row_counts: Sequence[int],
     *,
     has_column_orders: bool = True,
@@ -229,8 +378,8 @@ def page_bounds(
     if leaf.max_repetition_level == 0:
         _check_null_counts(index, page_row_counts, leaf)
     wrong = [claim for claim in _OF_PAGES if faults is not None and faults.find(claim, leaf, encodings) is not None]
-    is_float = order in (Order.FLOAT, Order.FLOAT16)
-    if order is Order.UNDEFINED or not has_column_orders or Claim.PAGE_BOUNDS in wrong:
+    is_float = order in (SortOrder.FLOAT, SortOrder.FLOAT16)
+    if order is SortOrder.UNDEFINED or not has_column_orders or Claim.PAGE_BOUNDS in wrong:
         mins: list[Any] = [None] * num_pages
         maxs: list[Any] = [None] * num_pages
         claimed = BoundaryOrder.UNORDERED
@@ -239,7 +388,7 @@ def page_bounds(
         claimed = index.boundary_order
         if is_float:
             claimed = _without_nan(mins, maxs, claimed)
-        elif order is Order.BYTES and Claim.EMPTY_PAGE_BOUNDS in wrong and b"" in maxs:
+        elif order is SortOrder.BYTES and Claim.EMPTY_PAGE_BOUNDS in wrong and b"" in maxs:
             mins, maxs = ([None if high == b"" else v for v, high in zip(vs, maxs, strict=True)] for vs in (mins, maxs))
     null_pages = index.null_pages
     null_counts = None if Claim.PAGE_NULL_COUNTS in wrong else index.null_counts
@@ -267,7 +416,7 @@ def _check_null_counts(index: ColumnIndex, rows: Sequence[int], leaf: Leaf) -> N
             )
 
 
-def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: Order) -> list[Any]:
+def _page_values(raw: list[bytes], null_pages: list[bool], leaf: Leaf, order: SortOrder) -> list[Any]:
     """Decoded bounds, None for null pages, whose entries in the file are placeholders."""
     if True not in null_pages:
         return decode_values(raw, leaf, order)
@@ -298,3 +447,28 @@ def _is_ordered(bounds: list[tuple[Any, Any]], order: BoundaryOrder) -> bool:
     if order is BoundaryOrder.DESCENDING:
         return all(a[0] >= b[0] and a[1] >= b[1] for a, b in pairwise(bounds))
     return False
+
+
+def boundary_order(index: ColumnIndex, leaf: Leaf, order: SortOrder) -> BoundaryOrder:
+    """How the bounds of the pages follow one another; a NaN among them follows nothing."""
+    if order is SortOrder.UNDEFINED:
+        return BoundaryOrder.UNORDERED
+    present = [page for page, is_null in enumerate(index.null_pages) if not is_null]
+    lows, highs = (
+        decode_values([values[page] for page in present], leaf, order)
+        for values in (index.min_values, index.max_values)
+    )
+    if all(a <= b for values in (lows, highs) for a, b in pairwise([*values, *values[-1:]])):
+        return BoundaryOrder.ASCENDING
+    if all(a >= b for values in (lows, highs) for a, b in pairwise([*values, *values[-1:]])):
+        return BoundaryOrder.DESCENDING
+    return BoundaryOrder.UNORDERED
+
+
+class ColumnOrder(enum.Enum):
+    """By which order a column's min and max were made (parquet.thrift, ColumnOrder)."""
+
+    UNKNOWN = 0  # newer than this reader: the column's bounds mean nothing to it
+    TYPE_ORDER = 1
+    IEEE_754_TOTAL_ORDER = 2
+    INT96_TIMESTAMP_ORDER = 3

@@ -1,4 +1,15 @@
-"""Thrift's compact protocol, read from hostile bytes.
+"""Types, bounds and numbers of Thrift's compact protocol.
+
+Regular expressions for Thrift's compact protocol, which run in C where a loop in Python is slow.
+
+They are built from the shapes of Thrift values (field header, varint, length-prefixed bytes, list, stop
+byte), each as ``thrift.CompactReader`` reads them, and accept a part of what it accepts. Quantifiers are
+possessive and alternatives differ in their first byte: nothing backtracks, the time is linear in the
+bytes whatever they are. Compile them with ``re.DOTALL``.
+
+Thrift's compact protocol, written for small footers.
+
+Thrift's compact protocol, read from hostile bytes.
 
 The reader is bounded in every direction: nothing is read past the end, no length is trusted before it
 is compared with the bytes that are left, nesting is at most :data:`MAX_DEPTH` deep and lists have at
@@ -7,63 +18,184 @@ most ``max_elements`` elements in all. See thrift-compact-protocol.md of Apache 
 
 from __future__ import annotations
 
+import itertools
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError
-from asyncpq.parquet.thrift_types import (
-    BINARY,
-    BYTE,
-    DEFAULT_MAX_ELEMENTS,
-    DOUBLE,
-    FALSE,
-    I16,
-    I32,
-    I64,
-    LIST,
-    MAP,
-    MAX_DEPTH,
-    SET,
-    STOP,
-    STRUCT,
-    TRUE,
-    UUID,
-    Fields,
-    Value,
-    varint,
-    zigzag,
-    zigzag_varint,
-    zigzag_varints,
-)
-from asyncpq.parquet.thrift_writer import CompactWriter
 
-__all__ = [
-    "BINARY",
-    "BYTE",
-    "DEFAULT_MAX_ELEMENTS",
-    "DOUBLE",
-    "FALSE",
-    "I16",
-    "I32",
-    "I64",
-    "LIST",
-    "MAP",
-    "MAX_DEPTH",
-    "SET",
-    "STOP",
-    "STRUCT",
-    "TRUE",
-    "UUID",
-    "CompactReader",
-    "CompactWriter",
-    "EndOfDataError",
-    "Fields",
-    "Value",
-    "varint",
-    "zigzag",
-    "zigzag_varint",
-    "zigzag_varints",
-]
+STOP: Final = 0
+TRUE: Final = 1
+FALSE: Final = 2
+BYTE: Final = 3
+I16: Final = 4
+I32: Final = 5
+I64: Final = 6
+DOUBLE: Final = 7
+BINARY: Final = 8
+LIST: Final = 9
+SET: Final = 10
+MAP: Final = 11
+STRUCT: Final = 12
+UUID: Final = 13
+
+MAX_DEPTH: Final = 64
+DEFAULT_MAX_ELEMENTS: Final = 1 << 22
+
+_EVEN_BYTES: Final = bytes(range(0, 0x100, 2))
+_ONE_BYTE: Final = [bytes([n]) for n in range(0x80)]
+
+Fields: TypeAlias = "dict[int, Value]"
+Value: TypeAlias = "int | bool | float | bytes | list[Value] | Fields | None"
+
+
+def zigzag(n: int) -> int:
+    """The signed integer of its unsigned zigzag form ``n``."""
+    return (n >> 1) ^ -(n & 1)
+
+
+def zigzag_varints(values: Sequence[bytes]) -> list[int]:
+    """The numbers, none of them negative, of many zigzag varints; faster than one by one.
+
+    Args:
+        values: varints of 1 to 9 bytes, each ending with its only byte below 0x80.
+
+    Raises:
+        CorruptFileError: one is negative.
+    """
+    numbers: list[int] = []
+    for length, group in itertools.groupby(values, len):
+        # Byte i of all varints of a run lies in planes[i]. The continuation bits are taken off in one
+        # subtraction; the sign is the lowest bit of the first byte.
+        run = b"".join(group)
+        planes = [run[i::length] for i in range(length)]
+        if planes[0].translate(None, _EVEN_BYTES):
+            raise CorruptFileError("a number that cannot be negative is negative")
+        if length == 1:
+            numbers += [a >> 1 for a in planes[0]]
+        elif length == 2:
+            numbers += [(a + (b << 7) - 0x80) >> 1 for a, b in zip(*planes, strict=True)]
+        elif length == 3:
+            numbers += [(a + (b << 7) + (c << 14) - 0x4080) >> 1 for a, b, c in zip(*planes, strict=True)]
+        elif length == 4:
+            numbers += [
+                (a + (b << 7) + (c << 14) + (d << 21) - 0x204080) >> 1 for a, b, c, d in zip(*planes, strict=True)
+            ]
+        elif length == 5:
+            numbers += [
+                (a + (b << 7) + (c << 14) + (d << 21) + (e << 28) - 0x10204080) >> 1
+                for a, b, c, d, e in zip(*planes, strict=True)
+            ]
+        else:
+            numbers += [
+                sum([(byte & 0x7F) << 7 * i for i, byte in enumerate(value)]) >> 1
+                for value in zip(*planes, strict=True)
+            ]
+    return numbers
+
+
+def varint(n: int) -> bytes:
+    """The unsigned LEB128 form of ``n`` >= 0."""
+    if 0 <= n <= 0x7F:
+        return _ONE_BYTE[n]
+    out = bytearray()
+    while n > 0x7F:
+        out.append((n & 0x7F) | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def zigzag_varint(n: int) -> bytes:
+    """The zigzag varint form of a signed 64-bit ``n``."""
+    return varint((n << 1) ^ (n >> 63))
+
+
+class CompactWriter:
+    """Writes one struct (and structs in it) in the compact protocol; fields in any order of ids.
+
+    ``getvalue()`` is the struct with its stop byte. Values are not checked: it writes this project's
+    own footers only.
+    """
+
+    __slots__ = ("_last_id", "_out", "_stack")
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+        self._last_id = 0
+        self._stack: list[int] = []
+
+    def _field(self, field_id: int, kind: int) -> None:
+        delta = field_id - self._last_id
+        if 0 < delta <= 15:
+            self._out.append(delta << 4 | kind)
+        else:
+            self._out.append(kind)
+            self._out += zigzag_varint(field_id)
+        self._last_id = field_id
+
+    def field_bool(self, field_id: int, value: bool) -> None:
+        self._field(field_id, TRUE if value else FALSE)
+
+    def field_i32(self, field_id: int, value: int) -> None:
+        self._field(field_id, I32)
+        self._out += zigzag_varint(value)
+
+    def field_i64(self, field_id: int, value: int) -> None:
+        self._field(field_id, I64)
+        self._out += zigzag_varint(value)
+
+    def field_binary(self, field_id: int, value: bytes) -> None:
+        self._field(field_id, BINARY)
+        self.element_binary(value)
+
+    def field_raw(self, field_id: int, kind: int, value: bytes) -> None:
+        """A field of type ``kind`` whose value's bytes are there already; a bool's are none."""
+        self._field(field_id, kind)
+        self._out += value
+
+    def field_list(self, field_id: int, element_type: int, length: int) -> None:
+        """A list's header; its ``length`` elements follow (``element_*``, ``begin_element``, ``raw``)."""
+        self._field(field_id, LIST)
+        if length < 15:
+            self._out.append(length << 4 | element_type)
+        else:
+            self._out.append(0xF0 | element_type)
+            self._out += varint(length)
+
+    def element_i32(self, value: int) -> None:
+        """An integer (of any width) as a list element."""
+        self._out += zigzag_varint(value)
+
+    def element_binary(self, value: bytes) -> None:
+        """A byte string as a list element."""
+        self._out += varint(len(value))
+        self._out += value
+
+    def begin_struct(self, field_id: int) -> None:
+        """Open a struct field; its fields follow, then ``end_struct()``."""
+        self._field(field_id, STRUCT)
+        self.begin_element()
+
+    def begin_element(self) -> None:
+        """Open a struct as a list element."""
+        self._stack.append(self._last_id)
+        self._last_id = 0
+
+    def end_struct(self) -> None:
+        """Close the struct opened last."""
+        self._out.append(STOP)
+        self._last_id = self._stack.pop()
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are: list elements copied verbatim."""
+        self._out += data
+
+    def getvalue(self) -> bytes:
+        """The whole struct."""
+        return bytes(self._out) + b"\0"
+
 
 # One element of a list takes at least one byte, so a list's length is bounded by the bytes left.
 _CONTINUATION_BYTES: Final = bytes(range(0x80, 0x100))

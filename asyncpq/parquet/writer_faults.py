@@ -1,4 +1,8 @@
-"""What writers are known to get wrong, so that nothing wrong is believed of their files: the one table of it.
+"""The Arrow schema that Arrow's writers keep in a footer: which columns were dictionaries (Arrow's Schema.fbs).
+
+Who wrote a file: ``created_by`` taken apart.
+
+What writers are known to get wrong, so that nothing wrong is believed of their files: the one table of it.
 
 A row names a writer, its releases, columns, the parts that are not believed there, and the source. The same table
 stands in ``docs/filter.md``.
@@ -6,17 +10,159 @@ stands in ``docs/filter.md``.
 
 from __future__ import annotations
 
+import binascii
 import enum
 import re
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
-from asyncpq.parquet.arrow_schema import dictionary_columns
 from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS, Encoding
-from asyncpq.parquet.schema import Leaf, LogicalKind, PhysicalType
-from asyncpq.parquet.writer_version import Release, WriterVersion
+from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
+from asyncpq.parquet.schema import Leaf
+
+KEY: Final = "ARROW:schema"
+"""Of the footer's key-value metadata: an IPC message in base64."""
+
+_CONTINUATION: Final = 0xFFFFFFFF
+_MAX_DEPTH: Final = 64  # of nested fields
+# Slots of the flatbuffers' tables, in the order of their fields.
+_MESSAGE_HEADER: Final = 2
+_SCHEMA_FIELDS: Final = 1
+_FIELD_NAME: Final = 0
+_FIELD_DICTIONARY: Final = 4
+_FIELD_CHILDREN: Final = 5
+
+
+def dictionary_columns(value: str | None) -> frozenset[str] | None:
+    """Names of the top-level columns that are dictionaries in Arrow, or hold some.
+
+    Args:
+        value: of the footer's ``ARROW:schema``.
+
+    Returns:
+        None where that is not known: there is no Arrow schema, or none that can be read.
+    """
+    if value is None:
+        return None
+    try:
+        return _Message(b64decode(value, validate=True)).dictionaries()
+    except (binascii.Error, struct.error, IndexError, UnicodeError, ValueError):
+        return None
+
+
+class _Message:
+    """An IPC message: a flatbuffer behind its length."""
+
+    def __init__(self, data: bytes) -> None:
+        (word,) = struct.unpack_from("<I", data)
+        self._data = data
+        self._start = 8 if word == _CONTINUATION else 4
+        # A field takes several bytes, and so does each of its name: what takes more refers to the same bytes again.
+        self._left = len(data)
+
+    def dictionaries(self) -> frozenset[str]:
+        header = self._table(self._target(self._start), _MESSAGE_HEADER)
+        if header is None:
+            raise ValueError("the message has no schema")
+        names = set()
+        for child in self._fields(header, _SCHEMA_FIELDS):
+            if self._has_dictionary(child, 0):
+                names.add(self._name(child))
+        return frozenset(names)
+
+    def _has_dictionary(self, field: int, depth: int) -> bool:
+        self._take(1)
+        if depth > _MAX_DEPTH:
+            raise ValueError("the fields are nested too deeply")
+        if self._slot(field, _FIELD_DICTIONARY) is not None:
+            return True
+        return any(self._has_dictionary(child, depth + 1) for child in self._fields(field, _FIELD_CHILDREN))
+
+    def _name(self, field: int) -> str:
+        start = self._table(field, _FIELD_NAME)
+        if start is None:
+            return ""
+        (length,) = struct.unpack_from("<I", self._data, start)
+        self._take(length)
+        return self._data[start + 4 : start + 4 + length].decode()
+
+    def _take(self, num_bytes: int) -> None:
+        self._left -= num_bytes
+        if self._left < 0:
+            raise ValueError("the message refers to more than it holds")
+
+    def _fields(self, table: int, slot: int) -> Iterator[int]:
+        """The tables in a vector of tables."""
+        vector = self._table(table, slot)
+        if vector is not None:
+            (length,) = struct.unpack_from("<I", self._data, vector)
+            for i in range(length):
+                yield self._target(vector + 4 + 4 * i)
+
+    def _table(self, table: int, slot: int) -> int | None:
+        """What a slot refers to; None where it is empty."""
+        at = self._slot(table, slot)
+        return None if at is None else self._target(at)
+
+    def _target(self, at: int) -> int:
+        return at + int(struct.unpack_from("<I", self._data, at)[0])
+
+    def _slot(self, table: int, slot: int) -> int | None:
+        vtable = table - struct.unpack_from("<i", self._data, table)[0]
+        if vtable < 0:
+            raise ValueError("a table lies before the message")
+        (size,) = struct.unpack_from("<H", self._data, vtable)
+        if 4 + 2 * slot + 2 > size:
+            return None
+        (offset,) = struct.unpack_from("<H", self._data, vtable + 4 + 2 * slot)
+        return table + offset if offset else None
+
+
+Release: TypeAlias = tuple[int, int, int]
+
+_MAX_LENGTH: Final = 1000
+# "<application> version <version> (build <build>)"; ClickHouse leaves "version" out, delta-rs writes "py-1.6.6",
+# Trino a single number.
+_CREATED_BY: Final = re.compile(
+    r"(?P<application>(?:(?!\(\s*build\b).)*?)\s+(?:version\s+)?(?P<version>(?:[a-z]{1,8}-)?v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?[^\s(]*)"
+    r"(?:\s*\(\s*build\s*(?P<build>[^)]*?)\s*\))?"
+)
+_NO_VERSION: Final = re.compile(r"\s*\(\s*build\b| version")  # ends the application where no version stands behind it
+_VARIANT: Final = re.compile(r"\s*\([^)]*\)$")  # "Polars (python)"
+
+
+class WriterVersion(NamedTuple):
+    """A parsed ``created_by``.
+
+    Attributes:
+        application: e.g. "parquet-mr"; without what stands in parentheses behind it.
+        release: (major, minor, patch); None when not written.
+        version: as written, e.g. "1.5.0-cdh5.5.0"; "" when not written.
+        build: None when not written.
+    """
+
+    application: str
+    release: Release | None
+    version: str
+    build: str | None
+
+    @classmethod
+    def parse(cls, created_by: str | None) -> WriterVersion | None:
+        """The writer; None when the file does not name one."""
+        text = "" if created_by is None or len(created_by) > _MAX_LENGTH else created_by.strip()
+        if not text:
+            return None
+        found = _CREATED_BY.match(text)
+        if found is None or not found["application"]:
+            application = _NO_VERSION.split(text, maxsplit=1)[0]
+            return cls(_VARIANT.sub("", application), None, "", None)
+        major, minor, patch = (int(number or 0) for number in found.group(3, 4, 5))
+        application = _VARIANT.sub("", found["application"])
+        return cls(application, (major, minor, patch), found["version"], found["build"])
 
 
 class Claim(enum.Enum):

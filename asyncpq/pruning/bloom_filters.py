@@ -15,9 +15,9 @@ from typing import Final, NamedTuple, TypeAlias
 from asyncpq.expressions import Atom, Expression
 from asyncpq.expressions.analysis import Points, Truth, follow, value_set
 from asyncpq.parquet.bloom_filter import xxh64
-from asyncpq.parquet.column_order import order_of
-from asyncpq.parquet.metadata import ColumnOrder
-from asyncpq.parquet.schema import Leaf, LogicalKind, PhysicalType
+from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import ColumnOrder, order_of
 from asyncpq.pruning.literals import Key, domain_of
 from asyncpq.pruning.value_kinds import kind_of_leaf
 

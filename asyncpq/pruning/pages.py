@@ -9,7 +9,7 @@ from asyncpq.expressions import Expression
 from asyncpq.expressions.analysis import Truth, ValueDomain, ValueSet
 from asyncpq.parquet.page_index import OffsetIndex
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import Order, PageBounds
+from asyncpq.parquet.statistics import PageBounds, SortOrder
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 
@@ -25,7 +25,9 @@ class PageZones:
 
     __slots__ = ("_starts", "_stops", "domain", "num_rows", "weight", "zones")
 
-    def __init__(self, leaf: Leaf, order: Order, bounds: PageBounds, offset_index: OffsetIndex, num_rows: int) -> None:
+    def __init__(
+        self, leaf: Leaf, order: SortOrder, bounds: PageBounds, offset_index: OffsetIndex, num_rows: int
+    ) -> None:
         """
         Args:
             leaf: the column.

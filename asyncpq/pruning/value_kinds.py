@@ -6,8 +6,9 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from asyncpq.parquet.schema import Leaf, LogicalKind, PhysicalType
-from asyncpq.parquet.statistics import Order
+from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import SortOrder
 
 
 class Domain(enum.Enum):
@@ -58,13 +59,13 @@ class ValueKind:
 FLOAT16: Final = ValueKind(Domain.FLOAT16, why_not="pyarrow does not compare float16")
 _FLOAT32: Final = ValueKind(Domain.FLOAT32)
 _PLAIN: Final = {
-    Order.BOOLEAN: ValueKind(Domain.BOOLEAN),
-    Order.FLOAT: ValueKind(Domain.FLOAT),
-    Order.FLOAT16: FLOAT16,
+    SortOrder.BOOLEAN: ValueKind(Domain.BOOLEAN),
+    SortOrder.FLOAT: ValueKind(Domain.FLOAT),
+    SortOrder.FLOAT16: FLOAT16,
 }
 
 
-def kind_of_leaf(leaf: Leaf, order: Order) -> ValueKind:
+def kind_of_leaf(leaf: Leaf, order: SortOrder) -> ValueKind:
     """The kind of a leaf's values.
 
     Args:
@@ -73,9 +74,9 @@ def kind_of_leaf(leaf: Leaf, order: Order) -> ValueKind:
     """
     logical = leaf.element.logical_type
     kind = None if logical is None else logical.kind
-    if order is Order.UNDEFINED:
+    if order is SortOrder.UNDEFINED:
         return _other(f"the order of its statistics is undefined ({_describe(leaf)})")
-    if order is Order.FLOAT and leaf.physical_type is PhysicalType.FLOAT:
+    if order is SortOrder.FLOAT and leaf.physical_type is PhysicalType.FLOAT:
         return _FLOAT32
     plain = _PLAIN.get(order)
     if plain is not None:
@@ -89,9 +90,9 @@ def kind_of_leaf(leaf: Leaf, order: Order) -> ValueKind:
             return _other("its unit of time is unknown")
         # Which of the two kinds of timestamps a literal must be is the filter's to check.
         return ValueKind(Domain.TIMESTAMP if kind is LogicalKind.TIMESTAMP else Domain.TIME, unit=logical.unit)
-    if order in (Order.SIGNED, Order.UNSIGNED) and kind in (None, LogicalKind.INTEGER):
+    if order in (SortOrder.SIGNED, SortOrder.UNSIGNED) and kind in (None, LogicalKind.INTEGER):
         return ValueKind(Domain.INTEGER)
-    if order is Order.BYTES:
+    if order is SortOrder.BYTES:
         fixed = leaf.element.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY
         return ValueKind(Domain.FIXED if fixed else Domain.BYTES)
     return _other(f"literals are not compared with {_describe(leaf)}")

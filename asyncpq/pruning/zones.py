@@ -21,7 +21,7 @@ from asyncpq.expressions.analysis import (
     value_set,
 )
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import Order
+from asyncpq.parquet.statistics import SortOrder
 from asyncpq.pruning.literals import domain_of
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.pruning.value_kinds import ValueKind, kind_of_leaf
@@ -48,7 +48,7 @@ class ZonedColumn:
     is_nullable: bool = True
 
     @classmethod
-    def of_leaf(cls, leaf: Leaf, order: Order) -> ZonedColumn:
+    def of_leaf(cls, leaf: Leaf, order: SortOrder) -> ZonedColumn:
         """A leaf of a file whose statistics are in ``order``."""
         # Counts of a nested leaf speak of its ancestors' nulls too, those of a repeated one not even of rows.
         repeated = leaf.max_repetition_level > 0

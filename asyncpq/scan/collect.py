@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from asyncpq.decoding.selection import counted
+from asyncpq.decoding.arrow import counted
 from asyncpq.errors import ObjectChangedError
 from asyncpq.parquet.page_index import PageLocationError
 from asyncpq.scan.planner import ScanPlan, ScanPlanner

@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 
 from asyncpq.decoding.expression_engine import literals
-from asyncpq.decoding.file_view import ColumnView, FileView, ViewShape, reads_as_dictionary
-from asyncpq.decoding.types import dictionary_type, field_types, file_schema
+from asyncpq.decoding.field_types import dictionary_type, field_types, file_schema
+from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns, SchemaAdapter, reads_as_dictionary
 from asyncpq.errors import AmbiguousColumnError, QueryError, UnsupportedFeatureError
 from asyncpq.expressions import Expression, atoms
 from asyncpq.expressions import columns as column_names
@@ -128,7 +128,7 @@ class Resolved(NamedTuple):
     dictionaries: frozenset[int]
     types: Mapping[str, pa.DataType]
     weight: int
-    view: ViewShape | None = None
+    view: AdaptedColumns | None = None
     inexact: Mapping[str, frozenset[type]] = {}
 
     def for_literals(self, where: Expression | None, prune: Expression | None) -> Resolved:
@@ -236,7 +236,7 @@ def meant(schema: ParquetSchema, name: str) -> str | None:
 
 def resolve_view(
     version: FileVersion,
-    view: FileView,
+    view: SchemaAdapter,
     names: ColumnNames | None,
     keys: Sequence[str],
     named: Sequence[str],
@@ -255,7 +255,7 @@ def resolve_view(
     """
     dictionaries = frozenset(_dictionary_column(view, name) for name in read_dictionary)
 
-    def columns(names: ColumnNames | None, *, unique: bool) -> list[ColumnView]:
+    def columns(names: ColumnNames | None, *, unique: bool) -> list[AdaptedColumn]:
         asked = view.ordinals(names)
         return view.columns(version, asked, extensions, dictionaries=dictionaries, unique=unique)
 
@@ -285,10 +285,10 @@ def resolve_view(
     )
     schema = pa.schema([column.field for column in output], metadata=view.schema.metadata)
     weight = 2000 + 800 * (len(output) + len(predicate) + len(read.leaves) + len(types))
-    return Resolved(read, schema, decoded, types, weight, ViewShape(tuple(output), predicate), inexact)
+    return Resolved(read, schema, decoded, types, weight, AdaptedColumns(tuple(output), predicate), inexact)
 
 
-def _dictionary_column(view: FileView, name: str) -> int:
+def _dictionary_column(view: SchemaAdapter, name: str) -> int:
     """Ordinal of a column that is to come as dictionary arrays.
 
     Raises:

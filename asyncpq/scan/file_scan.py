@@ -10,10 +10,8 @@ import pyarrow as pa
 
 from asyncpq.caching.keys import ContentKey
 from asyncpq.caching.single_flight import Flight
-from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray
-from asyncpq.decoding.plain import PackedPage
-from asyncpq.decoding.row_group import Allowance, Matched, RowGroupReader
-from asyncpq.decoding.sources import QueryShape
+from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, PackedPage
+from asyncpq.decoding.row_group_reader import Allowance, Matched, QueryShape, RowGroupReader
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.page_indexes import drop_locations, indexed_chunk, learn_locations

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from asyncpq.decoding.filter import Filter
-from asyncpq.decoding.sources import QueryShape
+from asyncpq.decoding.row_group_reader import QueryShape
 from asyncpq.errors import printable
 from asyncpq.expressions import is_unsatisfiable
 from asyncpq.metrics import ReadMetrics

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.constant_folding import fold, resolve_typed_times
-from asyncpq.decoding.file_view import FileView
-from asyncpq.decoding.filter import Filter, compile_filter
+from asyncpq.decoding.field_types import file_schema
+from asyncpq.decoding.filter import Filter, compile_filter, fold_constants, resolve_typed_times
 from asyncpq.decoding.leaf import DecodeLimits
-from asyncpq.decoding.sources import QueryShape
+from asyncpq.decoding.row_group_reader import QueryShape
+from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.substrait import from_pyarrow
-from asyncpq.decoding.types import file_schema
 from asyncpq.errors import (
     AsyncpqError,
     ColumnNotFoundError,
@@ -80,7 +79,7 @@ class ScanRequest(NamedTuple):
     limit: int | None = None
     rows_only: bool = False
     read_dictionary: Sequence[str] = ()
-    view: FileView | None = None
+    view: SchemaAdapter | None = None
 
 
 @dataclass(slots=True)
@@ -269,7 +268,7 @@ class ScanPlanner:
             filter_ = compile_filter(self._where, types)
         return resolved, filter_
 
-    def _compiled_view(self, version: FileVersion, view: FileView) -> tuple[Resolved, Filter | None]:
+    def _compiled_view(self, version: FileVersion, view: SchemaAdapter) -> tuple[Resolved, Filter | None]:
         """The same for a dataset's columns, of which some may be constant in this file."""
         where, relative = self.question.where, self.question.relative
         types = {} if where is None else view.types(columns(where))
@@ -279,11 +278,11 @@ class ScanPlanner:
         self._where = self._simplified
         if filter_ is not None and self._simplified is not None:
             left = without_contradictions(self._simplified, filter_.engine_atoms)
-            self._where = fold(left, lambda name: view.constant(version, name))
+            self._where = fold_constants(left, lambda name: view.constant(version, name))
             if self._where != where and not isinstance(self._where, Constant):
                 filter_ = compile_filter(self._where, types)
         if self._prune is not None:
-            self._prune = fold(self._prune, lambda name: view.constant(version, name))
+            self._prune = fold_constants(self._prune, lambda name: view.constant(version, name))
         resolved = self._resolved(version)
         if filter_ is not None and self._where is not None and has_many_keys(self._where):
             filter_ = self._narrowed(version, resolved, filter_, types)

@@ -12,8 +12,8 @@ from typing import Any, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asyncpq.decoding.arrow import take_table
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.decoding.selection import take_table
 from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError
 from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, parse_filters
 from asyncpq.expressions.scalars import RelativeTime, Scalar, as_scalar, as_scalars, is_collection

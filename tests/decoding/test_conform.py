@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from asyncpq.datasets.columns import view_of
-from asyncpq.decoding.conform import conformer
+from asyncpq.decoding.casts import cast_to
 from tests.column_chunks import OpenFile
 from tests.evolution import converted, evolved, with_ids
 from tests.file_views import read_as
@@ -59,7 +59,7 @@ def test_any_slice_of_an_array_conforms(file: NestedFile, data: st.DataObject) -
     view = view_of(version, pa.schema([change.arrow]), (change.after,), {})
     (match,) = view.match(version, [0])
     assert match.source is not None
-    conform = conformer(match, array.type, frozenset(range(match.source.first_leaf, match.source.leaf_stop)))
+    conform = cast_to(match, array.type, frozenset(range(match.source.first_leaf, match.source.leaf_stop)))
     found = array if conform is None else conform(array)
     found.validate(full=True)
     assert found.type.equals(change.after.type)

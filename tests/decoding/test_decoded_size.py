@@ -16,7 +16,7 @@ import asyncpq
 from asyncpq import LimitOptions
 from asyncpq.decoding.decoded_size import nested_bytes, prefix_bytes, taken_bytes
 from asyncpq.errors import CorruptFileError, ResourceLimitError
-from asyncpq.parquet.page_walker import PageHeader, decode_page_header
+from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, MIB, OpenFile, limited, write
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.decoding import leaf, plain
+from asyncpq.decoding import leaf
+from asyncpq.decoding import page as plain
 from asyncpq.decoding.arrow import read_column
-from asyncpq.parquet.page_walker import PageHeader, decode_page_header
+from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from tests.column_chunks import OpenFile, write
 from tests.reads import ask, by_pyarrow
 

@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asyncpq.decoding.arrow import StoredArrowSchema
-from asyncpq.decoding.types import field_types
+from asyncpq.decoding.field_types import StoredArrowSchema, field_types
 from tests.column_chunks import OpenFile, write
 
 NAMES = ["arrow.mine", "arrow.parquet.variant", "mine"]

@@ -14,8 +14,9 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.datasets.columns import FileView, view_of
+from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.model import TableField
+from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.expressions import Expression
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.planner import ScanRequest
@@ -39,7 +40,7 @@ SCHEMA = pa.schema(
 PARTITION = {"part": "p"}
 
 
-def seen(question: Callable[[asyncpq.File, FileView], Awaitable[T]], **options: Any) -> T:
+def seen(question: Callable[[asyncpq.File, SchemaAdapter], Awaitable[T]], **options: Any) -> T:
     """Ask the file, seen in the dataset's terms."""
 
     async def run(file: asyncpq.File) -> T:
@@ -81,7 +82,7 @@ NEVER: list[Expression] = [
 
 @pytest.mark.parametrize("where", TRUE, ids=str)
 def test_what_is_true_of_the_constants_filters_nothing(where: Expression) -> None:
-    async def question(file: asyncpq.File, view: FileView) -> None:
+    async def question(file: asyncpq.File, view: SchemaAdapter) -> None:
         assert await count(file, ScanRequest(where=where, view=view)) == ROWS
         assert file.metrics.pages_read == 0
         assert (await plan(file, ScanRequest(columns=["id"], where=where, view=view))).pruning.rows_kept == ROWS
@@ -93,7 +94,7 @@ def test_what_is_true_of_the_constants_filters_nothing(where: Expression) -> Non
 
 @pytest.mark.parametrize("where", NEVER, ids=str)
 def test_what_is_never_true_of_the_constants_reads_nothing(where: Expression) -> None:
-    async def question(file: asyncpq.File, view: FileView) -> None:
+    async def question(file: asyncpq.File, view: SchemaAdapter) -> None:
         found = await read(file, ScanRequest(where=where, view=view))
         assert (found.table.num_rows, found.metrics.requests, found.metrics.pages_read) == (0, 0, 0)
         assert found.table.schema.equals(SCHEMA)
@@ -334,7 +335,7 @@ def test_a_view_is_of_one_version() -> None:
 
 
 def test_rows_are_those_of_the_file() -> None:
-    async def question(file: asyncpq.File, view: FileView) -> None:
+    async def question(file: asyncpq.File, view: SchemaAdapter) -> None:
         asked = ScanRequest(columns=["id", "part"], access=AccessPlan.rows([3, 500]), view=view)
         assert (await read(file, asked)).table.to_pylist() == [{"id": 3, "part": "p"}, {"id": 500, "part": "p"}]
         assert await count(file, asked) == 2
@@ -354,7 +355,7 @@ def test_instants_of_int96_become_zoned_timestamps() -> None:
 
 
 def test_explain_names_the_datasets_columns() -> None:
-    async def question(file: asyncpq.File, view: FileView) -> asyncpq.Plan:
+    async def question(file: asyncpq.File, view: SchemaAdapter) -> asyncpq.Plan:
         return await plan(
             file, ScanRequest(columns=["s.x", "part"], where=(col("id") >= 950) & (col("part") == "p"), view=view)
         )
@@ -369,7 +370,7 @@ def test_explain_names_the_datasets_columns() -> None:
 
 
 def test_pyarrows_expressions_mean_the_datasets_columns() -> None:
-    async def question(file: asyncpq.File, view: FileView) -> None:
+    async def question(file: asyncpq.File, view: SchemaAdapter) -> None:
         where = (pc.field("id") < 4) & (pc.field("part") == "p") & pc.field("lacking").is_null()
         found = (await read(file, ScanRequest(columns=["id"], unbound=where, view=view))).table
         assert found.column("id").to_pylist() == [0, 1, 2, 3]

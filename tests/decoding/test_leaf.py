@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.decoding import field_source, leaf
+from asyncpq.decoding import column_sources as field_source
+from asyncpq.decoding import leaf
+from asyncpq.decoding.leaf import reads_alone
 from asyncpq.decoding.nested import NestedLeaf
-from asyncpq.decoding.types import reads_alone
 from tests.column_chunks import OpenFile, write
 from tests.reads import ask
 

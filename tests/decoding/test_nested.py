@@ -10,15 +10,15 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.decoding.assemble import PagedSource, StreamedSource
-from asyncpq.decoding.field_source import FieldSource
-from asyncpq.decoding.nested import NestedLeaf, Part, merge
-from asyncpq.decoding.page import Page
+from asyncpq.decoding.column_sources import FieldSource, PagedSource, StreamedSource
+from asyncpq.decoding.nested import NestedLeaf, PartialField, merge
+from asyncpq.decoding.page import DataPage
 from asyncpq.errors import AmbiguousColumnError, ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
 from asyncpq.expressions import columns as columns_of
+from asyncpq.parquet.chunk_pages import PageWalker
+from asyncpq.parquet.logical_types import PhysicalType, Repetition
 from asyncpq.parquet.page_index import decode_offset_index
-from asyncpq.parquet.page_walker import PageWalker
-from asyncpq.parquet.schema import ParquetSchema, PhysicalType, Repetition, SchemaElement
+from asyncpq.parquet.schema import ParquetSchema, SchemaElement
 from asyncpq.parquet.writer_faults import Claim, WriterFaults
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.scan.columns import ReadColumns
@@ -186,17 +186,17 @@ def test_nulls_of_lists_and_structs_are_not_those_of_leaves() -> None:
 # -- pages that lie ---------------------------------------------------------------------------------
 
 
-def pages(file: OpenFile, column: int, leaf: int) -> list[Page]:
+def pages(file: OpenFile, column: int, leaf: int) -> list[DataPage]:
     """The pages of a leaf, as its OffsetIndex tells them."""
     chunk = file.chunks(column)[leaf]
     assert chunk.offset_index_range is not None
     index = decode_offset_index(file.data[slice(*chunk.offset_index_range)])
     rows = index.row_counts(file.num_rows())
     places = zip(index.offsets, index.sizes, index.first_rows, rows, strict=True)
-    return [Page(file.data[at : at + size], first, count) for at, size, first, count in places]
+    return [DataPage(file.data[at : at + size], first, count) for at, size, first, count in places]
 
 
-def paged(file: OpenFile, column: int, leaf: int, some: list[Page], dictionary: bytes | None = None) -> FieldSource:
+def paged(file: OpenFile, column: int, leaf: int, some: list[DataPage], dictionary: bytes | None = None) -> FieldSource:
     """The field cut to one leaf, of which some pages have come."""
     number = file.field(column).first_leaf + leaf
     source = file.leaf_source(number, paged=True)
@@ -257,12 +257,12 @@ def test_rows_that_v2_headers_make_up(change: int) -> None:
     options = {"data_page_size": 1, "write_batch_size": 4, "max_rows_per_page": 4, "use_dictionary": False}
     file = OpenFile(write(LISTS, write_page_index=True, data_page_version="2.0", **options))
     whole = pages(file, 0, 0)
-    some: list[Page] = []
+    some: list[DataPage] = []
     for page, more in ((whole[3], change), (whole[6], -change)):
         header, start = decode(page.data)
         rows = page.num_rows + more
         header.value(8).put(3, rows)
-        some.append(Page(encode(header) + page.data[start:], page.first_row, rows))
+        some.append(DataPage(encode(header) + page.data[start:], page.first_row, rows))
     with pytest.raises(CorruptFileError, match="other rows"):
         paged(file, 0, 0, some).select(RowRanges([(page.first_row, page.stop_row) for page in some]), LIMITS)
 
@@ -325,7 +325,7 @@ def test_a_dictionary_where_a_page_belongs() -> None:
     dictionary = file.data[start : chunk.data_page_offset]
     rows = RowRanges.all(ROWS)
     with pytest.raises(CorruptFileError, match="DICTIONARY_PAGE where a data page belongs"):
-        paged(file, 0, 0, [Page(dictionary, 0, ROWS)]).select(rows, LIMITS)
+        paged(file, 0, 0, [DataPage(dictionary, 0, ROWS)]).select(rows, LIMITS)
     (page,) = pages(file, 0, 0)
     with pytest.raises(CorruptFileError, match="where the dictionary page belongs"):
         paged(file, 0, 0, [page], page.data).select(rows, LIMITS)
@@ -358,10 +358,10 @@ def test_writers_that_begin_pages_on_rows(created_by: str | None, aligned: bool)
 KIND = pa.list_(pa.struct([("a", pa.int32()), ("b", pa.int32())]))
 
 
-def part(leaf: int, values: list[Any]) -> Part:
+def part(leaf: int, values: list[Any]) -> PartialField:
     name = "ab"[leaf]
     rows = [None if row is None else [None if each is None else {name: each} for each in row] for row in values]
-    return Part((leaf,), pa.array(rows, pa.list_(pa.struct([(name, pa.int32())]))))
+    return PartialField((leaf,), pa.array(rows, pa.list_(pa.struct([(name, pa.int32())]))))
 
 
 def test_leaves_that_agree() -> None:
@@ -391,10 +391,10 @@ def test_what_stands_under_a_null_means_nothing() -> None:
     for name, mask in (("x", [False, False]), ("y", [True, False])):
         leaf = pa.StructArray.from_arrays([pa.array([None, 5], pa.int32())], names=[name], mask=pa.array(mask))
         arrays.append(pa.StructArray.from_arrays([leaf], names=["s"], mask=pa.array([True, False])))
-    found = merge([Part((0,), arrays[0]), Part((1,), arrays[1])], kind, 0, kind)
+    found = merge([PartialField((0,), arrays[0]), PartialField((1,), arrays[1])], kind, 0, kind)
     assert found.to_pylist() == [None, {"s": {"x": 5, "y": 5}}]
     with pytest.raises(CorruptFileError, match="disagree"):
-        merge([Part((0,), arrays[0].field(0)), Part((1,), arrays[1].field(0))], inner, 0, inner)
+        merge([PartialField((0,), arrays[0].field(0)), PartialField((1,), arrays[1].field(0))], inner, 0, inner)
 
 
 def test_pages_without_values() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq import col
-from asyncpq.decoding.nested import Part, merge, num_levels
-from asyncpq.decoding.types import field_types
+from asyncpq.decoding.field_types import field_types
+from asyncpq.decoding.nested import PartialField, merge, num_levels
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS as DECODE_LIMITS
 from tests.column_chunks import OpenFile
@@ -158,7 +158,7 @@ def test_parts_put_together_equal_the_whole(file: NestedFile, data: st.DataObjec
         groups.setdefault(data.draw(st.integers(0, 2)), []).append(leaf)
     start = data.draw(st.integers(0, opened.num_rows() - 1))
     rows = RowRanges([(start, data.draw(st.integers(start + 1, opened.num_rows())))])
-    parts = [Part(tuple(some), whole.select(rows, DECODE_LIMITS, some)) for some in groups.values()]
+    parts = [PartialField(tuple(some), whole.select(rows, DECODE_LIMITS, some)) for some in groups.values()]
     wanted = whole.select(rows, DECODE_LIMITS, sorted(chosen))
     found = merge(parts, kind.arrow.type, leaves[0], wanted.type)
     found.validate(full=True)

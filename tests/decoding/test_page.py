@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.decoding.page import Page, PageQueue
+from asyncpq.decoding.page import DataPage, PageQueue
 from asyncpq.pruning.row_ranges import RowRanges
 
 
@@ -15,13 +15,13 @@ from asyncpq.pruning.row_ranges import RowRanges
     data=st.data(),
 )
 def test_pages_that_hold_rows(sizes: list[int], rows: list[int], data: st.DataObject) -> None:
-    pages: list[Page] = []
+    pages: list[DataPage] = []
     for size in sizes:
-        pages.append(Page(b"", pages[-1].stop_row if pages else 0, size))
+        pages.append(DataPage(b"", pages[-1].stop_row if pages else 0, size))
     num_rows = pages[-1].stop_row
     coming = [page for page in pages if data.draw(st.integers(0, 3))]
     arrived = data.draw(st.integers(0, len(coming)))
-    queue: PageQueue[Page] = PageQueue(num_rows)
+    queue: PageQueue[DataPage] = PageQueue(num_rows)
     for page in coming:
         queue.expect(page.first_row)
     for page in coming[:arrived]:

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.decoding.plain import decode_plain, plain_width
+from asyncpq.decoding.page import decode_plain, plain_width
 from asyncpq.errors import CorruptFileError
+from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
+from asyncpq.parquet.column_chunk import ColumnChunk
 from asyncpq.parquet.footer import FooterDecoder, FooterFound
-from asyncpq.parquet.metadata import ColumnChunk, decode_file_metadata
-from asyncpq.parquet.page_walker import PageHeader, decode_page_header
+from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.schema import Leaf
 
 VALUES = list(range(1000))

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.decoding import leaf
-from asyncpq.decoding.page import LeafArray, Page
-from asyncpq.decoding.plain import PackedPage, PresentValues, common_length, present_values
+from asyncpq.decoding.page import DataPage, LeafArray, PackedPage, PresentValues, common_length, present_values
 from asyncpq.errors import CorruptFileError
-from asyncpq.parquet.page_walker import PageHeader, decode_page_header
+from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, OpenFile, write
 
@@ -158,9 +157,9 @@ def test_indices_outside_the_dictionary_are_refused() -> None:
 
 @given(st.binary(max_size=120), st.integers(0, 9), st.lists(st.integers(0, 5000), min_size=1, max_size=5, unique=True))
 def test_any_bytes_give_indices_or_nothing(values: bytes, start: int, positions: list[int]) -> None:
-    found = PackedPage(Page(b"", 0, 6000), values, 0, -1).indices(sorted(positions))
+    found = PackedPage(DataPage(b"", 0, 6000), values, 0, -1).indices(sorted(positions))
     assert found is None or len(found) == len(positions)
-    behind_levels = PackedPage(Page(b"", 0, 6000), b"\x03" * start + values, start, -1)
+    behind_levels = PackedPage(DataPage(b"", 0, 6000), b"\x03" * start + values, start, -1)
     assert behind_levels.indices(sorted(positions)) == found
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.decoding.selection import take_rows
+from asyncpq.decoding.arrow import take_rows
 from asyncpq.pruning.row_ranges import RowRanges
 
 TYPES = [

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from asyncpq.decoding.assemble import StreamedSource
-from asyncpq.decoding.page import Dictionary, LeafArray, Page
+from asyncpq.decoding.column_sources import StreamedSource
+from asyncpq.decoding.page import DataPage, Dictionary, LeafArray
 from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, OpenFile, write
@@ -156,7 +156,9 @@ def lied_about(request: pytest.FixtureRequest, version: str, encoded: bool) -> O
     return OpenFile(write(table, use_dictionary=encoded, data_page_size=1, write_batch_size=10, **options))
 
 
-def refused(file: OpenFile, pages: list[Page], dictionary: Dictionary | None, rows: RowRanges | None = None) -> None:
+def refused(
+    file: OpenFile, pages: list[DataPage], dictionary: Dictionary | None, rows: RowRanges | None = None
+) -> None:
     source = file.paged()
     source.dictionary = dictionary
     for page in pages:

@@ -14,8 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.decoding.substrait import from_pyarrow
-from asyncpq.decoding.typed_literals import is_exact_cast, with_unsafe_casts
+from asyncpq.decoding.substrait import from_pyarrow, is_exact_cast, with_unsafe_casts
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions import ColumnComparison, Comparison, In, IsNull
 from tests.predicates import array, arrays

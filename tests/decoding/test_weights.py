@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.decoding import splice
-from asyncpq.decoding.page import LeafArray, Page
+from asyncpq.decoding.page import DataPage, LeafArray
 from asyncpq.decoding.splice import identity_dictionary
-from asyncpq.parquet.page_walker import PageHeader, decode_page_header
+from asyncpq.parquet.chunk_pages import PageHeader, decode_page_header
 from asyncpq.pruning.row_ranges import RowRanges
 from tests.column_chunks import LIMITS, OpenFile, write
 from tests.python_calls import python_calls
@@ -30,7 +30,7 @@ def test_kept_pages_hold_no_more_than_they_weigh() -> None:
     gc.collect()
     before = pa.total_allocated_bytes()
 
-    def decode(page: Page) -> None:
+    def decode(page: DataPage) -> None:
         source = file.paged(keep=kept.append)
         source.add(page)
         source.select(RowRanges([(page.first_row, page.stop_row)]), LIMITS)

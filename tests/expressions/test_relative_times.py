@@ -14,8 +14,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col, now
-from asyncpq.decoding.constant_folding import resolve_typed_times
-from asyncpq.decoding.filter import compile_filter
+from asyncpq.decoding.filter import compile_filter, resolve_typed_times
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, PredicateTypeError, QueryError, UsageError
 from asyncpq.expressions import Comparison, Expression, has_relative_times, parse_filters, resolve_times
 from asyncpq.pruning.literals import domain_of

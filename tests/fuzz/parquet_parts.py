@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from asyncpq.parquet.page_walker import PageType
+from asyncpq.parquet.column_chunk import PageType
 from tests.fuzz.thrift_trees import Items, Struct, parse, write
 
 MAGIC = b"PAR1"

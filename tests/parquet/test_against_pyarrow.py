@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
-from asyncpq.parquet.metadata import Codec, Encoding, FileMetadata, PageType, validate_chunk
+from asyncpq.parquet.chunk_pages import PageWalker
+from asyncpq.parquet.column_chunk import Codec, Encoding, PageType, validate_chunk
+from asyncpq.parquet.logical_types import LogicalKind
+from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
-from asyncpq.parquet.page_walker import PageWalker
-from asyncpq.parquet.schema import LogicalKind
 from asyncpq.parquet.statistics import order_of, page_bounds
 from tests.corpus import DATA, corpus_files, requires_corpus
 from tests.format_samples import MAX_PAGE_BYTES, SAMPLES, find_footer, metadata_of, sample

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.parquet.arrow_schema import dictionary_columns
+from asyncpq.parquet.writer_faults import dictionary_columns
 
 CATEGORY = pa.dictionary(pa.int8(), pa.string())
 SCHEMA = pa.schema(

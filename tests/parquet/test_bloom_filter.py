@@ -25,7 +25,8 @@ from asyncpq.parquet.bloom_filter import (
     usual_header,
     xxh64,
 )
-from asyncpq.parquet.schema import Leaf, LogicalKind, LogicalType, PhysicalType, SchemaElement
+from asyncpq.parquet.logical_types import LogicalKind, LogicalType, PhysicalType
+from asyncpq.parquet.schema import Leaf, SchemaElement
 from asyncpq.parquet.thrift import EndOfDataError
 from asyncpq.pruning.bloom_filters import compile_probes, hashes_by_column, may_match, num_values, plain_encoder
 

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from asyncpq.parquet.metadata import ColumnOrder
+from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.page_index import BoundaryOrder, decode_column_index, decode_offset_index
-from asyncpq.parquet.schema import Leaf, LogicalKind
-from asyncpq.parquet.statistics import Order, chunk_bounds, order_of, page_bounds
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import ColumnOrder, SortOrder, chunk_bounds, order_of, page_bounds
 from tests.corpus import DATA, requires_corpus
 from tests.format_samples import SAMPLES, metadata_of, sample
 
@@ -60,7 +60,7 @@ def test_bounds_enclose_the_data(name: str) -> None:
         if found.null_count is not None:
             assert found.null_count == rows.count(None)
             assert found.all_null == all(value is None for value in rows)
-        if found.min is not None and order is not Order.BYTES:
+        if found.min is not None and order is not SortOrder.BYTES:
             assert found.min in rows
             assert found.max in rows
         bounded += found.min is not None
@@ -75,7 +75,7 @@ def test_bounds_enclose_the_data(name: str) -> None:
             assert pages.null_pages[page] == all(value is None for value in rows[start:stop])
             assert pages.null_counts is not None
             assert pages.null_counts[page] == rows[start:stop].count(None)
-            assert (pages.mins[page] is None) == (pages.null_pages[page] or order is Order.UNDEFINED)
+            assert (pages.mins[page] is None) == (pages.null_pages[page] or order is SortOrder.UNDEFINED)
         if leaf.dotted == "id":
             assert pages.boundary_order is BoundaryOrder.ASCENDING
     assert (bounded > 0) is (name not in ("flat_no_statistics", "empty"))

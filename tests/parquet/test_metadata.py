@@ -13,7 +13,9 @@ from asyncpq.errors import (
     ResourceLimitError,
     UnsupportedFeatureError,
 )
-from asyncpq.parquet.metadata import ColumnOrder, decode_file_metadata, validate_chunk
+from asyncpq.parquet.column_chunk import validate_chunk
+from asyncpq.parquet.metadata import decode_file_metadata
+from asyncpq.parquet.statistics import ColumnOrder
 from asyncpq.parquet.thrift import BINARY, I32, STRUCT, CompactWriter
 from tests.corpus import DATA, requires_corpus
 from tests.format_samples import find_footer, metadata_of, sample, sample_metadata

@@ -16,14 +16,13 @@ from asyncpq.errors import CorruptIndexError, FormatError, NotParquetError
 from asyncpq.parquet import page_index, schema
 from asyncpq.parquet import row_group as chunk_walk
 from asyncpq.parquet import schema as schema_elements
-from asyncpq.parquet.column_chunk import ColumnChunk
+from asyncpq.parquet.chunk_pages import PageHeader, PageWalker, _plain_header, decode_page_header
+from asyncpq.parquet.column_chunk import ColumnChunk, validate_chunk
 from asyncpq.parquet.footer import FooterDecoder
-from asyncpq.parquet.metadata import ColumnOrder, decode_file_metadata, validate_chunk
-from asyncpq.parquet.page_header import _plain_header
+from asyncpq.parquet.metadata import decode_file_metadata
 from asyncpq.parquet.page_index import decode_column_index, decode_offset_index, validate_offset_index
-from asyncpq.parquet.page_walker import PageHeader, PageWalker, decode_page_header
 from asyncpq.parquet.row_group import chunk_pattern
-from asyncpq.parquet.statistics import chunk_bounds, order_of, page_bounds
+from asyncpq.parquet.statistics import ColumnOrder, chunk_bounds, order_of, page_bounds
 from asyncpq.parquet.thrift import CompactReader
 from tests.format_samples import find_footer, sample, sample_metadata
 

@@ -10,7 +10,7 @@ import pytest
 
 from asyncpq.errors import CorruptIndexError
 from asyncpq.parquet.page_index import BoundaryOrder, ColumnIndex
-from asyncpq.parquet.statistics import Order, page_bounds
+from asyncpq.parquet.statistics import SortOrder, page_bounds
 from tests.format_samples import flat_leaf
 
 INT = flat_leaf(pa.int32())
@@ -65,7 +65,7 @@ def test_claimed_orders_are_checked(
     pages: list[tuple[bytes, bytes] | None], claimed: BoundaryOrder, confirmed: BoundaryOrder
 ) -> None:
     counts = [10 if page is None else 1 for page in pages]
-    found = page_bounds(index_of(pages, claimed, counts), INT, Order.SIGNED, [10] * len(pages))
+    found = page_bounds(index_of(pages, claimed, counts), INT, SortOrder.SIGNED, [10] * len(pages))
     assert found.boundary_order is confirmed
     assert found.is_sorted is (confirmed is not UNORDERED)
     assert found.null_pages == [page is None for page in pages]
@@ -74,7 +74,7 @@ def test_claimed_orders_are_checked(
 
 def test_null_pages_without_null_counts_are_not_believed() -> None:
     # parquet-mr writes such an index for a column without statistics, whatever its pages hold.
-    found = page_bounds(index_of([None, *ints((1, 2))], ASC), INT, Order.SIGNED, [10, 10])
+    found = page_bounds(index_of([None, *ints((1, 2))], ASC), INT, SortOrder.SIGNED, [10, 10])
     assert (found.null_pages, found.mins, found.is_sorted) == ([False, False], [None, 1], False)
 
 
@@ -91,24 +91,24 @@ def test_null_pages_without_null_counts_are_not_believed() -> None:
 )
 def test_lying_column_indexes_prove_nothing(index: ColumnIndex, rows: list[int]) -> None:
     with pytest.raises(CorruptIndexError):
-        page_bounds(index, INT, Order.SIGNED, rows)
+        page_bounds(index, INT, SortOrder.SIGNED, rows)
 
 
 def test_null_pages_of_a_required_column_are_corrupt() -> None:
     with pytest.raises(CorruptIndexError, match="required"):
-        page_bounds(index_of([None]), flat_leaf(pa.int32(), nullable=False), Order.SIGNED, [10])
+        page_bounds(index_of([None]), flat_leaf(pa.int32(), nullable=False), SortOrder.SIGNED, [10])
 
 
 def test_a_page_with_a_nan_bound_has_no_bounds() -> None:
     pages: list[tuple[bytes, bytes] | None] = [(f64(1), f64(2)), (f64(math.nan), f64(3)), (f64(0.0), f64(-0.0))]
-    found = page_bounds(index_of(pages, ASC, nan_counts=[0, 1, 0]), FLOAT, Order.FLOAT, [5, 5, 5])
+    found = page_bounds(index_of(pages, ASC, nan_counts=[0, 1, 0]), FLOAT, SortOrder.FLOAT, [5, 5, 5])
     assert (found.mins[:2], found.maxs[:2], found.is_sorted) == ([1.0, None], [2.0, None], False)
     assert (str(found.mins[2]), str(found.maxs[2])) == ("-0.0", "0.0")
     assert found.nan_counts == [0, 1, 0]
 
 
-@pytest.mark.parametrize(("order", "has_orders"), [(Order.UNDEFINED, True), (Order.SIGNED, False)])
-def test_without_an_order_only_counts_are_known(order: Order, has_orders: bool) -> None:
+@pytest.mark.parametrize(("order", "has_orders"), [(SortOrder.UNDEFINED, True), (SortOrder.SIGNED, False)])
+def test_without_an_order_only_counts_are_known(order: SortOrder, has_orders: bool) -> None:
     index = index_of([*ints((1, 2)), None], ASC, null_counts=[3, 10])
     found = page_bounds(index, INT, order, [10, 10], has_column_orders=has_orders)
     assert (found.mins, found.maxs, found.is_sorted) == ([None, None], [None, None], False)

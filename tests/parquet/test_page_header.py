@@ -1,4 +1,4 @@
-"""Page headers against pages, checks against the metadata, and the page walker fed in pieces."""
+"""RawPage headers against pages, checks against the metadata, and the page walker fed in pieces."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError, ResourceLimitError
-from asyncpq.parquet.column_chunk import PageEncodingStats
-from asyncpq.parquet.metadata import ColumnChunk, Encoding
-from asyncpq.parquet.page_walker import (
+from asyncpq.parquet.chunk_pages import (
     NeedMore,
-    Page,
-    PageType,
     PageWalker,
+    RawPage,
     check_page_header,
     decode_page_header,
     header_contradiction,
 )
+from asyncpq.parquet.column_chunk import ColumnChunk, Encoding, PageEncodingStats, PageType
 from asyncpq.parquet.thrift import CompactWriter
 from tests.format_samples import sample, sample_metadata
 
@@ -31,7 +29,7 @@ def chunk_of(name: str, column: str) -> tuple[ColumnChunk, bytes]:
     return chunk, sample(name)[chunk.start : chunk.stop]
 
 
-def pages_of(name: str, column: str) -> list[Page]:
+def pages_of(name: str, column: str) -> list[RawPage]:
     chunk, data = chunk_of(name, column)
     return PageWalker(chunk, max_page_bytes=1 << 20).feed(data)
 
@@ -199,7 +197,7 @@ def test_the_walker_gives_the_same_pages_however_it_is_fed(data: st.DataObject) 
     chunk, raw = chunk_of(name, column)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=30)))
     walker = PageWalker(chunk, max_page_bytes=1 << 20)
-    pages: list[Page] = []
+    pages: list[RawPage] = []
     for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         pages += walker.feed(raw[start:stop])
         # No more is held back than a page, or the start of one and as much again.

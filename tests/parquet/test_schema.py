@@ -16,7 +16,8 @@ from asyncpq.errors import (
     ResourceLimitError,
     UnsupportedFeatureError,
 )
-from asyncpq.parquet.schema import ConvertedType, LogicalKind, LogicalType, ParquetSchema, PhysicalType, decode_schema
+from asyncpq.parquet.logical_types import ConvertedType, LogicalKind, LogicalType, PhysicalType
+from asyncpq.parquet.schema import ParquetSchema, decode_schema
 from asyncpq.parquet.thrift import STRUCT, CompactReader, CompactWriter
 from tests.format_samples import flat_leaf, sample_metadata
 from tests.python_calls import python_calls

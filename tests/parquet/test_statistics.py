@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.errors import CorruptIndexError
-from asyncpq.parquet.metadata import ColumnChunk, ColumnOrder, Statistics
-from asyncpq.parquet.schema import Leaf, LogicalKind, LogicalType, PhysicalType
-from asyncpq.parquet.statistics import Bounds, Order, chunk_bounds, decode_value, order_of
-from asyncpq.parquet.writer_faults import Claim, WriterFaults
-from asyncpq.parquet.writer_version import WriterVersion
+from asyncpq.parquet.column_chunk import ChunkStatistics, ColumnChunk
+from asyncpq.parquet.logical_types import LogicalKind, LogicalType, PhysicalType
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import ChunkBounds, ColumnOrder, SortOrder, chunk_bounds, decode_value, order_of
+from asyncpq.parquet.writer_faults import Claim, WriterFaults, WriterVersion
 from tests.format_samples import flat_leaf, sample_metadata
 
 GOOD_WRITER = "parquet-mr version 1.13.0 (build abc)"
 GOOD = WriterFaults(GOOD_WRITER)
-NO_STATISTICS = Statistics(None, None, None, None, None, None, None, None, None)
+NO_STATISTICS = ChunkStatistics(None, None, None, None, None, None, None, None, None)
 
 
 def leaf_with(leaf: Leaf, logical: LogicalType | None, physical: PhysicalType | None = None) -> Leaf:
@@ -42,7 +42,7 @@ def bounds_of(
     created_by: str | None = GOOD_WRITER,
     column_order: ColumnOrder | None = ColumnOrder.TYPE_ORDER,
     **more: Any,
-) -> tuple[Bounds, str | None]:
+) -> tuple[ChunkBounds, str | None]:
     names = ("min_value", "max_value") if column_order is not None else ("deprecated_min", "deprecated_max")
     chunk = chunk_with(leaf, **{names[0]: low, names[1]: high, **more})
     return chunk_bounds(
@@ -61,36 +61,36 @@ FLOAT = flat_leaf(pa.float64())
 @pytest.mark.parametrize(
     ("type_", "order"),
     [
-        (pa.bool_(), Order.BOOLEAN),
-        (pa.int8(), Order.SIGNED),
-        (pa.int64(), Order.SIGNED),
-        (pa.uint8(), Order.UNSIGNED),
-        (pa.uint64(), Order.UNSIGNED),
-        (pa.float32(), Order.FLOAT),
-        (pa.float64(), Order.FLOAT),
-        (pa.float16(), Order.FLOAT16),
-        (pa.string(), Order.BYTES),
-        (pa.binary(), Order.BYTES),
-        (pa.binary(5), Order.BYTES),
-        (pa.uuid(), Order.BYTES),
-        (pa.json_(), Order.BYTES),
-        (pa.date32(), Order.SIGNED),
-        (pa.time64("ns"), Order.SIGNED),
-        (pa.timestamp("us", "UTC"), Order.SIGNED),
-        (pa.decimal128(30, 2), Order.DECIMAL),
-        (pa.null(), Order.UNDEFINED),
+        (pa.bool_(), SortOrder.BOOLEAN),
+        (pa.int8(), SortOrder.SIGNED),
+        (pa.int64(), SortOrder.SIGNED),
+        (pa.uint8(), SortOrder.UNSIGNED),
+        (pa.uint64(), SortOrder.UNSIGNED),
+        (pa.float32(), SortOrder.FLOAT),
+        (pa.float64(), SortOrder.FLOAT),
+        (pa.float16(), SortOrder.FLOAT16),
+        (pa.string(), SortOrder.BYTES),
+        (pa.binary(), SortOrder.BYTES),
+        (pa.binary(5), SortOrder.BYTES),
+        (pa.uuid(), SortOrder.BYTES),
+        (pa.json_(), SortOrder.BYTES),
+        (pa.date32(), SortOrder.SIGNED),
+        (pa.time64("ns"), SortOrder.SIGNED),
+        (pa.timestamp("us", "UTC"), SortOrder.SIGNED),
+        (pa.decimal128(30, 2), SortOrder.DECIMAL),
+        (pa.null(), SortOrder.UNDEFINED),
     ],
 )
-def test_the_order_of_types(type_: pa.DataType, order: Order) -> None:
+def test_the_order_of_types(type_: pa.DataType, order: SortOrder) -> None:
     leaf = flat_leaf(type_)
     assert order_of(leaf, ColumnOrder.TYPE_ORDER) is order
-    assert order_of(leaf, ColumnOrder.UNKNOWN) is Order.UNDEFINED
-    assert order_of(leaf, ColumnOrder.INT96_TIMESTAMP_ORDER) is Order.UNDEFINED
-    is_float = order in (Order.FLOAT, Order.FLOAT16)
-    assert order_of(leaf, ColumnOrder.IEEE_754_TOTAL_ORDER) is (order if is_float else Order.UNDEFINED)
+    assert order_of(leaf, ColumnOrder.UNKNOWN) is SortOrder.UNDEFINED
+    assert order_of(leaf, ColumnOrder.INT96_TIMESTAMP_ORDER) is SortOrder.UNDEFINED
+    is_float = order in (SortOrder.FLOAT, SortOrder.FLOAT16)
+    assert order_of(leaf, ColumnOrder.IEEE_754_TOTAL_ORDER) is (order if is_float else SortOrder.UNDEFINED)
     # Without column orders only what compares signed can be used.
-    is_signed = order in (Order.SIGNED, Order.BOOLEAN, Order.FLOAT)
-    assert order_of(leaf, None) is (order if is_signed else Order.UNDEFINED)
+    is_signed = order in (SortOrder.SIGNED, SortOrder.BOOLEAN, SortOrder.FLOAT)
+    assert order_of(leaf, None) is (order if is_signed else SortOrder.UNDEFINED)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_order_of_types(type_: pa.DataType, order: Order) -> None:
 )
 @pytest.mark.parametrize("column_order", [None, *ColumnOrder])
 def test_types_without_an_order(leaf: Leaf, column_order: ColumnOrder | None) -> None:
-    assert order_of(leaf, column_order) is Order.UNDEFINED
+    assert order_of(leaf, column_order) is SortOrder.UNDEFINED
     found, reason = bounds_of(leaf, b"1234", b"1234", null_count=3, column_order=column_order)
     assert (found.min, found.max, found.null_count) == (None, None, 3)
     assert reason is not None
@@ -130,20 +130,20 @@ def test_types_without_an_order(leaf: Leaf, column_order: ColumnOrder | None) ->
 @pytest.mark.parametrize(
     ("raw", "leaf", "order", "value"),
     [
-        (b"\xff\xff\xff\xff", INT, Order.SIGNED, -1),
-        (b"\xff\xff\xff\xff", INT, Order.UNSIGNED, 2**32 - 1),
-        (b"\xff" * 8, LONG, Order.UNSIGNED, 2**64 - 1),
-        (struct.pack("<d", 0.1), FLOAT, Order.FLOAT, 0.1),
-        (struct.pack("<f", 0.5), leaf_with(FLOAT, None, PhysicalType.FLOAT), Order.FLOAT, 0.5),
-        (struct.pack("<e", 0.5), flat_leaf(pa.float16()), Order.FLOAT16, 0.5),
-        (b"\xff\x00", TEXT, Order.DECIMAL, -256),
-        (b"\x00\x00\x01\x00", TEXT, Order.DECIMAL, 256),
-        (b"\x01", flat_leaf(pa.bool_()), Order.BOOLEAN, True),
-        (b"\xff\x00", TEXT, Order.BYTES, b"\xff\x00"),
-        (b"", TEXT, Order.BYTES, b""),
+        (b"\xff\xff\xff\xff", INT, SortOrder.SIGNED, -1),
+        (b"\xff\xff\xff\xff", INT, SortOrder.UNSIGNED, 2**32 - 1),
+        (b"\xff" * 8, LONG, SortOrder.UNSIGNED, 2**64 - 1),
+        (struct.pack("<d", 0.1), FLOAT, SortOrder.FLOAT, 0.1),
+        (struct.pack("<f", 0.5), leaf_with(FLOAT, None, PhysicalType.FLOAT), SortOrder.FLOAT, 0.5),
+        (struct.pack("<e", 0.5), flat_leaf(pa.float16()), SortOrder.FLOAT16, 0.5),
+        (b"\xff\x00", TEXT, SortOrder.DECIMAL, -256),
+        (b"\x00\x00\x01\x00", TEXT, SortOrder.DECIMAL, 256),
+        (b"\x01", flat_leaf(pa.bool_()), SortOrder.BOOLEAN, True),
+        (b"\xff\x00", TEXT, SortOrder.BYTES, b"\xff\x00"),
+        (b"", TEXT, SortOrder.BYTES, b""),
     ],
 )
-def test_values(raw: bytes, leaf: Leaf, order: Order, value: object) -> None:
+def test_values(raw: bytes, leaf: Leaf, order: SortOrder, value: object) -> None:
     found = decode_value(raw, leaf, order)
     assert found == value
     assert type(found) is type(value)
@@ -152,14 +152,14 @@ def test_values(raw: bytes, leaf: Leaf, order: Order, value: object) -> None:
 @pytest.mark.parametrize(
     ("raw", "leaf", "order"),
     [
-        (b"\0" * 8, INT, Order.SIGNED),
-        (b"", INT, Order.SIGNED),
-        (b"", TEXT, Order.DECIMAL),
-        (b"\2", flat_leaf(pa.bool_()), Order.BOOLEAN),
-        (b"abc", TEXT, Order.UNDEFINED),
+        (b"\0" * 8, INT, SortOrder.SIGNED),
+        (b"", INT, SortOrder.SIGNED),
+        (b"", TEXT, SortOrder.DECIMAL),
+        (b"\2", flat_leaf(pa.bool_()), SortOrder.BOOLEAN),
+        (b"abc", TEXT, SortOrder.UNDEFINED),
     ],
 )
-def test_values_of_the_wrong_length(raw: bytes, leaf: Leaf, order: Order) -> None:
+def test_values_of_the_wrong_length(raw: bytes, leaf: Leaf, order: SortOrder) -> None:
     with pytest.raises(CorruptIndexError):
         decode_value(raw, leaf, order)
 
@@ -177,7 +177,7 @@ def f64(value: float) -> bytes:
 
 def test_good_bounds() -> None:
     assert bounds_of(INT, i32(-5), i32(7), null_count=2) == (
-        Bounds(Order.SIGNED, -5, 7, True, True, 2, None, 10),
+        ChunkBounds(SortOrder.SIGNED, -5, 7, True, True, 2, None, 10),
         None,
     )
 
@@ -186,13 +186,13 @@ def test_deprecated_bounds_only_without_column_orders_and_only_of_signed_types()
     chunk = chunk_with(INT, null_count=1, deprecated_min=i32(1), deprecated_max=i32(9))
     found, reason = chunk_bounds(chunk, INT, order_of(INT, None), GOOD, False, 10)
     assert (found.min, found.max, reason) == (1, 9, None)
-    found, reason = chunk_bounds(chunk, INT, Order.SIGNED, GOOD, True, 10)
+    found, reason = chunk_bounds(chunk, INT, SortOrder.SIGNED, GOOD, True, 10)
     assert (found.min, found.max, found.null_count) == (None, None, 1)
     assert reason is not None
     # New bounds mean nothing without column orders.
     new = chunk_with(INT, min_value=i32(1), max_value=i32(9))
-    assert chunk_bounds(new, INT, Order.SIGNED, GOOD, False, 10)[0].min is None
-    for leaf, order in ((flat_leaf(pa.uint32()), Order.UNSIGNED), (TEXT, Order.BYTES)):
+    assert chunk_bounds(new, INT, SortOrder.SIGNED, GOOD, False, 10)[0].min is None
+    for leaf, order in ((flat_leaf(pa.uint32()), SortOrder.UNSIGNED), (TEXT, SortOrder.BYTES)):
         chunk = chunk_with(leaf, deprecated_min=b"aaaa", deprecated_max=b"aaaa")
         found, reason = chunk_bounds(chunk, leaf, order, GOOD, False, 10)
         assert (found.min, found.max) == (None, None)
@@ -306,7 +306,7 @@ def test_one_bound_alone_is_none() -> None:
 
 def test_all_null() -> None:
     assert bounds_of(INT, None, None, null_count=10) == (
-        Bounds(Order.SIGNED, None, None, False, False, 10, None, 10),
+        ChunkBounds(SortOrder.SIGNED, None, None, False, False, 10, None, 10),
         None,
     )
     assert bounds_of(INT, None, None, null_count=10)[0].all_null

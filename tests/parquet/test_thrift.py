@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError, FormatError, ResourceLimitError
-from asyncpq.parquet import thrift
-from asyncpq.parquet import thrift_types as thrift_patterns
+from asyncpq.parquet import thrift, thrift_patterns
 from asyncpq.parquet.row_group import chunk_pattern
 from asyncpq.parquet.thrift import CompactReader, CompactWriter, EndOfDataError
 

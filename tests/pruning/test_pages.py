@@ -14,7 +14,7 @@ import pytest
 from asyncpq.expressions import Atom, Comparison, Expression, In, KeyIn, col
 from asyncpq.expressions.analysis import Comparable, Incomparable, Truth, successor, value_set
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import Order, order_of
+from asyncpq.parquet.statistics import SortOrder, order_of
 from asyncpq.pruning.literals import domain_of
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
@@ -212,7 +212,7 @@ def leaf(name: str) -> Leaf:
     return FILE.leaf(name)
 
 
-def zoned(name: str, order: Order) -> ZonedColumn:
+def zoned(name: str, order: SortOrder) -> ZonedColumn:
     return ZonedColumn.of_leaf(leaf(name), order)
 
 
@@ -269,7 +269,7 @@ def test_literals_that_are_not_compared(column: str, value: Any) -> None:
 
 
 def test_an_undefined_order_prunes_nothing() -> None:
-    assert isinstance(domain_of(kind_of_leaf(leaf("id"), Order.UNDEFINED)).to_key(1), Incomparable)
+    assert isinstance(domain_of(kind_of_leaf(leaf("id"), SortOrder.UNDEFINED)).to_key(1), Incomparable)
 
 
 def holding(zones: Zones, atom: Atom, truth: Truth = Truth.TRUE) -> RowRanges:
@@ -286,7 +286,7 @@ def test_successor(prefix: bytes, above: bytes | None) -> None:
 def test_max_that_is_a_bare_prefix() -> None:
     """Some writers cut a max short without raising it: "abc" may stand for "abcz"."""
     zones = Zones(
-        zoned("name", Order.BYTES),
+        zoned("name", SortOrder.BYTES),
         [b"a", b"abd"],
         [b"abc", b"b"],
         all_null=[False, False],
@@ -302,7 +302,7 @@ def test_bounds_cut_to_one_string_prove_nothing() -> None:
     """ "ab" and "abc", cut to two bytes, have the bounds "ab" and "ab"."""
     for exact, left in (([True], []), ([False], [0]), (None, [0])):
         zones = Zones(
-            zoned("name", Order.BYTES),
+            zoned("name", SortOrder.BYTES),
             [b"ab"],
             [b"ab"],
             all_null=[False],
@@ -314,7 +314,7 @@ def test_bounds_cut_to_one_string_prove_nothing() -> None:
 
 def test_zero_has_a_sign_for_is_in_only() -> None:
     """A zone of -0.0 alone: all of it equals 0.0, none of it is in [0.0]."""
-    zones = Zones(zoned("x", Order.FLOAT), [-0.0], [0.0], all_null=[False], null_counts=[0], nan_counts=[0])
+    zones = Zones(zoned("x", SortOrder.FLOAT), [-0.0], [0.0], all_null=[False], null_counts=[0], nan_counts=[0])
     assert not holding(zones, Comparison("x", "==", 0.0), Truth.FALSE)
     assert holding(zones, In("x", (0.0,)), Truth.FALSE)
     assert not holding(zones, Comparison("x", "!=", 0.0))

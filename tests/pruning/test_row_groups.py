@@ -16,7 +16,7 @@ from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Comparison, Contains, Expression, In, IsNull, KeyIn, Like, Not, StartsWith, columns
 from asyncpq.expressions.analysis import Comparable, Truth
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import Order
+from asyncpq.parquet.statistics import SortOrder
 from asyncpq.pruning.literals import domain_of
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
@@ -105,13 +105,13 @@ def test_columns_without_an_index_prune_nothing_by_themselves(
 # -- zones of which more or less is known ------------------------------------------------------------
 
 # Few values, so that zones of one value alone are common.
-_FEW: dict[str, tuple[Order, st.SearchStrategy[Any]]] = {
-    "int32": (Order.SIGNED, st.integers(0, 3)),
-    "float64": (Order.FLOAT, st.sampled_from([0.0, -0.0, float("nan"), 1.0])),
-    "bool": (Order.BOOLEAN, st.booleans()),
-    "binary": (Order.BYTES, st.sampled_from([b"", b"a", b"ab", b"b"])),
-    "decimal": (Order.DECIMAL, st.integers(0, 3).map(Decimal)),
-    "timestamp_ms": (Order.SIGNED, st.integers(0, 3).map(lambda n: dt.datetime(2024, 1, 1 + n))),
+_FEW: dict[str, tuple[SortOrder, st.SearchStrategy[Any]]] = {
+    "int32": (SortOrder.SIGNED, st.integers(0, 3)),
+    "float64": (SortOrder.FLOAT, st.sampled_from([0.0, -0.0, float("nan"), 1.0])),
+    "bool": (SortOrder.BOOLEAN, st.booleans()),
+    "binary": (SortOrder.BYTES, st.sampled_from([b"", b"a", b"ab", b"b"])),
+    "decimal": (SortOrder.DECIMAL, st.integers(0, 3).map(Decimal)),
+    "timestamp_ms": (SortOrder.SIGNED, st.integers(0, 3).map(lambda n: dt.datetime(2024, 1, 1 + n))),
 }
 
 
@@ -215,7 +215,7 @@ def test_bounds_cut_short(zones: tuple[list[list[bytes]], list[tuple[bytes, byte
     values, bounds = zones
     exact = [low == min(zone) and high == max(zone) for zone, (low, high) in zip(values, bounds, strict=True)]
     known = Zones(
-        ZonedColumn.of_leaf(leaf_of("binary"), Order.BYTES),
+        ZonedColumn.of_leaf(leaf_of("binary"), SortOrder.BYTES),
         [low for low, _ in bounds],
         [high for _, high in bounds],
         all_null=[False] * len(bounds),

@@ -10,10 +10,12 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.datasets.columns import FileView, view_of
+from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.file_statistics import kind_of
 from asyncpq.datasets.model import TableField
-from asyncpq.decoding.conform import Match, constant_array
+from asyncpq.decoding.arrow import constant_array
+from asyncpq.decoding.casts import Match
+from asyncpq.decoding.schema_adapter import SchemaAdapter
 from asyncpq.decoding.typed_literals import storage_type
 from asyncpq.errors import AsyncpqError
 from asyncpq.expressions.analysis import successor
@@ -29,9 +31,8 @@ from asyncpq.indexing.key_encoding import (
 )
 from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, PART_SCHEMAS, UNKNOWN_KEY, VALUE_TAG
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.column_order import order_of
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import Bounds, chunk_bounds
+from asyncpq.parquet.statistics import ChunkBounds, chunk_bounds, order_of
 from asyncpq.pruning.value_kinds import Domain, ValueKind, kind_of_leaf
 
 WHOLE_FILE: Final = -1
@@ -83,7 +84,7 @@ def bounds_rows(
     schema: pa.Schema,
     fields: tuple[TableField, ...] | None = None,
     partition: Mapping[str, Any] | None = None,
-    view: FileView | None = None,
+    view: SchemaAdapter | None = None,
 ) -> pa.Table:
     """Rows of the part "bounds" over one column, for one file, by key; of a file without rows none.
 
@@ -167,7 +168,7 @@ def _key(array: pa.Array, type_: pa.DataType, *, upper: bool) -> bytes:
 # -- by statistics --------------------------------------------------------------------------------
 
 
-def _zones(version: FileVersion, name: str, view: FileView, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
+def _zones(version: FileVersion, name: str, view: SchemaAdapter, schema: pa.Schema) -> dict[int, ZoneBounds] | None:
     """By row group that has rows; None where the file's values do not compare as the dataset's."""
     ((ordinal, (path,)),) = view.ordinals([name]).items()
     top = schema.names[ordinal]
@@ -218,7 +219,7 @@ def _by_statistics(version: FileVersion, leaf: Leaf, type_: pa.DataType) -> dict
     factor = _factor(own, wanted)
     if factor is None:
         return None
-    some: dict[int, Bounds] = {}
+    some: dict[int, ChunkBounds] = {}
     for group in metadata.row_groups:
         if group.num_rows:
             chunk = group.parse_chunk(leaf.index)
@@ -245,7 +246,9 @@ def _factor(own: ValueKind, wanted: ValueKind) -> int | None:
     return 1 if own.domain in (Domain.INTEGER, Domain.FLOAT32) and wanted.domain in floats else None
 
 
-def _zones_of(some: Mapping[int, Bounds], own: ValueKind, type_: pa.DataType, factor: int) -> dict[int, ZoneBounds]:
+def _zones_of(
+    some: Mapping[int, ChunkBounds], own: ValueKind, type_: pa.DataType, factor: int
+) -> dict[int, ZoneBounds]:
     zones: dict[int, ZoneBounds] = {}
     bounded: dict[int, tuple[Any, Any]] = {}
     for number, found in some.items():

@@ -23,8 +23,8 @@ from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
 from asyncpq.datasets.opener import is_bad_file
-from asyncpq.decoding.conform import children_of
-from asyncpq.decoding.types import field_types
+from asyncpq.decoding.arrow import children_of
+from asyncpq.decoding.field_types import field_types
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError, FormatError, ObjectChangedError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.file_bounds import bounds_rows

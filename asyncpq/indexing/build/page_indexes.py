@@ -19,11 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.caching.keys import ContentKey
-from asyncpq.decoding.assemble import StreamedSource
-from asyncpq.decoding.field_source import FieldSource
-from asyncpq.decoding.leaf import DecodeLimits
+from asyncpq.decoding.column_sources import FieldSource, StreamedSource
+from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder, reads_alone
 from asyncpq.decoding.nested import NestedLeaf
-from asyncpq.decoding.types import leaf_decoder, reads_alone
 from asyncpq.errors import FormatError
 from asyncpq.expressions.analysis import successor
 from asyncpq.expressions.scalars import NANOSECONDS
@@ -33,19 +31,19 @@ from asyncpq.objects.page_indexes import index_keys
 from asyncpq.objects.parts import fetch_parts
 from asyncpq.objects.source import ObjectSource
 from asyncpq.objects.version import FileVersion, MadeIndex
-from asyncpq.parquet.column_order import Comparable, Order, encode_value, order_of
-from asyncpq.parquet.metadata import ColumnChunk, ColumnOrder
+from asyncpq.parquet.chunk_pages import PageWalker
+from asyncpq.parquet.column_chunk import ColumnChunk
+from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.page_index import (
     BoundaryOrder,
     ColumnIndex,
     OffsetIndex,
-    boundary_order,
     encode_column_index,
     encode_offset_index,
     validate_offset_index,
 )
-from asyncpq.parquet.page_walker import PageWalker
-from asyncpq.parquet.schema import Leaf, LogicalKind
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import ColumnOrder, Comparable, SortOrder, boundary_order, encode_value, order_of
 from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import RequestContext
@@ -80,7 +78,7 @@ class _NoOrderError(Exception):
     """Values of this type cannot be told as statistics have them."""
 
 
-def column_index(pages: Sequence[PageValues], leaf: Leaf, order: Order) -> ColumnIndex | None:
+def column_index(pages: Sequence[PageValues], leaf: Leaf, order: SortOrder) -> ColumnIndex | None:
     """The ColumnIndex of a chunk.
 
     Args:
@@ -100,18 +98,18 @@ def column_index(pages: Sequence[PageValues], leaf: Leaf, order: Order) -> Colum
         [page.high for page in found],
         BoundaryOrder.UNORDERED,
         [page.nulls for page in found],
-        [page.nans for page in found] if order in (Order.FLOAT, Order.FLOAT16) else None,
+        [page.nans for page in found] if order in (SortOrder.FLOAT, SortOrder.FLOAT16) else None,
     )
     index.boundary_order = boundary_order(index, leaf, order)
     return index
 
 
-def _bounds(page: PageValues, leaf: Leaf, order: Order) -> _PageBounds:
+def _bounds(page: PageValues, leaf: Leaf, order: SortOrder) -> _PageBounds:
     values = leaf_values(page.rows)
     present = len(values) - values.null_count
     nulls = page.num_values - present
     nans = 0
-    if not present or order is Order.UNDEFINED:
+    if not present or order is SortOrder.UNDEFINED:
         return _PageBounds(b"", b"", nulls, nans, not present)
     if _types.is_float16(values.type):
         values = values.cast(pa.float32())
@@ -161,8 +159,8 @@ def leaf_values(array: pa.Array) -> pa.Array:
             return array
 
 
-def _comparable(scalar: Any, leaf: Leaf, order: Order) -> Comparable:
-    """A value as :func:`asyncpq.parquet.column_order.decode_value` gives it."""
+def _comparable(scalar: Any, leaf: Leaf, order: SortOrder) -> Comparable:
+    """A value as :func:`asyncpq.parquet.statistics.decode_value` gives it."""
     kind, logical = scalar.type, leaf.element.logical_type
     value: Any = None
     if _types.is_decimal(kind):
@@ -176,7 +174,7 @@ def _comparable(scalar: Any, leaf: Leaf, order: Order) -> Comparable:
         value = scalar.value
     elif _types.is_date64(kind):
         value = scalar.value // _DAY_MILLISECONDS
-    elif order is Order.BYTES:
+    elif order is SortOrder.BYTES:
         value = scalar.as_buffer().to_pybytes()  # strings may be no UTF-8
     elif _types.is_integer(kind) or _types.is_floating(kind) or _types.is_boolean(kind):
         value = scalar.as_py()
@@ -185,14 +183,14 @@ def _comparable(scalar: Any, leaf: Leaf, order: Order) -> Comparable:
     return value  # type: ignore[return-value]  # of the type that its order has
 
 
-_HELD: Final[dict[Order, type]] = {
-    Order.BOOLEAN: bool,
-    Order.SIGNED: int,
-    Order.UNSIGNED: int,
-    Order.DECIMAL: int,
-    Order.FLOAT: float,
-    Order.FLOAT16: float,
-    Order.BYTES: bytes,
+_HELD: Final[dict[SortOrder, type]] = {
+    SortOrder.BOOLEAN: bool,
+    SortOrder.SIGNED: int,
+    SortOrder.UNSIGNED: int,
+    SortOrder.DECIMAL: int,
+    SortOrder.FLOAT: float,
+    SortOrder.FLOAT16: float,
+    SortOrder.BYTES: bytes,
 }
 
 

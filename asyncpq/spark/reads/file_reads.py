@@ -21,9 +21,9 @@ from asyncpq.datasets.files_read import DatasetState, SameRequest
 from asyncpq.datasets.model import TableField, View
 from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
 from asyncpq.datasets.providers import FileProvider, FileSet
-from asyncpq.decoding.conform import children_of, is_list, with_children
+from asyncpq.decoding.arrow import children_of, is_list, with_children
+from asyncpq.decoding.field_types import field_types
 from asyncpq.decoding.filter import compile_filter
-from asyncpq.decoding.types import field_types
 from asyncpq.errors import AmbiguousColumnError, AsyncpqError
 from asyncpq.events import Operation
 from asyncpq.expressions import And, Comparison, Constant, Expression, In, IsNull, KeyIn, Not, Or, columns

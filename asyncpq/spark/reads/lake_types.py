@@ -20,7 +20,7 @@ from asyncpq.datasets.files_read import DatasetState
 from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.providers import FileProvider, FileSet
-from asyncpq.decoding.conform import children_of, is_list, with_children
+from asyncpq.decoding.arrow import children_of, is_list, with_children
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, columns

@@ -15,7 +15,7 @@ from asyncpq.datasets.model import DataFile, View
 from asyncpq.datasets.opened_file import DatasetRequest, OpenedFile
 from asyncpq.datasets.opener import Opener
 from asyncpq.datasets.providers import FileProvider
-from asyncpq.decoding.types import file_schema
+from asyncpq.decoding.field_types import file_schema
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.query.indexed_files import SnapshotFiles

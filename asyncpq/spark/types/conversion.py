@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from asyncpq.decoding.selection import flattened, validity
+from asyncpq.decoding.arrow import flattened, validity
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.spark.types.leaf_conversion import Convert, LeafRules, leaf_conversion, mismatch

@@ -39,9 +39,16 @@ from pyspark.sql.types import (
 )
 
 from asyncpq.errors import AsyncpqError, UnsupportedFeatureError
-from asyncpq.parquet.logical_types import from_converted
+from asyncpq.parquet.logical_types import (
+    ConvertedType,
+    LogicalKind,
+    LogicalType,
+    PhysicalType,
+    Repetition,
+    from_converted,
+)
 from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.parquet.schema import ConvertedType, LogicalKind, LogicalType, PhysicalType, Repetition, SchemaElement
+from asyncpq.parquet.schema import SchemaElement
 from asyncpq.parquet.thrift import CompactReader
 from asyncpq.spark.types.read_conf import ReadConf, check_names, nullable_struct, without_char_and_varchar
 from asyncpq.spark.types.special_types import check_spatial, spatial_type

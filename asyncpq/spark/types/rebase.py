@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyspark
 
 from asyncpq.errors import InvalidOptionError, UnsupportedFeatureError
+from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.parquet.schema import LogicalKind, PhysicalType
 from asyncpq.spark.types.read_conf import ReadConf, RebaseMode
 
 VERSION_KEY: Final = "org.apache.spark.version"

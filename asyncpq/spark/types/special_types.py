@@ -32,10 +32,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from asyncpq.decoding.selection import validity
+from asyncpq.decoding.arrow import validity
 from asyncpq.errors import UnsupportedFeatureError
+from asyncpq.parquet.logical_types import LogicalKind
 from asyncpq.parquet.metadata import FileMetadata
-from asyncpq.parquet.schema import LogicalKind, SchemaElement
+from asyncpq.parquet.schema import SchemaElement
 from asyncpq.parquet.thrift import CompactReader
 
 #: Key of a field's metadata, in schemas that are to be written: of what GeoArrow calls "geoarrow.wkb", as JSON.

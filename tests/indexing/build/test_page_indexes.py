@@ -26,11 +26,9 @@ from asyncpq.decoding.arrow import parquet_bytes
 from asyncpq.expressions.analysis import successor
 from asyncpq.indexing.entry_encoding import by_file
 from asyncpq.objects.version import MadeIndex
-from asyncpq.parquet.column_order import Order, order_of
-from asyncpq.parquet.metadata import ColumnOrder
 from asyncpq.parquet.page_index import OffsetIndex, decode_column_index, decode_offset_index
 from asyncpq.parquet.schema import Leaf
-from asyncpq.parquet.statistics import PageBounds, page_bounds
+from asyncpq.parquet.statistics import ColumnOrder, PageBounds, SortOrder, order_of, page_bounds
 from tests.bloom_files import metadata_of
 from tests.corpus import DATA, corpus_files, requires_corpus
 from tests.known_files import FILE, ask_known, keep
@@ -100,7 +98,7 @@ def test_indexes_are_those_that_pyarrow_writes(drawn: tuple[pa.Table, dict[str, 
             assert bounds is not None
             assert bounds.null_pages == theirs.null_pages
             assert bounds.null_counts == theirs.null_counts
-            if order is Order.UNDEFINED:
+            if order is SortOrder.UNDEFINED:
                 continue
             lows, highs = [cut(value) for value in theirs.mins], [cut(value, up=True) for value in theirs.maxs]
             if kinds.get(leaf.dotted) == "dictionary":  # of which pyarrow takes all values, used or not
@@ -121,7 +119,7 @@ def test_pages_of_nested_leaves_hold_what_is_said_of_them(file: NestedFile) -> N
         rows = metadata.row_groups[group]
         found, bounds = bounds_of(index, leaf, rows.num_rows)
         assert all(first < second for first, second in pairwise(found.first_rows))
-        if bounds is None or bounds.order is not Order.SIGNED or "." in leaf.dotted:
+        if bounds is None or bounds.order is not SortOrder.SIGNED or "." in leaf.dotted:
             continue  # those are held to pyarrow's by the rows that they leave over
         column = file.table.column(leaf.dotted).slice(rows.first_row, rows.num_rows).to_pylist()
         for page in range(found.num_pages):

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from asyncpq.errors import UnsupportedFeatureError
-from asyncpq.parquet.schema import LogicalKind, PhysicalType
+from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.spark.types import rebase
 from asyncpq.spark.types.conversion import to_spark
 from asyncpq.spark.types.read_conf import ReadConf, jvm_time_zone

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.decoding.arrow import StoredArrowSchema, encode_schema, read_schema, read_schema_of
-from asyncpq.decoding.decoded_size import leaf_types
-from asyncpq.decoding.leaf import LeafDecoder, path_type
+from asyncpq.decoding.arrow import read_schema, read_schema_of
 from asyncpq.decoding.splice import FieldTemplate, schema_file
-from asyncpq.errors import FormatError, UnsupportedFeatureError
+from asyncpq.errors import AsyncpqError, FormatError, UnsupportedFeatureError
 from asyncpq.objects.version import FileVersion
+from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Field, Projection
 
 _FIELD_WEIGHT = 1500
@@ -185,51 +185,121 @@ def dictionary_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def reads_alone(version: FileVersion, leaf: int, allowed_extensions: frozenset[str]) -> bool:
-    """Whether a leaf has a decoder of its own: flat columns, and leaves that have just structs above them.
+ARROW_SCHEMA_KEY = b"ARROW:schema"
 
-    Args:
-        leaf: its ordinal.
-    """
-    if version.metadata.schema.leaves[leaf].is_flat:
-        return True
-    return version.derived(
-        ("alone", leaf, allowed_extensions), lambda: _path_type(version, leaf, allowed_extensions) is not None, 200
+
+_EXTENSION_KEY = b"ARROW:extension:name"
+
+
+_HIDDEN_KEY = b"async:extension:name"  # same length: replaced in place in the flatbuffer
+
+
+# The canonical extension types that are built into pyarrow 26: nothing else can be registered under these
+# names. Python code can register types under other names that begin with "arrow.".
+_BUILT_IN = frozenset(
+    (
+        b"arrow.bool8",
+        b"arrow.fixed_shape_tensor",
+        b"arrow.json",
+        b"arrow.opaque",
+        b"arrow.uuid",
+        b"arrow.variable_shape_tensor",
     )
+)
 
 
-def _path_type(version: FileVersion, ordinal: int, allowed_extensions: frozenset[str]) -> pa.DataType | None:
-    """The type of a leaf's field cut to the leaf, where the leaf reads alone."""
-    schema = version.metadata.schema
-    leaf = schema.leaves[ordinal]
-    (kind,) = field_types(version, [leaf.field_index], allowed_extensions)
-    if leaf.is_flat:
-        return kind.arrow.type
-    field = schema.fields[leaf.field_index]
-    if len(leaf_types(kind.arrow.type)) != field.leaf_stop - field.first_leaf:
-        return None
-    return path_type(kind.arrow.type, field.first_leaf, leaf)
+def encode_schema(schema: pa.Schema) -> bytes:
+    """The value of ``ARROW:schema`` that stands for ``schema``."""
+    return base64.b64encode(schema.serialize().to_pybytes())
 
 
-def leaf_decoder(
-    version: FileVersion, leaf: int, allowed_extensions: frozenset[str], *, as_dictionary: bool = False
-) -> LeafDecoder:
-    """The decoder of a leaf that :func:`reads_alone`.
+class StoredArrowSchema:
+    """The Arrow schema that the writer kept under ``ARROW:schema``, made safe and cut to fields.
+
+    A file must never choose code: extension types that Python code registered are stripped to their
+    storage before pyarrow builds the schema, unless the reader allows them by name. What does not fit
+    the Parquet schema is dropped whole, as if it had not been there.
 
     Args:
-        leaf: its ordinal.
-        as_dictionary: values of a flat column come as :func:`dictionary_type` says.
+        metadata: the footer.
+        allowed_extensions: names of extension types that may be instantiated.
     """
 
-    def make() -> LeafDecoder:
-        schema_leaf = version.metadata.schema.leaves[leaf]
-        (kind,) = field_types(version, [schema_leaf.field_index], allowed_extensions)
-        type_ = _path_type(version, leaf, allowed_extensions)
-        arrow_schema = kind.arrow_schema
-        if arrow_schema is not None and not schema_leaf.is_flat:
-            arrow_schema = encode_schema(pa.schema([pa.field(schema_leaf.path[0], type_, kind.arrow.nullable)]))
-        kind_asked = dictionary_type(type_) if as_dictionary else type_
-        drop = partial(version.drop, leaf)
-        return LeafDecoder(version.metadata, schema_leaf, kind_asked, arrow_schema, drop=drop)
+    def __init__(self, metadata: FileMetadata, allowed_extensions: frozenset[str]) -> None:
+        self._allowed = frozenset(name.encode() for name in allowed_extensions)
+        self._schema: pa.Schema | None = None
+        text = metadata.key_value_metadata.get(ARROW_SCHEMA_KEY.decode())
+        if text is None:
+            return
+        try:
+            schema = self._read(base64.b64decode(text, validate=True))
+            fits = schema.names == [field.name for field in metadata.schema.fields]
+        except (binascii.Error, pa.ArrowException, ValueError, OSError, AsyncpqError):
+            return  # ValueErrors are names that are not UTF-8, too
+        if fits:
+            self._schema = schema
 
-    return version.derived(("decoder", leaf, allowed_extensions, as_dictionary), make, weight=4000)
+    def _read(self, message: bytes) -> pa.Schema:
+        if _EXTENSION_KEY not in message and _HIDDEN_KEY not in message:
+            return pa.ipc.read_schema(pa.py_buffer(message))
+        hidden = message.replace(_EXTENSION_KEY, _HIDDEN_KEY)
+        schema = pa.ipc.read_schema(pa.py_buffer(hidden))
+        shown = pa.schema([self._show_allowed(field) for field in schema])
+        if _HIDDEN_KEY in shown.serialize().to_pybytes():
+            raise ValueError("an extension type in a place that is not looked at")
+        return shown
+
+    def _show_allowed(self, field: pa.Field) -> pa.Field:
+        """``field`` with the extension names restored that may be instantiated."""
+        kind = self._show_inside(field.type)
+        if kind is not field.type:
+            field = field.with_type(kind)
+        metadata = dict(field.metadata or {})
+        name = metadata.pop(_HIDDEN_KEY, None)
+        if name is None:
+            return field
+        if name in _BUILT_IN or name in self._allowed:
+            metadata[_EXTENSION_KEY] = name
+        return field.with_metadata(metadata or None)
+
+    def _show_inside(self, kind: pa.DataType) -> pa.DataType:
+        """``kind`` with :meth:`_show_allowed` done to all fields in it."""
+        types = pa.types
+        if types.is_dictionary(kind):
+            values = self._show_inside(kind.value_type)
+            return kind if values is kind.value_type else pa.dictionary(kind.index_type, values, kind.ordered)
+        if types.is_run_end_encoded(kind):  # its fields carry no metadata once it is made anew
+            return pa.run_end_encoded(kind.run_end_type, self._show_allowed(pa.field("", kind.value_type)).type)
+        if not types.is_nested(kind):
+            return kind
+        if types.is_map(kind):
+            key, item = self._show_allowed(kind.key_field), self._show_allowed(kind.item_field)
+            return pa.map_(key, item, keys_sorted=kind.keys_sorted)
+        children = [self._show_allowed(kind.field(at)) for at in range(kind.num_fields)]
+        if types.is_struct(kind):
+            return pa.struct(children)
+        if types.is_union(kind):
+            return pa.union(children, kind.mode, kind.type_codes)
+        if types.is_fixed_size_list(kind):
+            return pa.list_(children[0], kind.list_size)
+        for is_kind, make in (
+            (types.is_list, pa.list_),
+            (types.is_large_list, pa.large_list),
+            (types.is_list_view, pa.list_view),
+            (types.is_large_list_view, pa.large_list_view),
+        ):
+            if is_kind(kind):
+                return make(children[0])
+        raise ValueError(f"a nested type that is not known: {kind}")
+
+    def encoded(self, fields: Sequence[Field], *, as_storage: bool = False) -> bytes | None:
+        """The value of ``ARROW:schema`` for a file of just these fields, or None.
+
+        Args:
+            as_storage: without any extension type.
+        """
+        if self._schema is None:
+            return None
+        kept = pa.schema([self._schema.field(field.index) for field in fields])
+        message = kept.serialize().to_pybytes()
+        return base64.b64encode(message.replace(_EXTENSION_KEY, _HIDDEN_KEY) if as_storage else message)

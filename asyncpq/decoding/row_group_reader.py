@@ -1,4 +1,6 @@
-"""One row group of one read: sources for its columns, the filter, and the rows that come out.
+"""What takes the fetched bytes of a row group's columns, and gives their rows.
+
+One row group of one read: sources for its columns, the filter, and the rows that come out.
 
 How much the items of a unit may decode to, told without decoding any.
 
@@ -9,181 +11,120 @@ What may be decoded at all is held to exact sizes later (``decoded_size``, ``lea
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.conform import constant_bytes
-from asyncpq.decoding.decoded_size import (
-    ENCODING_DELTA_BYTE_ARRAY,
-    LEVEL_BITS,
-    OFFSET_BITS,
-    has_lengths,
-    held_bytes,
-    leaf_types,
-    refuse,
-    value_bits,
-)
-from asyncpq.decoding.file_view import ColumnView
+from asyncpq.decoding.arrow import constant_bytes, counted, first_invalid, has_text, held_bytes, keep, take
+from asyncpq.decoding.column_sources import FieldSource, PagedSource, StreamedSource
+from asyncpq.decoding.decoded_size import ExpectedSize, refuse
+from asyncpq.decoding.encrypted import EncryptedFieldSource
 from asyncpq.decoding.filter import Filter
-from asyncpq.decoding.page import Dictionary, LeafArray, Page
-from asyncpq.decoding.plain import PackedPage
-from asyncpq.decoding.selection import counted, keep, take
-from asyncpq.decoding.sources import KeepDecoded, KeepPart, QueryShape, open_sources
-from asyncpq.decoding.text import first_invalid, has_text
-from asyncpq.decoding.types import field_types
-from asyncpq.errors import AsyncpqError, CorruptFileError, FormatError
+from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder, reads_alone
+from asyncpq.decoding.nested import NestedLeaf
+from asyncpq.decoding.page import ChunkPage, DataPage, Dictionary, LeafArray, PackedPage
+from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns
+from asyncpq.errors import AsyncpqError, CorruptFileError
 from asyncpq.objects.read_plan import Item, RowGroupPlan
 from asyncpq.objects.version import FileVersion
-from asyncpq.parquet.column_chunk import DICTIONARY_ENCODINGS
 from asyncpq.parquet.page_index import OffsetIndex
-from asyncpq.parquet.page_walker import NeedMore, PageHeader, decode_page_header
 from asyncpq.parquet.schema import Projection
 from asyncpq.pruning.row_ranges import RowRanges
 
-UNKNOWN = 1 << 62
+KeepDecoded: TypeAlias = Callable[[int, int, LeafArray | PackedPage], None]
+KeepPart: TypeAlias = Callable[[int, int, ChunkPage], None]
 
 
-class _Slot(NamedTuple):
-    """What one value of a leaf takes.
-
-    Attributes:
-        bits: with its levels, and all slots that a null above it may take.
-        has_lengths: values differ in size; ``bits`` are without their bytes.
-        repeated: a row may have several.
-    """
-
-    bits: int
-    has_lengths: bool
-    repeated: bool
-
-
-class _Content(NamedTuple):
-    """What stands in a page or chunk.
+class QueryShape(NamedTuple):
+    """What the rows of a read look like; the same for all row groups.
 
     Attributes:
-        num_values: nulls included.
-        size: bytes, uncompressed.
-        indexed: values may be indices into a dictionary.
-        delta: they may be DELTA_BYTE_ARRAY.
+        schema: Arrow schema of the output.
+        output: the output's fields, or the parts of them, in the order of ``schema``.
+        filter: the compiled predicate, or None.
+        limits: bounds and checks of decoding.
+        extensions: allowed extension types.
+        dictionaries: ordinals of flat fields whose values come as dictionary arrays.
+        view: the columns of a dataset, if the rows come in those: then ``output`` are the file's fields that are
+            read for them, ``schema`` and ``filter`` are the dataset's.
     """
 
-    num_values: int
-    size: int
-    indexed: bool
-    delta: bool
+    schema: pa.Schema
+    output: tuple[Projection, ...]
+    filter: Filter | None
+    limits: DecodeLimits
+    extensions: frozenset[str]
+    dictionaries: frozenset[int] = frozenset()
+    view: AdaptedColumns | None = None
 
 
-class ExpectedSize:
-    """Bounds for the items of one row group.
+class Sources(NamedTuple):
+    """Those of one row group.
 
     Attributes:
-        headers: of the pages that were looked at; each is taken out where the page is used.
+        leaves: by position among the plan's columns.
+        paged, streamed: the same, those whose bytes come page by page and as whole column chunks.
+        decoding: of ``paged``, those that take decoded pages and dictionaries, too.
+        flat, fields: what gives the rows of a field, by its ordinal: of flat columns and of all others.
     """
 
-    def __init__(self, version: FileVersion, plan: RowGroupPlan, allowed_extensions: frozenset[str]) -> None:
-        self.headers: dict[Item, PageHeader] = {}
-        self._version = version
-        self._plan = plan
-        self._extensions = allowed_extensions
-        self._largest: dict[int, int] = {}  # bytes of the largest value in a column's dictionary, by position
+    leaves: list[PagedSource | StreamedSource | NestedLeaf]
+    paged: dict[int, PagedSource | NestedLeaf]
+    streamed: dict[int, StreamedSource | NestedLeaf]
+    decoding: dict[int, PagedSource]
+    flat: dict[int, PagedSource | StreamedSource]
+    fields: dict[int, FieldSource]
 
-    def of(self, items: Sequence[Item], values: Iterator[object]) -> int:
-        """At most what ``items`` decode to, in bytes.
 
-        Args:
-            items: in row order within each column, dictionaries first.
-            values: their content, as fetched, or decoded before; others' may follow.
-        """
-        total = 0
-        wanted = self._plan.rows.num_rows
-        for item, value in zip(items, values, strict=False):
-            if isinstance(value, Dictionary):
-                self._largest[item.column] = value.largest
-                total += value.values.nbytes  # comes out itself, where values come as dictionary arrays
-                continue
-            content = self._content(item, value)
-            if content is None:
-                total = UNKNOWN
-                continue
-            total += content.size
-            if item.kind == "dictionary":
-                self._largest[item.column] = content.size
-                continue
-            slot = self._slot(item.leaf)
-            total += content.num_values * slot.bits // 8
-            if content.indexed and slot.has_lengths:
-                largest = content.size if item.kind == "part" else self._largest.get(item.column, UNKNOWN)
-                total += largest * (content.num_values if slot.repeated else min(content.num_values, wanted))
-            if content.delta:
-                total += content.size * content.num_values
-        return total
-
-    def _content(self, item: Item, value: object) -> _Content | None:
-        """None if it cannot be told."""
-        if isinstance(value, LeafArray):
-            held: int = value.values.get_total_buffer_size()  # may be copied
-            return _Content(len(value.values), held, value.lacks_dictionary, False)
-        if isinstance(value, PackedPage):
-            return _Content(item.num_rows, len(value.content), value.is_indices, False)
-        if not isinstance(value, bytes):
-            return None
-        if item.kind == "part":
-            chunk = self._version.chunk(self._plan.ordinal, item.leaf)
-            return _chunk_content(value) if len(value) == chunk.stop - chunk.start else None
-        try:
-            header = decode_page_header(value, complete=True)
-        except FormatError:  # is raised again where the page is decoded
-            return None
-        if isinstance(header, NeedMore):
-            return None
-        if item.kind == "page":
-            self.headers[item] = header
-        encoding = header.encoding
-        return _Content(
-            header.num_values,
-            header.uncompressed_size,
-            encoding in DICTIONARY_ENCODINGS,
-            encoding == ENCODING_DELTA_BYTE_ARRAY,
+def open_sources(
+    version: FileVersion, plan: RowGroupPlan, shape: QueryShape, keep: KeepDecoded | None, keep_part: KeepPart | None
+) -> Sources:
+    """Sources for all columns of ``plan``; for ``keep`` and ``keep_part`` see ``RowGroupReader``."""
+    sources = Sources([], {}, {}, {}, {}, {})
+    schema, group, num_rows, padded = version.metadata.schema, plan.ordinal, plan.num_rows, version.padded_chunks
+    nested: dict[int, dict[int, NestedLeaf]] = {}
+    alone: dict[int, dict[int, PagedSource | StreamedSource]] = {}
+    for position, column in enumerate(plan.columns):
+        leaf, paged = column.chunk.leaf, column.offsets is not None
+        chunk = version.chunk(group, leaf)
+        source: PagedSource | StreamedSource
+        if version.decryption is not None or not reads_alone(version, leaf, shape.extensions):
+            drop = partial(version.drop, leaf)
+            whole = NestedLeaf(schema.leaves[leaf], chunk, num_rows, paged=paged, padded=padded, drop=drop)
+            if paged:
+                sources.paged[position] = whole
+            else:
+                sources.streamed[position] = whole
+            sources.leaves.append(whole)
+            nested.setdefault(column.field, {})[leaf] = whole
+            continue
+        as_dictionary = column.field in shape.dictionaries
+        decoder = leaf_decoder(version, leaf, shape.extensions, as_dictionary=as_dictionary)
+        if paged:
+            keep_page = None if keep is None else partial(keep, group, leaf)
+            source = PagedSource(decoder, chunk, num_rows, keep=keep_page)
+            sources.paged[position] = sources.decoding[position] = source
+        else:
+            keep_whole = None if keep_part is None else partial(keep_part, group, leaf)
+            source = StreamedSource(decoder, chunk, num_rows, shape.limits, padded=padded, keep=keep_whole)
+            sources.streamed[position] = source
+        sources.leaves.append(source)
+        if schema.leaves[leaf].is_flat:
+            sources.flat[column.field] = source
+        else:
+            alone.setdefault(column.field, {})[leaf] = source
+    for ordinal in {**alone, **nested}:
+        field, some = schema.fields[ordinal], nested.get(ordinal, {})
+        sources.fields[ordinal] = (
+            FieldSource(version, field, some, num_rows, shape.extensions, alone.get(ordinal))
+            if version.decryption is None
+            else EncryptedFieldSource(version, field, some, num_rows, shape.extensions, group)
         )
-
-    def _slot(self, leaf: int) -> _Slot:
-        return self._version.derived(("slot", leaf, self._extensions), lambda: self._make_slot(leaf), 200)
-
-    def _make_slot(self, ordinal: int) -> _Slot:
-        schema = self._version.metadata.schema
-        leaf = schema.leaves[ordinal]
-        field = schema.fields[leaf.field_index]
-        (kind,) = field_types(self._version, [field.index], self._extensions)
-        kinds = leaf_types(kind.arrow.type)
-        if len(kinds) != field.leaf_stop - field.first_leaf:
-            return _Slot(UNKNOWN, True, True)  # refused where it is decoded
-        value, slots = kinds[ordinal - field.first_leaf]
-        bits = value_bits(value) + len(leaf.path) + LEVEL_BITS + (LEVEL_BITS + OFFSET_BITS) * leaf.max_repetition_level
-        return _Slot(bits * slots, has_lengths(value), leaf.max_repetition_level > 0)
-
-
-def _chunk_content(chunk: bytes) -> _Content | None:
-    """What stands in a whole chunk, by its page headers: footers may claim other sizes. None if it cannot be told."""
-    num_values = size = at = 0
-    indexed = delta = False
-    while at < len(chunk):
-        try:
-            header = decode_page_header(chunk, at, complete=True)
-        except FormatError:  # is raised again where the chunk is decoded
-            return None
-        if isinstance(header, NeedMore):
-            return None
-        at += header.page_size
-        size += header.uncompressed_size
-        if header.is_data:
-            num_values += header.num_values
-            indexed |= header.encoding in DICTIONARY_ENCODINGS
-            delta |= header.encoding == ENCODING_DELTA_BYTE_ARRAY
-    return _Content(num_values, size, indexed, delta)
+    return sources
 
 
 _EXACT_ROWS = 65_536  # with more matching rows, and not few of those seen, columns are filtered by mask
@@ -287,7 +228,7 @@ class RowGroupReader:
         """A fetched page, or part of a chunk; in row order within each column."""
         if item.kind == "page":
             header = self._expected_size.headers.pop(item, None)
-            self._sources.paged[item.column].add(Page(data, item.first_row, item.num_rows, header))
+            self._sources.paged[item.column].add(DataPage(data, item.first_row, item.num_rows, header))
             return
         try:
             self._sources.streamed[item.column].feed(data)
@@ -438,7 +379,7 @@ class RowGroupReader:
             hint="Read it with ReadOptions(validate_utf8=False), and cast the column to binary for its bytes.",
         )
 
-    def _viewed(self, column: ColumnView, source: pa.Array | None, num_rows: int) -> pa.Array:
+    def _viewed(self, column: AdaptedColumn, source: pa.Array | None, num_rows: int) -> pa.Array:
         """A column of the dataset; constants are counted as if they had been decoded."""
         if source is None:
             size = num_rows * constant_bytes(column.constant)

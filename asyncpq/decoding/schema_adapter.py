@@ -10,17 +10,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.conform import (
-    Conform,
-    Match,
-    conformer,
-    constant_array,
-    inside,
-    is_list,
-    null_scalar,
-    with_children,
-)
-from asyncpq.decoding.types import dictionary_type, projected_field
+from asyncpq.decoding.arrow import constant_array, is_list, null_scalar, with_children
+from asyncpq.decoding.casts import Cast, Match, cast_to, inside
+from asyncpq.decoding.field_types import dictionary_type, projected_field
 from asyncpq.errors import (
     AmbiguousColumnError,
     AsyncpqError,
@@ -35,7 +27,7 @@ _ELEMENT, _ENTRY = "list.element", "key_value"  # how paths name the groups of l
 _NAMES_SHOWN = 8  # in a hint
 
 
-class ColumnView(NamedTuple):
+class AdaptedColumn(NamedTuple):
     """A column of the dataset, or a part of one, and where a file has it.
 
     Attributes:
@@ -48,7 +40,7 @@ class ColumnView(NamedTuple):
     field: pa.Field
     projection: Projection | None
     constant: pa.Scalar | None
-    conform: Conform | None
+    conform: Cast | None
 
     def array(self, source: pa.Array | None, num_rows: int) -> pa.Array:
         """The column's rows.
@@ -67,7 +59,7 @@ class ColumnView(NamedTuple):
             raise error.locate(column=self.field.name) from error.__cause__
 
 
-class ViewShape(NamedTuple):
+class AdaptedColumns(NamedTuple):
     """The columns of a read, as one file has them.
 
     Attributes:
@@ -75,12 +67,12 @@ class ViewShape(NamedTuple):
         predicate: top-level columns that the filter needs, by name; perhaps only parts of them.
     """
 
-    output: tuple[ColumnView, ...]
-    predicate: Mapping[str, ColumnView]
+    output: tuple[AdaptedColumn, ...]
+    predicate: Mapping[str, AdaptedColumn]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FileView:
+class SchemaAdapter:
     """How one version of a file has a dataset's columns. Made by :func:`asyncpq.datasets.columns.view_of`.
 
     Columns are matched when they are first asked for, and what does not match is an error only then.
@@ -153,7 +145,7 @@ class FileView:
         *,
         dictionaries: frozenset[int] = frozenset(),
         unique: bool = True,
-    ) -> list[ColumnView]:
+    ) -> list[AdaptedColumn]:
         """The columns asked for, in the order asked.
 
         Args:
@@ -168,7 +160,7 @@ class FileView:
             SchemaMismatchError: the file has a column of that name that is of another kind.
         """
         matches = self.match(version, list(asked))
-        columns: list[ColumnView] = []
+        columns: list[AdaptedColumn] = []
         for (ordinal, paths), whole in zip(asked.items(), matches, strict=True):
             match = _cut(whole, paths, whole.field.name, unique=unique)
             columns.append(_column(version, match, extensions, as_dictionary=ordinal in dictionaries))
@@ -213,7 +205,7 @@ class FileView:
         return leaf, inexact_literals(source.type, match.field.type)
 
 
-def _column(version: FileVersion, match: Match, extensions: frozenset[str], *, as_dictionary: bool) -> ColumnView:
+def _column(version: FileVersion, match: Match, extensions: frozenset[str], *, as_dictionary: bool) -> AdaptedColumn:
     field, source = match.field, match.source
     if as_dictionary:
         field = field.with_type(dictionary_type(field.type))
@@ -222,17 +214,17 @@ def _column(version: FileVersion, match: Match, extensions: frozenset[str], *, a
         default = match.default
         if default is not None and not default.type.equals(field.type):
             default = constant_array(default, 1).cast(field.type)[0]
-        return ColumnView(field, None, null_scalar(field.type) if default is None else default, None)
+        return AdaptedColumn(field, None, null_scalar(field.type) if default is None else default, None)
     leaves = _leaves(match, version.metadata.schema)
     projection = Projection(source.at, leaves)
     kind = projected_field(version, projection, extensions).type
     if as_dictionary and reads_as_dictionary(version, projection):
         kind = dictionary_type(kind)
     try:
-        conform = conformer(match, kind, frozenset(leaves))
+        conform = cast_to(match, kind, frozenset(leaves))
     except AsyncpqError as error:
         raise inside(error, field.name).locate(url=version.url) from error.__cause__
-    return ColumnView(field, projection, None, conform)
+    return AdaptedColumn(field, projection, None, conform)
 
 
 def reads_as_dictionary(version: FileVersion, projection: Projection) -> bool:

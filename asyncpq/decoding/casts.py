@@ -13,23 +13,16 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.decoding.decoded_size import leaf_types
-from asyncpq.decoding.selection import flattened, take, validity
+from asyncpq.decoding.arrow import children_of, constant_array, flattened, leaf_types, null_scalar, take, validity
 from asyncpq.decoding.shredded_variant import restoring
 from asyncpq.errors import AsyncpqError, ResourceLimitError, SchemaMismatchError
 from asyncpq.expressions.scalars import NANOSECONDS
 
-Conform: TypeAlias = Callable[[pa.Array], pa.Array]
+Cast: TypeAlias = Callable[[pa.Array], pa.Array]
 
 _types = pa.types
 _TEXT = frozenset({pa.string(), pa.large_string(), pa.string_view()})
 _BYTES = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
-_LISTS = {
-    pa.lib.Type_LIST: pa.list_,
-    pa.lib.Type_LARGE_LIST: pa.large_list,
-    pa.lib.Type_LIST_VIEW: pa.list_view,
-    pa.lib.Type_LARGE_LIST_VIEW: pa.large_list_view,
-}
 _WIDE_OFFSETS = frozenset({pa.lib.Type_LARGE_LIST, pa.lib.Type_LARGE_LIST_VIEW})
 _VIEWS = frozenset({pa.lib.Type_LIST_VIEW, pa.lib.Type_LARGE_LIST_VIEW})
 _DECIMAL_DIGITS = 76  # of the widest decimal
@@ -74,31 +67,6 @@ class Match:
     is_shredded: bool = False
 
 
-def is_list(kind: pa.DataType) -> bool:
-    """Whether it is a list of whatever layout."""
-    return kind.id in _LISTS or _types.is_fixed_size_list(kind)
-
-
-def children_of(kind: pa.DataType) -> tuple[pa.Field, ...]:
-    """The fields of a struct, the element of a list, key and value of a map; none for other types."""
-    if isinstance(kind, pa.StructType):
-        return tuple(kind)
-    if isinstance(kind, pa.MapType):
-        return (kind.key_field, kind.item_field)
-    return (kind.value_field,) if is_list(kind) else ()
-
-
-def with_children(kind: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
-    """``kind`` with other children (see :func:`children_of`)."""
-    if isinstance(kind, pa.StructType):
-        return pa.struct(list(fields))
-    if isinstance(kind, pa.MapType):
-        return pa.map_(*fields, keys_sorted=kind.keys_sorted)
-    if isinstance(kind, pa.FixedSizeListType):
-        return pa.list_(fields[0], kind.list_size)
-    return _LISTS[kind.id](fields[0])
-
-
 def child_leaves(kind: pa.DataType, first_leaf: int) -> list[tuple[int, int]]:
     """For each of the children of ``kind``, whose leaves begin at ``first_leaf``, its first leaf and leaf stop."""
     spans: list[tuple[int, int]] = []
@@ -112,23 +80,6 @@ def child_leaves(kind: pa.DataType, first_leaf: int) -> list[tuple[int, int]]:
 def lacking(field: pa.Field, default: pa.Scalar | None = None) -> Match:
     """The match of a column that a file lacks."""
     return Match(field, None, default, tuple([lacking(child) for child in children_of(field.type)]))
-
-
-def null_scalar(kind: pa.DataType) -> pa.Scalar:
-    """The null of any type; ``pa.scalar(None, kind)`` has none where an extension type is inside a nested one."""
-    return pa.nulls(1, kind)[0]
-
-
-def constant_array(value: pa.Scalar | None, num_rows: int) -> pa.Array:
-    """``value`` in every row."""
-    if value is None or not value.is_valid:
-        return pa.nulls(num_rows, pa.null() if value is None else value.type)
-    return pa.repeat(value, num_rows)
-
-
-def constant_bytes(value: pa.Scalar | None) -> int:
-    """Bytes that a row of :func:`constant_array` takes, roughly."""
-    return 1 if value is None else max(1, int(constant_array(value, 1).nbytes))
 
 
 def mismatch(source: pa.DataType, target: pa.DataType) -> SchemaMismatchError:
@@ -145,7 +96,7 @@ def inside(error: AsyncpqError, name: str) -> AsyncpqError:
     return error
 
 
-def conformer(match: Match, kind: pa.DataType, leaves: frozenset[int]) -> Conform | None:
+def cast_to(match: Match, kind: pa.DataType, leaves: frozenset[int]) -> Cast | None:
     """What brings arrays of a file's column to the dataset's type; None where they have it already.
 
     Args:
@@ -158,8 +109,8 @@ def conformer(match: Match, kind: pa.DataType, leaves: frozenset[int]) -> Confor
     """
     source = match.source
     if source is None:
-        raise ValueError("what a file lacks has no conformer")
-    conform: Conform | None
+        raise ValueError("what a file lacks has no cast_to")
+    conform: Cast | None
     if match.is_shredded:
         conform = _restored(kind, match.field.type)
     elif match.children:
@@ -171,7 +122,7 @@ def conformer(match: Match, kind: pa.DataType, leaves: frozenset[int]) -> Confor
     return None if conform is None else _checked(conform, kind, match.field.type)
 
 
-def _checked(conform: Conform, kind: pa.DataType, target: pa.DataType) -> Conform:
+def _checked(conform: Cast, kind: pa.DataType, target: pa.DataType) -> Cast:
     def checked(array: pa.Array) -> pa.Array:
         try:
             return conform(array)
@@ -191,20 +142,20 @@ def _checked(conform: Conform, kind: pa.DataType, target: pa.DataType) -> Confor
 # -- nested ---------------------------------------------------------------------------------------
 
 
-def _nested(match: Match, source: SourcePart, kind: pa.DataType, leaves: frozenset[int]) -> Conform | None:
+def _nested(match: Match, source: SourcePart, kind: pa.DataType, leaves: frozenset[int]) -> Cast | None:
     target = match.field.type
     inner = children_of(kind)
     read = [span for span in child_leaves(source.type, source.first_leaf) if not leaves.isdisjoint(range(*span))]
     if len(read) != len(inner):
         raise mismatch(kind, target)
-    parts: list[tuple[int | None, Conform | None, Match]] = []
+    parts: list[tuple[int | None, Cast | None, Match]] = []
     for child in match.children:
         at = None
-        conform: Conform | None = None
+        conform: Cast | None = None
         if child.source is not None:
             at = read.index((child.source.first_leaf, child.source.leaf_stop))
             try:
-                conform = conformer(child, inner[at].type, leaves)
+                conform = cast_to(child, inner[at].type, leaves)
             except AsyncpqError as error:
                 raise inside(error, child.field.name) from error.__cause__
         parts.append((at, conform, child))
@@ -218,14 +169,14 @@ def _nested(match: Match, source: SourcePart, kind: pa.DataType, leaves: frozens
     return _list(target, parts)
 
 
-def _child_array(part: tuple[int | None, Conform | None, Match], arrays: Sequence[pa.Array], length: int) -> pa.Array:
+def _child_array(part: tuple[int | None, Cast | None, Match], arrays: Sequence[pa.Array], length: int) -> pa.Array:
     at, conform, child = part
     if at is None:
         return constant_array(child.default or null_scalar(child.field.type), length)
     return arrays[at] if conform is None else conform(arrays[at])
 
 
-def _struct(target: pa.StructType, parts: Sequence[tuple[int | None, Conform | None, Match]]) -> Conform:
+def _struct(target: pa.StructType, parts: Sequence[tuple[int | None, Cast | None, Match]]) -> Cast:
     def conform(array: pa.Array) -> pa.Array:
         # what stands under a null struct means nothing, and must not fail
         arrays = array.flatten() if array.null_count else [array.field(at) for at in range(array.type.num_fields)]
@@ -235,7 +186,7 @@ def _struct(target: pa.StructType, parts: Sequence[tuple[int | None, Conform | N
     return conform
 
 
-def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Conform | None, Match]]) -> Conform:
+def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Cast | None, Match]]) -> Cast:
     entries = pa.struct([target.key_field, target.item_field])
 
     def conform(array: pa.Array) -> pa.Array:
@@ -255,7 +206,7 @@ def _map(target: pa.MapType, parts: Sequence[tuple[int | None, Conform | None, M
     return conform
 
 
-def _restored(source: pa.StructType, target: pa.StructType) -> Conform:
+def _restored(source: pa.StructType, target: pa.StructType) -> Cast:
     """A variant, or parts of it, of a file that shreds it."""
     restore = restoring(source)
 
@@ -268,7 +219,7 @@ def _restored(source: pa.StructType, target: pa.StructType) -> Conform:
     return conform
 
 
-def _list(target: pa.DataType, parts: Sequence[tuple[int | None, Conform | None, Match]]) -> Conform:
+def _list(target: pa.DataType, parts: Sequence[tuple[int | None, Cast | None, Match]]) -> Cast:
     (part,) = parts
     offset_type = pa.int64() if target.id in _WIDE_OFFSETS else pa.int32()
 
@@ -303,7 +254,7 @@ def _fixed(lists: pa.Array, values: pa.Array, offsets: pa.Array, size: int) -> p
 # -- leaves ---------------------------------------------------------------------------------------
 
 
-def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Conform | None:
+def cast(source: pa.DataType, target: pa.DataType, instant: bool = False) -> Cast | None:
     """The exact cast between two types that are not nested; None if they are the same.
 
     Args:
@@ -339,7 +290,7 @@ def is_finer(kind: pa.DataType, unit: str) -> bool:
     return bool(_types.is_timestamp(kind)) and NANOSECONDS[kind.unit] < NANOSECONDS[unit]
 
 
-def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str) -> Conform:
+def _coarser(source: pa.TimestampType, target: pa.TimestampType, unit: str) -> Cast:
     """Timestamps brought to ``unit`` as DuckDB's casts do: to the nearest one, halves away from 1970; or cut to
     microseconds."""
     ticks = NANOSECONDS[unit] // NANOSECONDS[source.unit]
@@ -392,7 +343,7 @@ def _between(source: pa.DataType, target: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _from_dictionary(source: pa.DictionaryType, target: pa.DataType) -> Conform:
+def _from_dictionary(source: pa.DictionaryType, target: pa.DataType) -> Cast:
     if not isinstance(target, pa.DictionaryType):
         inner = cast(source.value_type, target)
         return lambda array: array.dictionary_decode() if inner is None else inner(array.dictionary_decode())
@@ -407,7 +358,7 @@ def _from_dictionary(source: pa.DictionaryType, target: pa.DataType) -> Conform:
     return conform
 
 
-def _to_dictionary(source: pa.DataType, target: pa.DictionaryType) -> Conform:
+def _to_dictionary(source: pa.DataType, target: pa.DictionaryType) -> Cast:
     convert = cast(source, target.value_type)
 
     def conform(array: pa.Array) -> pa.Array:
