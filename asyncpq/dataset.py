@@ -196,10 +196,12 @@ class Dataset(Unpicklable):
         """Rows whose key columns equal the given values, of all files; as :meth:`asyncpq.File.lookup`."""
         wanted = LookupKeys(keys)
         ask = self._ask(columns, wanted.where, read_dictionary=read_dictionary)
-        ask = ask._replace(keys=wanted.columns(with_keys), prune=wanted.prune)
+        plain = wanted.exact and not with_keys
+        ask = ask._replace(keys=() if plain else wanted.names, prune=wanted.prune)
         self._output(ask)
         tables = await self._collect("lookup", ask)
-        return wanted.finish(self._concatenated(tables, ask), with_keys)
+        table = self._concatenated(tables, ask)
+        return table if plain else wanted.finish(table, with_keys)
 
     async def take(
         self,

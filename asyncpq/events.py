@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Self
 
@@ -98,6 +98,7 @@ class FileEnded:
 Event = RequestEnded | ReadEnded | FileEnded
 
 
+@dataclass(slots=True, eq=False)
 class Operation:
     """One call of the API, from its beginning to its end; owns its metrics. A context manager for what one task
     runs from beginning to end; what several calls make up is begun and ended.
@@ -109,42 +110,32 @@ class Operation:
         on_event: the session's hook.
     """
 
-    __slots__ = ("_began", "_on_event", "_running", "_span", "_total", "metrics", "name", "url")
-
-    def __init__(
-        self,
-        name: OperationName,
-        url: str,
-        total: ReadMetrics,
-        on_event: Callable[[Event], None] | None,
-        metrics: ReadMetrics | None = None,
-    ) -> None:
-        self.name = name
-        self.url = url
-        self.metrics = ReadMetrics() if metrics is None else metrics
-        self._total = total
-        self._on_event = on_event
-        self._running = False
-        self._began = 0.0
-        self._span: ReadSpan | None = None
+    name: OperationName
+    url: str
+    total: ReadMetrics
+    on_event: Callable[[Event], None] | None
+    metrics: ReadMetrics = field(default_factory=ReadMetrics)
+    _running: bool = field(default=False, init=False)
+    _began: float = field(default=0.0, init=False)
+    _span: ReadSpan | None = field(default=None, init=False)
 
     def begin(self) -> None:
         """Its time runs, and its span is a child of the caller's."""
         self._running = True
-        if self._on_event is not None or _requests.isEnabledFor(logging.DEBUG):
+        if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             self.metrics.observe(self._request_ended)
         self._span = start_span(self.name, self.url)
         self._began = time.perf_counter()
 
     def inner(self, name: OperationName, url: str) -> Operation:
         """A call that this one makes for itself; what it costs counts in this one's metrics."""
-        return Operation(name, url, self.metrics, self._on_event)
+        return Operation(name, url, self.metrics, self.on_event)
 
     def part(self, url: str, rounds: int) -> Operation:
         """The share of one file, at ``url``, of a dataset's read, after ``rounds`` of it: its requests are told as that
         file's. It is not begun, and ended by :meth:`part_ended`."""
-        part = Operation(self.name, url, self.metrics, self._on_event, self.metrics.part(rounds))
-        if self._on_event is not None or _requests.isEnabledFor(logging.DEBUG):
+        part = Operation(self.name, url, self.metrics, self.on_event, self.metrics.part(rounds))
+        if self.on_event is not None or _requests.isEnabledFor(logging.DEBUG):
             part.metrics.observe(part._request_ended)
         return part
 
@@ -156,23 +147,23 @@ class Operation:
             files_done: None if only the file's footer was looked at: the file is read later, and that sends the event.
         """
         self.metrics.add_part(part.metrics)
-        if self._on_event is not None and files_done is not None:
+        if self.on_event is not None and files_done is not None:
             ended = FileEnded(self.name, part.url, part.metrics, error, files_done, self.metrics.files_total)
-            self._tell(self._on_event, ended)
+            self._tell(self.on_event, ended)
 
     def end(self, error: BaseException | None) -> None:
         """Add its metrics to the session's, and tell of it. Only the first call counts."""
         if not self._running:
             return
         self._running = False
-        self._total.add(self.metrics)
+        self.total.add(self.metrics)
         if self._span is not None:
             self._span.end(self.metrics, error)
         if _reads.isEnabledFor(logging.DEBUG):
             self._log(error)
-        if self._on_event is not None:
+        if self.on_event is not None:
             seconds = time.perf_counter() - self._began
-            self._tell(self._on_event, ReadEnded(self.name, self.url, self.metrics, seconds, error))
+            self._tell(self.on_event, ReadEnded(self.name, self.url, self.metrics, seconds, error))
 
     def __enter__(self) -> Self:
         self.begin()
@@ -202,8 +193,8 @@ class Operation:
                 record.attempt,
                 record.seconds * 1e3,
             )
-        if self._on_event is not None:
-            self._tell(self._on_event, RequestEnded(self.url, record))
+        if self.on_event is not None:
+            self._tell(self.on_event, RequestEnded(self.url, record))
 
     def _tell(self, on_event: Callable[[Event], None], event: Event) -> None:
         try:

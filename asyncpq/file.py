@@ -228,16 +228,17 @@ class File(Unpicklable):
         """
         wanted, names = LookupKeys(keys), column_names(columns)
         dictionaries = dictionary_names(read_dictionary)
+        plain = wanted.exact and not with_keys
         question = ScanRequest(
             columns=names,
-            keys=wanted.columns(with_keys),
+            keys=() if plain else wanted.names,
             where=wanted.where,
             prune=wanted.prune,
-            access=access_plan(access),
+            access=None if access is None else access_plan(access),
             read_dictionary=dictionaries,
         )
         _, table = await self._collect("lookup", question)
-        return wanted.finish(table, with_keys)
+        return table if plain else wanted.finish(table, with_keys)
 
     async def take(
         self,

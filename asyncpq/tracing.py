@@ -7,7 +7,7 @@ what stack traces quote, may hold secrets.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -40,7 +40,7 @@ def start_span(name: str, url: str) -> ReadSpan | None:
         return None
     from opentelemetry.trace import SpanKind
 
-    span = found.start_span(f"asyncpq.{name}", kind=SpanKind.CLIENT, attributes=dict(_place(url)))
+    span = found.start_span(f"asyncpq.{name}", kind=SpanKind.CLIENT, attributes=_attributes(url))
     return ReadSpan(span) if span.is_recording() else None
 
 
@@ -77,6 +77,12 @@ class ReadSpan:
             self._span.add_event("exception", {"exception.type": kind, "exception.message": message})
             self._span.set_status(Status(StatusCode.ERROR, message))
         self._span.end()
+
+
+@lru_cache(maxsize=256)
+def _attributes(url: str) -> dict[str, str | int]:
+    """Attributes that say where an object is."""
+    return dict(_place(url))
 
 
 def _place(url: str) -> Iterator[tuple[str, str | int]]:

@@ -52,8 +52,11 @@ async def count(file: asyncpq.File, question: ScanRequest) -> int:
 async def lookup(file: asyncpq.File, view: SchemaAdapter, keys: Mapping[str, Any], with_keys: bool = False) -> pa.Table:
     """Rows by key."""
     wanted = LookupKeys(keys)
-    question = ScanRequest(keys=wanted.columns(with_keys), where=wanted.where, prune=wanted.prune, view=view)
-    return wanted.finish((await read(file, question)).table, with_keys)
+    plain = wanted.exact and not with_keys
+    names = () if plain else wanted.names
+    question = ScanRequest(keys=names, where=wanted.where, prune=wanted.prune, view=view)
+    table = (await read(file, question)).table
+    return table if plain else wanted.finish(table, with_keys)
 
 
 async def plan(file: asyncpq.File, question: ScanRequest) -> Plan:

@@ -37,7 +37,7 @@ class MemoryCache:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self._incoming_weight = 0
         # asked for the size of the value that is being put, under the lock
@@ -47,10 +47,6 @@ class MemoryCache:
         self._remembered_weight = 0
         self._claim = max_bytes // CLAIM
         _caches.add(self)
-
-    @property
-    def max_bytes(self) -> int:
-        return self._max_bytes
 
     @property
     def current_bytes(self) -> int:
@@ -146,7 +142,7 @@ class MemoryCache:
             if not self._put_guest(key, value, weight, self._claim):
                 self._remember(key, weight)
                 self._make_room(0)
-        elif weight > self._max_bytes:
+        elif weight > self.max_bytes:
             main.pop(key, None)
         else:
             if guests.currsize or self._remembered:
@@ -167,7 +163,7 @@ class MemoryCache:
         return value
 
     def _make_room(self, weight: int) -> None:
-        while self._used() + weight > self._max_bytes:
+        while self._used() + weight > self.max_bytes:
             if self._guests:
                 self._evict_guest()
             elif self._main:
@@ -178,7 +174,7 @@ class MemoryCache:
     def _put_guest(self, key: Hashable, value: Any, weight: int, claim: int) -> bool:
         """Whether there is room for it, of which ``claim`` may be taken from ``main``."""
         main, guests = self._main, self._guests
-        room = max(self._max_bytes - int(main.currsize), claim)
+        room = max(self.max_bytes - int(main.currsize), claim)
         if weight > room:
             return False
         while self._used() - main.currsize + weight > room:
@@ -186,7 +182,7 @@ class MemoryCache:
                 self._evict_guest()
             else:
                 self._forget_oldest()
-        while self._used() + weight > self._max_bytes:
+        while self._used() + weight > self.max_bytes:
             main.popitem()
         self._incoming_weight = weight
         guests[key] = value
@@ -202,7 +198,7 @@ class MemoryCache:
         self._remembered_weight += weight - self._remembered.pop(name, 0)
         self._remembered[name] = weight
         while (
-            self._remembered_weight > self._max_bytes // REMEMBERED
+            self._remembered_weight > self.max_bytes // REMEMBERED
             or REMEMBERED_BYTES * len(self._remembered) > self._claim
         ):
             self._forget_oldest()

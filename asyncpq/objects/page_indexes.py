@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from asyncpq.caching.keys import ContentKey, PartKind
@@ -21,6 +21,7 @@ from asyncpq.parquet.page_index import (
     decode_offset_index,
     validate_offset_index,
 )
+from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, order_of, page_bounds
 from asyncpq.parquet.writer_faults import Claim
 from asyncpq.pruning.pages import PageZones
@@ -45,6 +46,7 @@ class IndexedChunk(NamedTuple):
         bounds: key of its ColumnIndex, or None.
         learnt: key of page locations that the chunk itself told, or an index beside the object.
         learnt_bounds: key of the bounds that such an index gave.
+        faults: what of its ColumnIndex is not believed.
     """
 
     chunk: ColumnChunk
@@ -53,6 +55,7 @@ class IndexedChunk(NamedTuple):
     bounds: ContentKey | None
     learnt: ContentKey
     learnt_bounds: ContentKey
+    faults: tuple[str, ...] = ()
 
 
 class Unusable(NamedTuple):
@@ -61,6 +64,7 @@ class Unusable(NamedTuple):
     reason: str
 
 
+@dataclass(slots=True)
 class PageIndexes:
     """What was found, by (row group, leaf). Absent and unusable indexes are simply not there.
 
@@ -68,14 +72,13 @@ class PageIndexes:
         offsets: page locations.
         learnt: those of them that no index gave, but the chunk itself when it was read.
         zones: bounds of the pages, ready for pruning.
+        spans: bytes of the chunks that were asked about.
     """
 
-    __slots__ = ("learnt", "offsets", "zones")
-
-    def __init__(self) -> None:
-        self.offsets: dict[tuple[int, int], OffsetIndex] = {}
-        self.learnt: set[tuple[int, int]] = set()
-        self.zones: dict[tuple[int, int], PageZones] = {}
+    offsets: dict[tuple[int, int], OffsetIndex] = field(default_factory=dict)
+    learnt: set[tuple[int, int]] = field(default_factory=set)
+    zones: dict[tuple[int, int], PageZones] = field(default_factory=dict)
+    spans: dict[tuple[int, int], ChunkSpan] = field(default_factory=dict)
 
 
 async def fetch_page_indexes(
@@ -90,9 +93,15 @@ async def fetch_page_indexes(
         StoreError, ObjectChangedError: the store failed.
     """
     indexes = PageIndexes()
-    wanted = [(request, indexed_chunk(version, request.row_group, request.leaf)) for request in requests]
-    keys = [chunk.offsets or chunk.learnt for _, chunk in wanted]
-    keys += [chunk.bounds for request, chunk in wanted if request.bounds and chunk.bounds is not None]
+    wanted: list[tuple[IndexRequest, IndexedChunk]] = []
+    keys: list[ContentKey] = []
+    for request in requests:
+        chunk = indexed_chunk(version, request.row_group, request.leaf)
+        wanted.append((request, chunk))
+        indexes.spans[request.row_group, request.leaf] = chunk.span
+        keys.append(chunk.offsets or chunk.learnt)
+        if request.bounds and chunk.bounds is not None:
+            keys.append(chunk.bounds)
     known = dict(zip(keys, source.runtime.memory.get_many(keys), strict=True))
     missing: list[tuple[IndexRequest, ContentKey, ColumnChunk]] = []
     unbounded: list[tuple[IndexRequest, IndexedChunk]] = []
@@ -113,8 +122,9 @@ async def fetch_page_indexes(
     if missing:
         await _fetch(source, version, missing, indexes, context)
     for request, chunk in wanted:
-        if chunk.bounds is not None and (request.row_group, request.leaf) in indexes.zones:
-            _name_faults(version, request, chunk.chunk, context)
+        if chunk.faults and chunk.bounds is not None and (request.row_group, request.leaf) in indexes.zones:
+            for reason in chunk.faults:
+                context.metrics.fall_back(reason)
     for request, chunk in unbounded:
         place = (request.row_group, request.leaf)
         zones = _made_zones(source, version, request, chunk, indexes) if place in indexes.offsets else None
@@ -202,7 +212,10 @@ def indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChu
     Raises:
         CorruptFileError, UnsupportedFeatureError: the chunk cannot be read; names url and column.
     """
-    return version.derived(("chunk", row_group, leaf), partial(_indexed_chunk, version, row_group, leaf), 1200)
+    known: IndexedChunk | None = version.chunks.get((row_group, leaf))
+    if known is not None:
+        return known
+    return version.keep_chunk(row_group, leaf, _indexed_chunk(version, row_group, leaf), 1200)
 
 
 def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedChunk:
@@ -217,6 +230,7 @@ def _indexed_chunk(version: FileVersion, row_group: int, leaf: int) -> IndexedCh
         *index_keys(version, chunk, leaf),
         version.key("learnt", chunk.start, chunk.stop),
         version.key("learnt_bounds", chunk.start, chunk.stop),
+        tuple(_faults(version, version.metadata.schema.leaves[leaf], chunk)),
     )
 
 
@@ -224,7 +238,7 @@ def drop_locations(source: ObjectSource, version: FileVersion, row_group: int, l
     """Use no page locations for a chunk any more, its own or others', since its pages are not where they say."""
     known = indexed_chunk(version, row_group, leaf)
     chunk = known.chunk._replace(offset_index_offset=None, column_index_offset=None)
-    version.replace_derived(("chunk", row_group, leaf), known._replace(chunk=chunk, offsets=None, bounds=None))
+    version.chunks[row_group, leaf] = known._replace(chunk=chunk, offsets=None, bounds=None)
     version.made.pop((row_group, leaf), None)
     source.runtime.memory.discard(known.learnt)
     version.drop(leaf, "its OffsetIndex is not that of its pages")
@@ -304,13 +318,12 @@ async def _fetch(
         share_parts(source, version, parts)
 
 
-def _name_faults(version: FileVersion, request: IndexRequest, chunk: ColumnChunk, context: RequestContext) -> None:
-    """Name what of a ColumnIndex is not believed, as its writer is known to get it wrong."""
-    leaf = version.metadata.schema.leaves[request.leaf]
+def _faults(version: FileVersion, leaf: Leaf, chunk: ColumnChunk) -> Iterator[str]:
+    """What of a ColumnIndex is not believed, as its writer is known to get it wrong."""
     for claim in (Claim.PAGE_BOUNDS, Claim.PAGE_NULL_COUNTS):
         fault = version.metadata.writer_faults.find(claim, leaf, chunk.encodings)
         if fault is not None:
-            context.metrics.fall_back(f"{leaf.dotted}: {fault.reason(claim)}; they are not used")
+            yield f"{leaf.dotted}: {fault.reason(claim)}; they are not used"
 
 
 def _offset_index(data: bytes, chunk: ColumnChunk, num_rows: int) -> OffsetIndex:

@@ -112,7 +112,7 @@ def share_parts(
     :func:`share_pages`. Pieces of a chunk that came whole are not told: the pages in it are.
     """
     if parts.fetched or parts.from_tail:
-        new = [key for some in (parts.fetched, parts.from_tail) for key in some if key.kind != "part"]
+        new = [key for key in (*parts.fetched, *parts.from_tail) if key.kind != "part"]
         share_pages(source, version, {key: parts.data[key] for key in new}, read_bytes=read_bytes, scan=scan)
 
 

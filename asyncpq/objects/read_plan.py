@@ -164,9 +164,9 @@ class ColumnPlan:
             start, first = starts[page], firsts[page]
             count = (firsts[page + 1] if page < last else self.num_rows) - first
             items.append(Item(column, leaf, "page", start, start + sizes[page], first, count))
-        span = self.dictionary if dictionary and items else None
-        if span is not None:
-            items.insert(0, Item(column, leaf, "dictionary", span.start, span.stop))
+        start, first_page = self.chunk.start, starts[0]  # whatever stands before the first data page
+        if dictionary and items and first_page > start:
+            items.insert(0, Item(column, leaf, "dictionary", start, first_page))
         return items
 
 
@@ -241,6 +241,8 @@ class FetchPlan:
 
     def num_bytes(self) -> int:
         """Compressed bytes of the first step, before coalescing and caches."""
+        if not self.late:
+            return sum([column.num_bytes for group in self.row_groups for column in group.columns])
         return sum(
             [group.columns[position].num_bytes for group in self.row_groups for position in self.first_columns(group)]
         )
@@ -251,8 +253,11 @@ class FetchPlan:
         pieces: list[RowGroupPiece] = []
         size = 0
         for group in self.row_groups:
-            for piece in _split(group, self.first_columns(group), unit_bytes):
-                num_bytes = sum([item.stop - item.start for item in piece.items], piece.late_bytes)
+            first = range(len(group.columns)) if not self.late else self.first_columns(group)
+            for piece in _split(group, first, unit_bytes):
+                num_bytes = piece.late_bytes
+                for item in piece.items:
+                    num_bytes += item.stop - item.start
                 if pieces and size + num_bytes > unit_bytes:
                     units.append(Unit(tuple(pieces), size))
                     pieces, size = [], 0
@@ -279,7 +284,10 @@ def skips_pages(rows: RowRanges, num_rows: int, chunks: Iterable[ChunkSpan], gap
 
 def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupPiece]:
     """One row group in as many pieces as its bytes ask for."""
-    count = max(1, -(-sum([column.num_bytes for column in group.columns]) // unit_bytes))
+    num_bytes = 0
+    for column in group.columns:
+        num_bytes += column.num_bytes
+    count = max(1, -(-num_bytes // unit_bytes))
     paged: list[list[Item]] = []
     parts: list[Item] = []
     late: list[list[Item]] = []
@@ -292,10 +300,10 @@ def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupP
             (paged if position in first else late).append(items)
         else:
             parts.append(Item(position, column.chunk.leaf, "part", column.chunk.start, column.chunk.stop))
-    slices: list[list[Item]] = [[] for _ in range(count)]
     if count == 1:
-        slices[0].extend(itertools.chain.from_iterable(paged))
+        slices = [list(itertools.chain.from_iterable(paged))]
     else:
+        slices = [[] for _ in range(count)]
         edges = _row_edges(group, [*paged, *late], count)
         for item in itertools.chain.from_iterable(paged):
             slices[_slice_of(item, edges)].append(item)
@@ -306,6 +314,8 @@ def _split(group: RowGroupPlan, first: range, unit_bytes: int) -> list[RowGroupP
         pieces = cut(ByteRange(whole.start, whole.stop), max(PART_BYTES, -(-length // count)))
         for number, piece in enumerate(pieces):
             slices[number * count // len(pieces)].append(whole._replace(start=piece.start, stop=piece.stop))
+    if count == 1:
+        return [RowGroupPiece(group, tuple(slices[0]), late_sizes[0], True)]
     # one without anything to fetch first still has rows
     filled = [number for number, items in enumerate(slices) if items] or [0]
     return [RowGroupPiece(group, tuple(slices[number]), late_sizes[number], number == filled[-1]) for number in filled]

@@ -99,6 +99,19 @@ class Weighable(Protocol):
 Weighed = TypeVar("Weighed", bound=Weighable)
 
 
+class KeyedPart(Protocol):
+    """A part of an object that caches keep."""
+
+    @property
+    def kind(self) -> PartKind: ...
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def stop(self) -> int: ...
+
+
 class Decryption(Protocol):
     """The keys of an encrypted file, in the hands of what can use them."""
 
@@ -126,6 +139,8 @@ class FileVersion:
             :class:`asyncpq.parquet.row_group.UnknownLeafError`.
         spans: pieces of the object that came from an index beside it.
         made: page indexes that came from there, by row group and leaf.
+        drops: see :meth:`drop`; by leaf.
+        chunks: what :mod:`asyncpq.objects.page_indexes` keeps of column chunks, by row group and leaf.
     """
 
     def __init__(
@@ -167,7 +182,8 @@ class FileVersion:
         self._derived: dict[Hashable, Any] = {}
         self._derived_weight = 0
         self._recent: dict[Hashable, Weighable] = {}
-        self._dropped: dict[int, dict[str, None]] = {}  # by leaf
+        self.drops: dict[int, dict[str, None]] = {}
+        self.chunks: dict[tuple[int, int], Any] = {}
         self._recent_weight = 0
         self._valid_chunks: set[tuple[int, int]] = set()
 
@@ -197,18 +213,25 @@ class FileVersion:
 
     def drop(self, leaf: int, what: str) -> None:
         """Note metadata of a leaf's chunks that contradict its pages, and are not used. Safe to call from threads."""
-        self._dropped.setdefault(leaf, {})[what] = None
+        self.drops.setdefault(leaf, {})[what] = None
 
     def dropped(self, leaves: Iterable[int]) -> Iterator[str]:
         """What metadata are not used of these leaves, and of the file, since they contradict the rest of it."""
         for reason in self.metadata.dropped:
             yield f"{reason}; they are not used"
-        for leaf in leaves if self._dropped else ():
-            for what in tuple(self._dropped.get(leaf, ())):
+        for leaf in leaves if self.drops else ():
+            for what in tuple(self.drops.get(leaf, ())):
                 yield f"{self.metadata.schema.leaves[leaf].dotted}: {what}; it is not used"
 
     def key(self, kind: PartKind, start: int, stop: int) -> ContentKey:
         return ContentKey(self._decoded_digest if kind in _DECODED else self.digest, kind, start, stop)
+
+    def keys(self, parts: Iterable[KeyedPart]) -> list[ContentKey]:
+        """The keys of pages, dictionaries and pieces of chunks."""
+        decoded, raw = self._decoded_digest, self.digest
+        return [
+            ContentKey(decoded if part.kind in _DECODED else raw, part.kind, part.start, part.stop) for part in parts
+        ]
 
     def in_int96_unit(self, unit: Literal["ns", "us"]) -> FileVersion:
         """The same version, its INT96 timestamps decoded in ``unit``; itself where it has none, or that is its unit.
@@ -228,6 +251,7 @@ class FileVersion:
             other._decoded_digest = hashlib.sha256(self.digest + unit.encode()).digest()[: len(self.digest)]
             other._other_unit = None
             other._derived, other._derived_weight = {}, 0
+            other.chunks = {}
             other._recent, other._recent_weight = {}, 0
         return self._other_unit
 
@@ -240,9 +264,11 @@ class FileVersion:
             self._derived_weight += weight if isinstance(weight, int) else weight(value)
         return cast("T", value)
 
-    def replace_derived(self, name: Hashable, value: object) -> None:
-        """Put another value in the place of what was derived under ``name``, of about the same weight."""
-        self._derived[name] = value
+    def keep_chunk(self, row_group: int, leaf: int, chunk: T, weight: int) -> T:
+        """Keep ``chunk``, of about ``weight`` bytes, in :attr:`chunks`; return it."""
+        self.chunks[row_group, leaf] = chunk
+        self._derived_weight += weight
+        return chunk
 
     def recent(self, question: Hashable, make: Callable[[], Weighed]) -> Weighed:
         """What ``make`` returned when it was last asked for under ``question``; some are kept, all of their weight

@@ -26,15 +26,14 @@ _SMALL_DICTIONARY = 4096  # bytes, decoded
 _INLINE_GROWTH = 16  # times inline_decode_bytes may come out of what the event loop decodes
 
 
-async def landed(validation: Flight[None] | None, metrics: ReadMetrics) -> None:
-    """Wait for a validation that was joined, if there is one."""
-    if validation is not None:
-        metrics.wait_begins()
-        try:
-            await validation.wait()
-        finally:
-            metrics.wait_ends()
-            validation.leave()
+async def landed(validation: Flight[None], metrics: ReadMetrics) -> None:
+    """Wait for a validation that was joined."""
+    metrics.wait_begins()
+    try:
+        await validation.wait()
+    finally:
+        metrics.wait_ends()
+        validation.leave()
 
 
 class Fetched(NamedTuple):
@@ -110,16 +109,13 @@ class FileScan:
         self._read_bytes = read_bytes
         # Decoded pages are shared with sessions that check CRCs and that allow no extension types; and
         # they are several times larger: reads of many of them would push out all others.
+        memory = source.runtime.memory
         self._use_decoded = not shape.extensions
         self._keep_decoded = (
-            admit
-            and shape.limits.verify_crc
-            and not shape.extensions
-            and self._read_bytes * 64 < source.runtime.memory.max_bytes
+            admit and shape.limits.verify_crc and not shape.extensions and self._read_bytes * 64 < memory.max_bytes
         )
-        tiers = source.tiers_of(version)
-        self._shares = tiers is not None and tiers.take(self._read_bytes)
-        memory = source.runtime.memory
+        self._tiers = source.tiers_of(version)
+        self._shares = self._tiers is not None and self._tiers.take(self._read_bytes)
         self._has_room = self._keep_decoded and memory.current_bytes * 2 < memory.max_bytes
         self._readers: dict[int, RowGroupReader] = {}
         self._future_items: dict[int, list[Item]] = {}
@@ -141,7 +137,7 @@ class FileScan:
     async def fetch(self, items: Sequence[Item], round_: int) -> Fetched:
         """Bytes of ``items``, all misses of all caches in one round."""
         context = self.context
-        keys = [self.version.key(item.kind, item.start, item.stop) for item in items]
+        keys = self.version.keys(items)
         parts = await fetch_parts(
             self._source,
             self.version,
@@ -178,10 +174,11 @@ class FileScan:
             raise error.locate(url=self.version.url) from error.__cause__
         finally:
             self.context.metrics.decode_s += time.perf_counter() - started
-            await landed(validation, self.context.metrics)
+            if validation is not None:
+                await landed(validation, self.context.metrics)
         self.current = True
-        share_parts(self._source, self.version, fetched.parts, read_bytes=self._read_bytes, scan=self.context.scan)
-        if self._good:
+        if self._tiers is not None:
+            share_parts(self._source, self.version, fetched.parts, read_bytes=self._read_bytes, scan=self.context.scan)
             good, self._good = self._good, {}
             share_pages(self._source, self.version, good, read_bytes=self._read_bytes, scan=self.context.scan)
         return tables
@@ -218,8 +215,9 @@ class FileScan:
         return flight
 
     async def ensure_current(self) -> None:
-        """Ask the store if the cache policy wants it asked."""
-        await landed(self._start_validation(), self.context.metrics)
+        """Ask the store if the cache policy wants it asked, and nothing of this scan has."""
+        if (validation := self._start_validation()) is not None:
+            await landed(validation, self.context.metrics)
         self.current = True
 
     async def _decode(self, unit: Unit, fetched: Fetched) -> list[pa.Table]:
@@ -243,7 +241,8 @@ class FileScan:
         except AsyncpqError as error:
             self._discard(error, rest)
             raise
-        share_parts(self._source, self.version, rest.parts, read_bytes=self._read_bytes, scan=self.context.scan)
+        if self._tiers is not None:
+            share_parts(self._source, self.version, rest.parts, read_bytes=self._read_bytes, scan=self.context.scan)
         return tables
 
     def _expected_bytes(self, unit: Unit, fetched: Fetched) -> int:
@@ -301,9 +300,11 @@ class FileScan:
             else:
                 reader.skip(matched)
             self.context.metrics.pages_read += reader.take_pages_decoded()
-            for reason in self.version.dropped([column.chunk.leaf for column in piece.row_group.columns]):
-                self.context.metrics.fall_back(reason)
-            self._prove(piece.row_group, matched.stop_row)
+            if self.version.drops or self.version.metadata.dropped:
+                for reason in self.version.dropped([column.chunk.leaf for column in piece.row_group.columns]):
+                    self.context.metrics.fall_back(reason)
+            if self._unproven:
+                self._prove(piece.row_group, matched.stop_row)
             if piece.last:
                 for leaf, index in reader.locations():
                     learn_locations(self._source, self.version, piece.row_group.ordinal, leaf, index)

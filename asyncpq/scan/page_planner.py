@@ -6,7 +6,7 @@ Column chunks that claim the same bytes: one of them lies, and which cannot be t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -34,7 +34,7 @@ def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) 
         CorruptFileError: two do.
     """
     chunks = [column.chunk for group in row_groups for column in group.columns]
-    spans = sorted((chunk.start, chunk.stop, chunk.leaf) for chunk in chunks if chunk.start < chunk.stop)
+    spans = sorted([(chunk.start, chunk.stop, chunk.leaf) for chunk in chunks if chunk.start < chunk.stop])
     for (_, stop, leaf), (following, end, other) in itertools.pairwise(spans):
         if following < stop:
             raise CorruptFileError(
@@ -44,6 +44,7 @@ def refuse_overlaps(row_groups: Iterable[RowGroupPlan], leaves: Sequence[Leaf]) 
 
 
 _WEIGHT: Final = attrgetter("weight")
+_NONE: Final = RowRanges.empty()
 
 
 class ResolvedRequest(NamedTuple):
@@ -83,12 +84,12 @@ async def plan_read(
     trust = source.runtime.options.read.trust_statistics
     left, statistics = _row_groups(version, query, where, prune, context, trust=trust)
     candidates = _candidates(query.rows, left, query.limit if where is None else None)
-    proven = RowRanges.empty()
+    proven = _NONE
     # The keys of a lookup hardly ever fill a row group: it is spared the search.
     if statistics is not None and prune is where and (context.scan or query.rows_only):
         proven = statistics.all_match
     rows_known = 0
-    if proven:
+    if proven is not _NONE and proven:
         context.metrics.row_groups_proven = sum([ordinal in proven for ordinal, _ in candidates])
         if query.rows_only:
             rows_known = sum([rows.num_rows for ordinal, rows in candidates if ordinal in proven])
@@ -98,10 +99,7 @@ async def plan_read(
         await filters.rule_out([ordinal for ordinal, _ in candidates if ordinal not in proven])
         candidates = [item for item in candidates if item[0] not in filters.dropped]
     indexes = await _fetch_indexes(source, version, query, where, candidates, proven, context)
-    groups: list[RowGroupPlan] = []
-    for ordinal, rows in _pruned_by_pages(version, query, prune, candidates, indexes):
-        filtered = where is not None and ordinal not in proven
-        groups.append(_plan_row_group(version, query, ordinal, rows, indexes, filtered))
+    groups = _row_group_plans(version, query, where, prune, candidates, proven, indexes)
     late = _late(source, groups, query)
     bloom: BloomReport | None = None
     if filters is not None:
@@ -113,26 +111,36 @@ async def plan_read(
     if not version.padded_chunks:
         refuse_overlaps(groups, version.metadata.schema.leaves)
     source.keep(version)
-    for reason in version.dropped([item.leaf for item in query.columns.leaves]):
-        context.metrics.fall_back(reason)
+    if version.drops or version.metadata.dropped:
+        for reason in version.dropped([item.leaf for item in query.columns.leaves]):
+            context.metrics.fall_back(reason)
     report = _report(version, query.rows, groups, left.num_rows, bloom, context)
     return FetchPlan(tuple(groups), late, report, statistics, bloom, _learnt(groups, indexes), rows_known)
 
 
-def _pruned_by_pages(
+def _row_group_plans(
     version: FileVersion,
     query: ResolvedRequest,
+    where: Expression | None,
     prune: Expression | None,
     candidates: Sequence[tuple[int, RowRanges]],
+    proven: RowRanges,
     indexes: PageIndexes,
-) -> Iterator[tuple[int, RowRanges]]:
-    """Row groups and their rows that may match by the page indexes."""
+) -> list[RowGroupPlan]:
+    """The row groups and pages that may match by the page indexes."""
+    groups: list[RowGroupPlan] = []
     for ordinal, rows in candidates:
         if prune is not None and indexes.zones:
-            num_rows = version.metadata.row_groups[ordinal].num_rows
-            rows &= prune_pages(prune, num_rows, _page_zones(query, ordinal, indexes))
+            zones: dict[str, PageZones] = {}
+            for name, leaf in query.columns.bounded.items():
+                known = indexes.zones.get((ordinal, leaf.index))
+                if known is not None:
+                    zones[name] = known
+            rows &= prune_pages(prune, version.metadata.row_groups[ordinal].num_rows, zones)
         if rows:
-            yield ordinal, rows
+            filtered = where is not None and (proven is _NONE or ordinal not in proven)
+            groups.append(_plan_row_group(version, query, ordinal, rows, indexes, filtered))
+    return groups
 
 
 async def _fetch_indexes(
@@ -222,11 +230,6 @@ def _candidates(rows: ResolvedAccess, left: RowRanges, limit: int | None) -> lis
     return found
 
 
-def _page_zones(query: ResolvedRequest, ordinal: int, indexes: PageIndexes) -> dict[str, PageZones]:
-    zones = {name: indexes.zones.get((ordinal, leaf.index)) for name, leaf in query.columns.bounded.items()}
-    return {name: known for name, known in zones.items() if known is not None}
-
-
 def _plan_row_group(
     version: FileVersion, query: ResolvedRequest, ordinal: int, rows: RowRanges, indexes: PageIndexes, filtered: bool
 ) -> RowGroupPlan:
@@ -235,7 +238,7 @@ def _plan_row_group(
     plans = [
         ColumnPlan(
             item.field,
-            indexed_chunk(version, ordinal, item.leaf).span,
+            indexes.spans.get((ordinal, item.leaf)) or indexed_chunk(version, ordinal, item.leaf).span,
             indexes.offsets.get((ordinal, item.leaf)),
             item.predicate,
             num_rows,
@@ -300,7 +303,7 @@ def _report(
         rows_kept += group.rows.num_rows
         for column in group.columns:
             if column.offsets is not None:
-                pages += column.offsets.num_pages
+                pages += len(column.offsets.offsets)
                 pages_kept += len(column.pages)
     metrics = context.metrics
     metrics.row_groups_by_bloom = 0 if bloom is None else bloom.dropped.num_rows

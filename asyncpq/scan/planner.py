@@ -31,7 +31,6 @@ from asyncpq.expressions import (
     Constant,
     Expression,
     columns,
-    has_relative_times,
     simplify,
     without_contradictions,
 )
@@ -59,7 +58,7 @@ class ScanRequest(NamedTuple):
         keys: names or paths of columns to return behind those, whether they are among them or not.
         where: the predicate, or None.
         unbound: the predicate in pyarrow's terms, which each version's schema gives a meaning; or None.
-        relative: the predicate as it was asked, with times relative to now; None if it has none.
+        relative: ``where`` as it was asked, if it has times relative to now; else None.
         prune: a sharper predicate to prune by, implied by ``where``; or None.
         access: which of the file's rows may be read; None for all.
         limit: rows wanted in file order, or None.
@@ -135,8 +134,6 @@ class ScanPlanner:
         self._simplified = None if question.where is None else simplify(question.where)
         self._where = self._simplified
         self._now = dt.datetime.now(dt.UTC)
-        if question.where is not None and has_relative_times(question.where):
-            self.question = question._replace(relative=question.where)
         self._prune = None if question.prune is None else simplify(question.prune)
         self._schema: pa.Schema | None = None
         self._relocated: set[str | None] = set()  # columns whose page index was dropped
@@ -160,7 +157,9 @@ class ScanPlanner:
         context = RequestContext(metrics, scan=scan, guest=scan)
         if self.version is None:
             self.version = await source.version(context)
-        elif self.question.view is None and not self._relocated and source.freshness.is_expired(self.version):
+        elif self.version.can_validate or self._relocated or self.question.view is not None:
+            pass  # the read's first GET validates it, or its page indexes were dropped, or its columns were matched
+        elif source.freshness.is_expired(self.version):
             self.version = await self._anew(self.version, context)
         version = self.version
         source.describe(metrics)
@@ -168,8 +167,10 @@ class ScanPlanner:
             view = self.question.view
             if view is not None and view.digest != version.digest:
                 raise ObjectChangedError("it has another version than the one whose columns were matched")
-            self._bind(version)
+            if self.question.unbound is not None:
+                self._bind(version, self.question.unbound)
             resolved, filter_ = self._compiled(version) if view is None else self._compiled_view(version, view)
+            self._check_types(resolved.schema)
             shape = self._shape(resolved, filter_)
             question = self.question
             rows = _all_rows(version) if question.access is None else question.access.resolve(_layout(version))
@@ -231,11 +232,9 @@ class ScanPlanner:
             validation.join()
             await landed(validation, self.metrics)
 
-    def _bind(self, version: FileVersion) -> None:
+    def _bind(self, version: FileVersion, unbound: pc.Expression) -> None:
         """Translate a predicate of pyarrow's: its literals are cast to the types of this version's columns."""
-        unbound, schema = self.question.unbound, version.metadata.schema
-        if unbound is None:
-            return
+        schema = version.metadata.schema
         view, extensions = self.question.view, self.source.runtime.options.read.extension_types
         types = file_schema(version, schema.whole_fields, extensions) if view is None else view.schema
         try:
@@ -261,6 +260,8 @@ class ScanPlanner:
             return resolved, None
         filter_ = compile_filter(self.question.where, types)
         self._where = without_contradictions(self._simplified, filter_.engine_atoms)
+        if self._where is self.question.where:
+            return resolved, filter_
         if self._where not in (self._simplified, self.question.where):
             resolved = self._resolved(version)
         if self._where != self.question.where and not isinstance(self._where, Constant):
@@ -306,7 +307,6 @@ class ScanPlanner:
 
     def _shape(self, resolved: Resolved, filter_: Filter | None) -> QueryShape:
         options = self.source.runtime.options
-        self._check_types(resolved.schema)
         limits = DecodeLimits(
             options.read.verify_crc,
             options.limits.max_page_bytes,

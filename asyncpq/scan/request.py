@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from asyncpq.decoding.arrow import take_table
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import AmbiguousColumnError, ExpressionError, InvalidOptionError, QueryError
-from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, parse_filters
+from asyncpq.expressions import And, Comparison, Expression, KeyIn, Or, has_relative_times, parse_filters
 from asyncpq.expressions.scalars import RelativeTime, Scalar, as_scalar, as_scalars, is_collection
 from asyncpq.pruning.access_plan import AccessPlan
 
@@ -45,6 +45,8 @@ def dictionary_names(names: Any) -> tuple[str, ...]:
     Raises:
         InvalidOptionError: it is no list of names.
     """
+    if names == ():
+        return ()
     found = column_names(names, "read_dictionary")
     if found is None or not all(isinstance(name, str) for name in found):
         raise InvalidOptionError(f"read_dictionary={names!r}: must be a list of names")
@@ -56,6 +58,7 @@ class Predicate(TypedDict, total=False):
 
     where: Expression
     unbound: pc.Expression
+    relative: Expression
 
 
 def predicate(where: object) -> Predicate:
@@ -66,7 +69,10 @@ def predicate(where: object) -> Predicate:
     """
     if where is None:
         return {}
-    return {"unbound": where} if isinstance(where, pc.Expression) else {"where": parse_filters(where)}
+    if isinstance(where, pc.Expression):
+        return {"unbound": where}
+    parsed = parse_filters(where)
+    return {"where": parsed, "relative": parsed} if has_relative_times(parsed) else {"where": parsed}
 
 
 def access_plan(access: Any) -> AccessPlan | None:
@@ -132,6 +138,7 @@ class LookupKeys:
 
     Attributes:
         names: the key columns.
+        exact: ``where`` alone says which rows match: of one key column, or of one key.
         where: predicate that every matching row satisfies; exact for one key column or one key.
         prune: a sharper predicate to prune by, or None.
     """
@@ -143,28 +150,30 @@ class LookupKeys:
                 hint='Pass a mapping of column to value or list of values, such as {"id": 42}.',
             )
         self.names = tuple(keys)
-        lists = {name: _values(name, value) for name, value in keys.items()}
-        lengths = {len(values) for values in lists.values()}
-        if len(lengths) > 1:
-            raise QueryError(
-                "lists of keys pair up by position and must have equal lengths, not "
-                + ", ".join(f"{name}: {len(values)}" for name, values in lists.items())
-            )
-        for name, values in lists.items():
-            if RelativeTime in set(map(type, values)):
+        lists = {}
+        for name, value in keys.items():
+            values = lists[name] = _values(name, value)
+            if RelativeTime in map(type, values):
                 raise QueryError(
                     "the keys of a lookup are values, not times relative to now",
                     column=name,
                     hint="Ask with where= of scan, read or count.",
                 )
-        (self._count,) = lengths
+        lengths = set(map(len, lists.values()))
+        if len(lengths) > 1:
+            raise QueryError(
+                "lists of keys pair up by position and must have equal lengths, not "
+                + ", ".join(f"{name}: {len(values)}" for name, values in lists.items())
+            )
+        (count,) = lengths
         self._tuples = list(zip(*lists.values(), strict=True))
+        self.exact = len(lists) == 1 or count <= 1
         self.prune: Expression | None = None
-        if self._count == 1:
-            self.where = _and([_equals(name, values[0]) for name, values in lists.items()])
-        else:
-            self.where = _and([KeyIn(name, values) for name, values in lists.items()])
-        if len(self.names) > 1 and 1 < self._count <= _MAX_PAIRS_PRUNED:
+        atoms: list[Expression] = []
+        for name, values in lists.items():
+            atoms.append(Comparison(name, "==", values[0]) if count == 1 else KeyIn(name, values))
+        self.where = atoms[0] if len(atoms) == 1 else And(tuple(atoms))
+        if not self.exact and count <= _MAX_PAIRS_PRUNED:
             self.prune = Or(
                 tuple(
                     _and([_equals(name, value) for name, value in zip(self.names, values, strict=True)])
@@ -172,24 +181,13 @@ class LookupKeys:
                 )
             )
 
-    @property
-    def _exact(self) -> bool:
-        """Whether ``where`` alone says which rows match."""
-        return len(self.names) == 1 or self._count <= 1
-
-    def columns(self, with_keys: bool) -> tuple[str, ...]:
-        """The key columns to read behind those asked for: all, where they are needed to pair rows with keys."""
-        return () if self._exact and not with_keys else self.names
-
     def finish(self, table: pa.Table, with_keys: bool) -> pa.Table:
-        """From the rows of ``where`` to the rows of the lookup.
+        """Pair the rows of ``where`` with the keys. Not needed where ``exact`` and without ``with_keys``.
 
         Args:
-            table: rows that satisfy ``where``, with the columns asked for, and behind them those of :meth:`columns`.
+            table: rows that satisfy ``where``: the columns asked for, and behind them the key columns.
             with_keys: add the position of the key.
         """
-        if self._exact and not with_keys:
-            return table
         num_columns = table.num_columns - len(self.names)
         if with_keys and KEY_POSITION in table.column_names[:num_columns]:
             raise AmbiguousColumnError(f"the file has a column {KEY_POSITION!r} of its own", column=KEY_POSITION)
