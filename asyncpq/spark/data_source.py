@@ -53,9 +53,9 @@ from asyncpq.expressions import (
 from asyncpq.expressions.scalars import as_scalar, as_scalars
 from asyncpq.session import Session
 from asyncpq.spark import sessions
-from asyncpq.spark.reads.planning import ReadPlan
+from asyncpq.spark.reads.planning import LakePlan
 from asyncpq.spark.reads.reading import read_split
-from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.reads.splits import LakeScan
 from asyncpq.spark.source_options import (
     SourceOptions,
     SplitPartition,
@@ -65,7 +65,7 @@ from asyncpq.spark.source_options import (
     open_as_asked,
     plan_as_asked,
 )
-from asyncpq.spark.stream_files import START, IndexStream, Limits, ListedStream, kind_of_stream
+from asyncpq.spark.stream_files import START, IndexStream, ListedStream, StreamLimits, kind_of_stream
 from asyncpq.storage.urls import safe_url
 
 _FIXED_IN: Final = (5, 0)
@@ -205,9 +205,9 @@ class LakeReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._pushed: Expression | None = None
-        self._plan: ReadPlan | None = None
+        self._plan: LakePlan | None = None
         self._failed: Exception | None = None
-        self._lake: Lake | None = None
+        self._lake: LakeScan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         try:
@@ -235,12 +235,12 @@ class LakeReader(DataSourceReader):
             return iter(())  # PySpark has a task for an empty plan, too
         return as_asked(read_split(self._lake, partition.split), self._schema)
 
-    def _planned(self) -> ReadPlan:
+    def _planned(self) -> LakePlan:
         if self._plan is None:
             self._plan = sessions.run(self._options.settings, self._make_plan)
         return self._plan
 
-    async def _make_plan(self, session: Session) -> ReadPlan:
+    async def _make_plan(self, session: Session) -> LakePlan:
         opened = await open_as_asked(session, self._options, self._schema)
         return await plan_as_asked(opened, self._options, self._schema, self._pushed)
 
@@ -263,7 +263,7 @@ MAX_FILES: Final = 1000
 class StreamPartition(SplitPartition):
     """One split, with what it shares with others of its batch: the reader was pickled before any batch was planned."""
 
-    def __init__(self, split: bytes, lake: Lake) -> None:
+    def __init__(self, split: bytes, lake: LakeScan) -> None:
         super().__init__(split)
         self.lake = lake
 
@@ -321,7 +321,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
 
-        async def planned(session: Session) -> ReadPlan | None:
+        async def planned(session: Session) -> LakePlan | None:
             stream = await self._opened(session, end)
             if stream is None:
                 return None
@@ -376,11 +376,11 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_asked(read_split(partition.lake, partition.split), self._schema)
 
 
-def _limits(limit: ReadLimit) -> Limits:
+def _limits(limit: ReadLimit) -> StreamLimits:
     if isinstance(limit, ReadMaxFiles):
-        return Limits(max_files=limit.max_files)
+        return StreamLimits(max_files=limit.max_files)
     if isinstance(limit, ReadMaxBytes):
-        return Limits(max_bytes=limit.max_bytes)
+        return StreamLimits(max_bytes=limit.max_bytes)
     if isinstance(limit, ReadAllAvailable):
-        return Limits()
+        return StreamLimits()
     raise InvalidOptionError(f"a stream of files has no limit such as {type(limit).__name__}")

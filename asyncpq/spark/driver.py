@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Asked(NamedTuple):
+class _ThreadCall(NamedTuple):
     future: Future[Any]
     work: Callable[[], Any]
     on_leaving: bool
@@ -32,7 +32,7 @@ class CallerThread:
     """Runs in the caller's thread what a coroutine of another thread's loop asks for."""
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._asked: SimpleQueue[_ThreadCall | None] = SimpleQueue()
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._left = self._gone = False  # as the caller's thread knows
         self._cancelled = False  # as the loop's does
@@ -49,7 +49,7 @@ class CallerThread:
         if self._gone or (self._cancelled and not on_leaving):
             raise asyncio.CancelledError
         future: Future[T] = Future()
-        self._asked.put(_Asked(future, work, on_leaving))
+        self._asked.put(_ThreadCall(future, work, on_leaving))
         return await asyncio.wrap_future(future)
 
     async def interruptible(self, work: Awaitable[T]) -> T:
@@ -124,7 +124,7 @@ class CallerThread:
             if (asked.on_leaving or not self._left) and asked.future.set_running_or_notify_cancel():
                 self._do(asked)
 
-    def _do(self, asked: _Asked) -> None:
+    def _do(self, asked: _ThreadCall) -> None:
         try:
             result = asked.work()
         except BaseException as error:

@@ -30,7 +30,7 @@ from asyncpq.storage.base import RequestContext, Validator, WritableStore, writa
 from asyncpq.storage.urls import absolute, safe_url
 
 
-class RowOrder:
+class SortCheck:
     """Looks at the rows of one file, as they come; in Spark's order, in which NaN is greater than all else."""
 
     def __init__(self, url: str, schema: pa.Schema, columns: Sequence[SortedBy]) -> None:
@@ -200,7 +200,7 @@ async def write_files(
     async with aclosing(_row_groups(batches, options)) as groups:
         while (first := await anext(groups, None)) is not None:
             path = f"{stem}.parquet" if not written else f"{stem}-{len(written)}.parquet"
-            file = _NewFile(runtime, folder + path, schema, options)
+            file = _FileWriter(runtime, folder + path, schema, options)
             written.append(await file.write(store, path, first, groups))
     return written
 
@@ -258,7 +258,7 @@ class _Sink(io.RawIOBase):
         return b"".join(pieces)
 
 
-class _NewFile:
+class _FileWriter:
     """A file on its way to its store.
 
     Args:
@@ -271,7 +271,7 @@ class _NewFile:
         self._schema = schema
         self._stored = with_wkb_types(schema)
         self._options = options
-        self._order = RowOrder(url, schema, options.sorted_by)
+        self._order = SortCheck(url, schema, options.sorted_by)
         self._sink = _Sink()
         self._writer: pq.ParquetWriter | None = None
         self._rows = self._footer_start = 0

@@ -120,7 +120,7 @@ def build_index(
     named = absolute(target)
     if at is None:
         at = index_opening.place_below(parse_target(named) if catalog_of(named, format, version) is None else None)
-    job = _Job(spark, at, settings)
+    job = _BuildCall(spark, at, settings)
     refuse_secrets("target", named)
 
     async def work(session: Session) -> BuiltIndex:
@@ -151,7 +151,7 @@ def refresh_index(
     Raises:
         AsyncpqError: as there.
     """
-    job = _Job(spark, at, settings)
+    job = _BuildCall(spark, at, settings)
 
     async def work(session: Session) -> BuiltIndex:
         index = await _opened(session, job.at, table, format, version, building, job.gathering)
@@ -174,7 +174,7 @@ def verify_index(
     **settings: Any,
 ) -> Verified:
     """As :meth:`asyncpq.indexing.Index.verify`; the driver reads the sample."""
-    job = _Job(spark, at, settings)
+    job = _BuildCall(spark, at, settings)
 
     async def work(session: Session) -> Verified:
         index = await _opened(session, job.at, table, format, version, _BUILDING)
@@ -188,7 +188,7 @@ def vacuum(
 ) -> Vacuumed:
     """As :meth:`asyncpq.indexing.Index.vacuum`. What tasks wrote that were tried again is removed after a day:
     segments, and data files of a lake that asyncpq writes, unless a snapshot that is kept lists them."""
-    job = _Job(spark, at, settings)
+    job = _BuildCall(spark, at, settings)
 
     async def work(session: Session) -> Vacuumed:
         index = await _opened(session, job.at, None, None, None, _BUILDING)
@@ -205,7 +205,7 @@ def vacuum(
 # -- inside ---------------------------------------------------------------------------------------
 
 
-class _Job:
+class _BuildCall:
     """One call: the index's place, and who asks Spark."""
 
     def __init__(self, spark: SparkSession, at: object, settings: Mapping[str, Any]) -> None:

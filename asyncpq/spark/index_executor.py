@@ -112,7 +112,7 @@ class SparkGathering:
     async def _once(
         self, works: Sequence[FileWork], wanted: Wanted, parts: tuple[Part, ...], build: str, told: Told
     ) -> list[Segment]:
-        mapped = _Mapped(self._spark, self._settings, works, wanted, parts)
+        mapped = _MappedPieces(self._spark, self._settings, works, wanted, parts)
         try:
             pieces = (await self._caller.call(mapped.pieces)).to_pylist()
             files = [piece for piece in pieces if piece["part"] == FILES_NUMBER]
@@ -136,7 +136,7 @@ class SparkGathering:
 
     async def _written_by_executors(
         self,
-        mapped: _Mapped,
+        mapped: _MappedPieces,
         pieces: Sequence[Mapping[str, Any]],
         parts: tuple[Part, ...],
         known: RowRanges,
@@ -245,7 +245,7 @@ def _come(works: Sequence[FileWork], tables: Sequence[pa.Table]) -> list[FileRow
     return [rows.get(work.id) or FileRows(work=work, tables={}, gone=True) for work in works]
 
 
-class _Mapped:
+class _MappedPieces:
     """Files' rows on executors, in pieces, which stay there until it is closed. To be used in the caller's thread.
 
     Raises:

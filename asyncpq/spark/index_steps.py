@@ -53,7 +53,7 @@ _PIECE_BYTES: Final = 512 * KIB
 _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 #: What a row of a part is sorted by: key, file, and place in it.
-Order: TypeAlias = tuple[bytes, int, int]
+RowKey: TypeAlias = tuple[bytes, int, int]
 
 _ORDER: Final = pa.struct([("key", pa.binary()), ("file", pa.int64()), ("at", pa.int64())])
 
@@ -162,12 +162,12 @@ def _piece(task: int, part: int, digest: bytes, rows: pa.Table) -> pa.RecordBatc
     return one_row([task, part, digest, rows.num_rows, rows.nbytes, *orders, encoded(rows)], PIECES)
 
 
-def order_in(piece: Mapping[str, Any]) -> Order:
+def order_in(piece: Mapping[str, Any]) -> RowKey:
     """One of those of a piece."""
     return piece["key"], piece["file"], piece["at"]
 
 
-def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> Order:
+def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> RowKey:
     """Of a row; 0 for what its part has not."""
     names = rows.schema.names
     at = next((name for name in ("group", "row") if name in names), None)
@@ -251,7 +251,7 @@ WRITTEN: Final = pa.schema([pa.field("part", pa.int32()), pa.field("segment", pa
 
 
 @dataclass(frozen=True)
-class Ranges:
+class SegmentRanges:
     """Which rows become segments together.
 
     Attributes:
@@ -264,25 +264,25 @@ class Ranges:
     """
 
     parts: tuple[int, ...]
-    cuts: Mapping[int, tuple[Order, ...]]
+    cuts: Mapping[int, tuple[RowKey, ...]]
     first: Mapping[int, int]
     bins: tuple[int, ...]
     num_bins: int
     digests: Mapping[int, bytes]
 
 
-def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, builds: int) -> Ranges:
+def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, builds: int) -> SegmentRanges:
     """Ranges of the rows of ``pieces``.
 
     Args:
         pieces: of all parts but "files"; without payloads.
         builds: so many times in one build segments are written.
     """
-    by_part: dict[int, list[tuple[Order, int, int]]] = {}
+    by_part: dict[int, list[tuple[RowKey, int, int]]] = {}
     for piece in pieces:
         counted = (order_in(piece["middle"]), piece["num_bytes"], piece["num_rows"])
         by_part.setdefault(piece["part"], []).append(counted)
-    cuts: dict[int, tuple[Order, ...]] = {}
+    cuts: dict[int, tuple[RowKey, ...]] = {}
     first: dict[int, int] = {}
     parts: list[int] = []
     sizes: list[int] = []
@@ -295,15 +295,15 @@ def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, build
     bins = packed(sizes, _LEAST_RANGE_BYTES)
     bin_of = {number: at for at, held in enumerate(bins) for number in held}
     digests = {piece["task"]: piece["digest"] for piece in pieces}
-    return Ranges(tuple(parts), cuts, first, tuple(bin_of[at] for at in range(len(parts))), len(bins), digests)
+    return SegmentRanges(tuple(parts), cuts, first, tuple(bin_of[at] for at in range(len(parts))), len(bins), digests)
 
 
-def _cuts(found: Sequence[tuple[Order, int, int]], options: BuildOptions, most: int) -> tuple[Order, ...]:
+def _cuts(found: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most: int) -> tuple[RowKey, ...]:
     """Of one part, by its pieces' middles in order."""
     num_bytes, num_rows = sum(size for _, size, _ in found), sum(rows for _, _, rows in found)
     full = max(num_bytes / options.segment_bytes, num_rows / options.segment_rows) / _FILLED
     number = max(1, ceil(full), min(most, num_bytes // _LEAST_RANGE_BYTES))
-    cuts: list[Order] = []
+    cuts: list[RowKey] = []
     taken, step = 0.0, num_bytes / number
     for middle, size, _ in found:
         if taken + size / 2 >= step * (len(cuts) + 1) and len(cuts) + 1 < number and (not cuts or cuts[-1] < middle):
@@ -319,7 +319,7 @@ def _cuts(found: Sequence[tuple[Order, int, int]], options: BuildOptions, most: 
 class CutPieces:
     """For ``mapInArrow``: given pieces, gives those of each range, as ``MOVED``."""
 
-    ranges: Ranges
+    ranges: SegmentRanges
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -329,7 +329,7 @@ class CutPieces:
                 ends = order_in(first.as_py()), order_in(last.as_py())
                 yield from self._cut(part.as_py(), *ends, payload.as_buffer())
 
-    def _cut(self, part: int, low: Order, high: Order, payload: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    def _cut(self, part: int, low: RowKey, high: RowKey, payload: pa.Buffer) -> Iterator[pa.RecordBatch]:
         cuts, first = self.ranges.cuts[part], self.ranges.first[part]
         start, number = 0, bisect_left(cuts, low)
         if bisect_left(cuts, high) == number:  # all of it goes to one range
@@ -362,7 +362,7 @@ class WriteSegments:
     at: str
     build: str
     parts: tuple[Part, ...]
-    ranges: Ranges
+    ranges: SegmentRanges
     options: BuildOptions
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

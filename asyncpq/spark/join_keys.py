@@ -257,7 +257,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1)
 _WHOLE: Final = 1 << 53  # as doubles, integers below it are all different
 
 
-class Asked(NamedTuple):
+class KeyPredicate(NamedTuple):
     """
     Attributes:
         where: true for all rows that have one of the keys, and perhaps for others.
@@ -283,25 +283,25 @@ class KeyColumn:
     form: KeyForm = "value"
 
 
-def predicates(columns: Sequence[KeyColumn], keys: Sequence[pa.Array]) -> Iterator[tuple[range, Asked]]:
+def predicates(columns: Sequence[KeyColumn], keys: Sequence[pa.Array]) -> Iterator[tuple[range, KeyPredicate]]:
     """What is read for the keys: positions of some of them, and what gives every row that has one of these. It may give
     rows that have other keys, too, which are given again for those.
 
     Args:
         keys: for each column its values, in Spark's type, without nulls; those of one position are one key.
     """
-    parts = [_Column(column, values) for column, values in zip(columns, keys, strict=True)]
+    parts = [_KeyLiterals(column, values) for column, values in zip(columns, keys, strict=True)]
     if len(parts) == 1:
-        yield range(len(keys[0])), Asked(parts[0].any_of(0, len(keys[0])))
+        yield range(len(keys[0])), KeyPredicate(parts[0].any_of(0, len(keys[0])))
         return
     for begin in range(0, len(keys[0]), MOST_TUPLES):
         stop = min(begin + MOST_TUPLES, len(keys[0]))
         where = And(tuple(part.any_of(begin, stop) for part in parts))
         tuples = tuple(And(tuple(part.any_of(at, at + 1) for part in parts)) for at in range(begin, stop))
-        yield range(begin, stop), Asked(where, tuples[0] if len(tuples) == 1 else Or(tuples))
+        yield range(begin, stop), KeyPredicate(where, tuples[0] if len(tuples) == 1 else Or(tuples))
 
 
-class _Column:
+class _KeyLiterals:
     """The keys of one column, as asyncpq's literals; where a key has none, as a predicate that others share."""
 
     def __init__(self, column: KeyColumn, keys: pa.Array) -> None:

@@ -36,13 +36,13 @@ from asyncpq.options import MIB
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
-from asyncpq.spark.join_keys import Asked
+from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.lake_types import PartitionTypes, TypedFiles, index_of, is_index_list, partition_types_of
 from asyncpq.spark.reads.lakes import LakeTarget, OpenLake
 from asyncpq.spark.reads.planning import lake_of, plan_lake
 from asyncpq.spark.reads.reading import SparkTables, columns_of, data_file, split_files
-from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.reads.splits import LakeScan
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.urls import absolute
@@ -71,7 +71,7 @@ class PinnedLake:
     """
 
     token: str
-    lake: Lake
+    lake: LakeScan
     target: str | tuple[str, ...] = ""
     index: str | None = None
     snapshot: int = 0
@@ -83,12 +83,12 @@ class PinnedLake:
 # -- opened ---------------------------------------------------------------------------------------
 
 
-class _Opened(NamedTuple):
+class _OpenedLake(NamedTuple):
     state: DatasetState
     handle: Index | None = None
 
 
-_lakes: WeakKeyDictionary[Session, OrderedDict[str, _Opened]] = WeakKeyDictionary()
+_lakes: WeakKeyDictionary[Session, OrderedDict[str, _OpenedLake]] = WeakKeyDictionary()
 
 
 async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
@@ -113,17 +113,17 @@ async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
     return lake.state
 
 
-async def _from_index(session: Session, pinned: PinnedLake) -> _Opened:
+async def _from_index(session: Session, pinned: PinnedLake) -> _OpenedLake:
     index = await session.open_index(pinned.index, snapshot=pinned.snapshot)
     target = list(pinned.target) if isinstance(pinned.target, tuple) else pinned.target
     dataset = await session.open_dataset(target, index=index, view="snapshot")
     files, types = dataset.state.source, pinned.partitions
-    source = _Pinned(files if types is None else TypedFiles(files, types, pinned.lake.conf))
+    source = _PinnedFiles(files if types is None else TypedFiles(files, types, pinned.lake.conf))
     state = replace(dataset.state, source=source, unifier=None, columns=columns_of(pinned.lake))
-    return _Opened(state, index)
+    return _OpenedLake(state, index)
 
 
-async def _from_files(session: Session, pinned: PinnedLake) -> _Opened:
+async def _from_files(session: Session, pinned: PinnedLake) -> _OpenedLake:
     runtime, files = session.runtime, list[DataFile]()
     for split in pinned.splits:
         for file in await split_files(session, split):
@@ -139,11 +139,11 @@ async def _from_files(session: Session, pinned: PinnedLake) -> _Opened:
         source = IndexedFiles(runtime, GivenFiles(list(whole.values())), OpenIndex(handle.place, head))
         if pinned.partitions is not None:
             source = TypedFiles(source, pinned.partitions, pinned.lake.conf, typed=True)
-    state = DatasetState(runtime, pinned.lake.url, _Pinned(source), columns_of(pinned.lake), skips=False)
-    return _Opened(state, handle)
+    state = DatasetState(runtime, pinned.lake.url, _PinnedFiles(source), columns_of(pinned.lake), skips=False)
+    return _OpenedLake(state, handle)
 
 
-class _Pinned:
+class _PinnedFiles:
     """The files of another source: of the versions that it names, or none."""
 
     known: FileSet | None = None
@@ -189,7 +189,7 @@ class _KeyRequests:
         source = state.source
         self._ask = ask
         self._requests = SparkRequests(state, ask, conf)
-        self._has_bounds = isinstance(source, _Pinned) and source.has_bounds(
+        self._has_bounds = isinstance(source, _PinnedFiles) and source.has_bounds(
             () if ask.where is None else columns(ask.where)
         )
 
@@ -222,7 +222,7 @@ def _names_rows(opened: OpenedFile) -> bool:
     return not found.scanned
 
 
-class _Gathered:
+class _JoinedUnits:
     """The units of another read, some joined to one (:class:`asyncpq.scan.stream.Units`)."""
 
     def __init__(self, units: ReadUnits) -> None:
@@ -262,14 +262,14 @@ class _Gathered:
         await self._units.close()
 
 
-async def key_scan(pinned: PinnedLake, asked: Asked, session: Session) -> RecordBatchStream:
+async def key_scan(pinned: PinnedLake, asked: KeyPredicate, session: Session) -> RecordBatchStream:
     """The rows of a lake that some keys may have, as batches of Spark's types."""
     state, lake = await opened(session, pinned), pinned.lake
     ask = DatasetRequest(columns=lake.columns, where=asked.where, prune=asked.prune)
     operation = state.runtime.operation("scan", lake.url)
     conf: ReadConf = lake.conf
     read = FilesRead(state, ask, operation, scan=True, requests=_KeyRequests(state, ask, conf))
-    units = _Gathered(ReadUnits(read, pa.schema([]), SparkTables(lake.spark_schema, conf).of))
+    units = _JoinedUnits(ReadUnits(read, pa.schema([]), SparkTables(lake.spark_schema, conf).of))
     return RecordBatchStream(state.runtime, operation, units, batch_size=LAKE_ROWS, limit=None)
 
 

@@ -27,9 +27,9 @@ from asyncpq.spark.checksums import Checksums, checksums, numbered
 from asyncpq.spark.driver import held_settings
 from asyncpq.spark.file_writer import WrittenFile, folder_url, write_partition
 from asyncpq.spark.lake_writer import TRUSTED_S, Publish, commit_or_discard, discard, file_columns, task_names
-from asyncpq.spark.optimize_source import Source, TimestampLoss, open_source, overlaps, source_paths
+from asyncpq.spark.optimize_source import RewriteSource, TimestampLoss, open_source, overlaps, source_paths
 from asyncpq.spark.reads.scan import scan
-from asyncpq.spark.row_layout import Order, encoded_bytes, find_keys, find_leaf
+from asyncpq.spark.row_layout import RowLayout, encoded_bytes, find_keys, find_leaf
 from asyncpq.spark.sessions import raised_as_asyncpq, run
 from asyncpq.spark.settings import SparkSettings, refuse_secret_url, refuse_secrets
 from asyncpq.spark.types.read_conf import ReadConf
@@ -250,7 +250,7 @@ def optimize(
     with held_settings(spark, rows.settings):
         conf = ReadConf.of(spark)
         schema = rows.frame.schema
-        order = Order(find_keys("sort_by", sort_by, schema, conf), find_keys("zorder_by", zorder_by, schema, conf))
+        order = RowLayout(find_keys("sort_by", sort_by, schema, conf), find_keys("zorder_by", zorder_by, schema, conf))
         layout = replace(layout, sorted_by=order.sorted_by())
         columns_written = file_columns(schema, conf).schema
         check_options(columns_written, layout)
@@ -319,7 +319,7 @@ class _Measured:
 
 
 def _measure(
-    rows: Source, order: Order, layout: WriteOptions, conf: ReadConf, partitions: int | None, *, salt: bool
+    rows: RewriteSource, order: RowLayout, layout: WriteOptions, conf: ReadConf, partitions: int | None, *, salt: bool
 ) -> _Measured:
     schema = rows.frame.schema
     more = {"heavy": order.heavy_keys()} if salt else {}

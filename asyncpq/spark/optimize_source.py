@@ -31,7 +31,7 @@ from asyncpq.session import Session
 from asyncpq.spark.driver import held_settings
 from asyncpq.spark.reads.predicates import filter_column, quoted
 from asyncpq.spark.reads.scan import scan
-from asyncpq.spark.sessions import Batches, batches, raised_as_asyncpq, run
+from asyncpq.spark.sessions import BatchStream, batches, raised_as_asyncpq, run
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.base import RequestContext
@@ -116,7 +116,7 @@ class TimestampSearch:
             if name in self.columns and exact:
                 asked.append(field.name)
 
-        async def read(session: Session) -> Batches:
+        async def read(session: Session) -> BatchStream:
             return _scanned(session, url, asked)
 
         if asked:
@@ -252,7 +252,7 @@ _FILTER_PUSHDOWN: Final = "spark.sql.parquet.filterPushdown"
 
 
 @dataclass(frozen=True)
-class Source:
+class RewriteSource:
     """Rows to be written.
 
     Attributes:
@@ -269,7 +269,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _SourceFiles:
     schema: pa.Schema
     urls: tuple[str, ...]
     num_bytes: int | None
@@ -285,7 +285,7 @@ def open_source(
     columns: Sequence[str] | None,
     where: object,
     timestamp_loss: TimestampLoss,
-) -> Source:
+) -> RewriteSource:
     """A DataFrame as it is; local files by Spark's own reader; other urls, tables, and what has an index by asyncpq.
 
     Args:
@@ -298,7 +298,7 @@ def open_source(
     """
     if isinstance(source, DataFrame):
         frame = _chosen(source, columns, where)
-        return Source(frame, tuple(source.inputFiles()))
+        return RewriteSource(frame, tuple(source.inputFiles()))
     all_digits = replace(settings, int96_unit="ns")
     found = run(all_digits, lambda session: _look(session, source))
     wanted = {_FILTER_PUSHDOWN: "false"}
@@ -315,10 +315,10 @@ def open_source(
         asked = [name for name in exact if name in frame.columns or any(_is_of(one, name) for one in chosen)]
         if asked or numbers:
             check_timestamps(spark, found.urls, all_digits, columns=asked, numbers=numbers)
-    return Source(frame, found.urls, found.num_bytes, wanted)
+    return RewriteSource(frame, found.urls, found.num_bytes, wanted)
 
 
-def _read(spark: SparkSession, source: object, found: _Found, given: Mapping[str, Any]) -> DataFrame:
+def _read(spark: SparkSession, source: object, found: _SourceFiles, given: Mapping[str, Any]) -> DataFrame:
     paths = source_paths(source)
     if not found.is_listed or any(split_url(path)[0] != "file" for path in paths):
         return scan(spark, source, **given)
@@ -349,7 +349,7 @@ def _is_of(asked: str, name: str) -> bool:
     return asked == name or asked.startswith(f"{name}.")
 
 
-async def _look(session: Session, source: Any) -> _Found:
+async def _look(session: Session, source: Any) -> _SourceFiles:
     dataset = await session.open_dataset(source)
     urls = await dataset.files()
     is_listed = dataset.view is View.LISTED
@@ -358,7 +358,7 @@ async def _look(session: Session, source: Any) -> _Found:
         sizes.update(await _sizes(session, one))
     known = [sizes.get(url) for url in urls]
     num_bytes = None if None in known else sum(filter(None, known))
-    return _Found(dataset.schema, tuple(urls), num_bytes, is_listed)
+    return _SourceFiles(dataset.schema, tuple(urls), num_bytes, is_listed)
 
 
 async def _sizes(session: Session, url: str) -> dict[str, int]:

@@ -150,7 +150,7 @@ def _spread(rank: int, columns: int, at: int) -> int:
     return spread
 
 
-#: Keys that :meth:`Order.heavy` counts, and among how many.
+#: Keys that :meth:`RowLayout.heavy` counts, and among how many.
 _MOST_HEAVY: Final = 1000
 _TRACKED: Final = 50_000
 
@@ -172,7 +172,7 @@ _RANKED: Final = (*_SAME_ORDER, FloatType, DoubleType)
 
 
 @dataclass(frozen=True)
-class Key:
+class SortKey:
     """A column to sort by.
 
     Attributes:
@@ -199,7 +199,7 @@ class Key:
         return column
 
 
-def find_keys(option: str, names: Sequence[str] | str, schema: StructType, conf: ReadConf) -> tuple[Key, ...]:
+def find_keys(option: str, names: Sequence[str] | str, schema: StructType, conf: ReadConf) -> tuple[SortKey, ...]:
     """Columns by name, or by dotted path in structs, in Spark's rule of cases.
 
     Raises:
@@ -214,7 +214,7 @@ def find_keys(option: str, names: Sequence[str] | str, schema: StructType, conf:
     return tuple(keys)
 
 
-def _key(option: str, name: Any, schema: StructType, conf: ReadConf) -> Key:
+def _key(option: str, name: Any, schema: StructType, conf: ReadConf) -> SortKey:
     if not isinstance(name, str):
         raise InvalidOptionError(f"{option}: must be names of columns, not {name!r}")
     key = find_leaf(name, schema, conf)
@@ -227,12 +227,12 @@ def _key(option: str, name: Any, schema: StructType, conf: ReadConf) -> Key:
     return key
 
 
-def find_leaf(name: str, schema: StructType, conf: ReadConf) -> Key | None:
+def find_leaf(name: str, schema: StructType, conf: ReadConf) -> SortKey | None:
     """A column by its name or dotted path; None where there is none, or it is inside of lists or maps."""
     at = find_name(schema.names, name, conf)
     if at is not None:
         field = schema.fields[at]
-        return Key((field.name,), at, field.dataType)
+        return SortKey((field.name,), at, field.dataType)
     first, *rest = name.split(".")
     at = find_name(schema.names, first, conf)
     if at is None:
@@ -244,18 +244,18 @@ def find_leaf(name: str, schema: StructType, conf: ReadConf) -> Key | None:
             return None
         path.append(kind.fields[inner].name)
         kind = kind.fields[inner].dataType
-    return Key(tuple(path), at, kind)
+    return SortKey(tuple(path), at, kind)
 
 
 @dataclass(frozen=True)
-class Order:
+class RowLayout:
     """How rows are sorted: by ``keys``, and among equal ones by the place in the z-order of ``z_keys``, if any.
 
     Nulls come first, and NaN last, as Spark sorts.
     """
 
-    keys: tuple[Key, ...]
-    z_keys: tuple[Key, ...] = ()
+    keys: tuple[SortKey, ...]
+    z_keys: tuple[SortKey, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.keys and not self.z_keys:
@@ -334,7 +334,7 @@ def _is_plain_text(kind: DataType) -> bool:
 
 
 @dataclass(frozen=True)
-class _Encoding:
+class _SampleEncoder:
     """What the executors get."""
 
     schema: StructType
@@ -359,7 +359,7 @@ class _Encoding:
 def encoded_bytes(frame: DataFrame, rows: int, compression: str, conf: ReadConf) -> int:
     """About how large so many rows are in Parquet files, by the first ones."""
     sample = numbered(frame).limit(min(rows, _SAMPLE_ROWS))
-    encoding = _Encoding(sample.schema, conf, compression)
+    encoding = _SampleEncoder(sample.schema, conf, compression)
     sample = sample.mapInArrow(encoding, "rows bigint, bytes bigint")
     measured = sample.agg(F.sum("rows"), F.sum("bytes")).collect()[0]
     return 0 if not measured[0] else rows * measured[1] // measured[0]

@@ -40,7 +40,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 #: Gives batches of one read, which begins when it is entered.
-Batches: TypeAlias = AbstractAsyncContextManager[AsyncIterator[pa.RecordBatch]]
+BatchStream: TypeAlias = AbstractAsyncContextManager[AsyncIterator[pa.RecordBatch]]
 
 _KEPT: Final = 4  # sessions of other settings that nobody uses
 _INLINE_BYTES: Final = 4 * MIB  # a task has a core: a thread beside its loop would take turns with it
@@ -122,7 +122,7 @@ def run(
     raise AssertionError("the last attempt returns or raises")
 
 
-def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[Batches]]) -> Iterator[pa.RecordBatch]:
+def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
     """Batches of a read, as a task asks for them; the read runs ahead as far as the session's limits let it.
 
     Where credentials have expired before the first batch, it is done again, as in :func:`run`.
@@ -146,7 +146,7 @@ def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[Batches
             return
 
 
-class _Attempt:
+class _SessionAttempt:
     """To do something with the process's session; an attempt that was refused ends well if there is to be another."""
 
     def __init__(self, settings: SparkSettings, repeatable: Callable[[], bool]) -> None:
@@ -172,15 +172,15 @@ class _Attempt:
         return self.refused
 
 
-def _attempts(settings: SparkSettings, repeatable: Callable[[], bool]) -> Iterator[_Attempt]:
-    first = _Attempt(settings, repeatable)
+def _attempts(settings: SparkSettings, repeatable: Callable[[], bool]) -> Iterator[_SessionAttempt]:
+    first = _SessionAttempt(settings, repeatable)
     yield first
     if first.refused:
-        yield _Attempt(settings, lambda: False)
+        yield _SessionAttempt(settings, lambda: False)
 
 
-def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[Batches]]) -> Iterator[pa.RecordBatch]:
-    async def enter(inner: Session) -> tuple[Batches, AsyncIterator[pa.RecordBatch]]:
+def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
+    async def enter(inner: Session) -> tuple[BatchStream, AsyncIterator[pa.RecordBatch]]:
         context = await make(inner)
         return context, aiter(await context.__aenter__())
 

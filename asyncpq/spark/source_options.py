@@ -23,7 +23,7 @@ from asyncpq.expressions import And, Expression, parse_filters
 from asyncpq.expressions.tree import join
 from asyncpq.session import Session
 from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.reads.planning import Pruning, ReadPlan, plan_lake
+from asyncpq.spark.reads.planning import LakePlan, Pruning, plan_lake
 from asyncpq.spark.reads.predicates import Condition, fixed_instants
 from asyncpq.spark.settings import SETTING_NAMES, SparkSettings, camel_case, flag_option
 from asyncpq.spark.types.conversion import arrow_schema
@@ -343,7 +343,7 @@ async def open_as_asked(session: Session, options: SourceOptions, schema: Struct
 
 async def plan_as_asked(
     opened: OpenLake, options: SourceOptions, schema: StructType, pushed: Expression | None = None
-) -> ReadPlan:
+) -> LakePlan:
     """A read of the columns of ``schema``, in their order.
 
     Raises:

@@ -45,7 +45,7 @@ _MARK_BYTES: Final = 8
 _VERSION: Final = 1
 
 
-class NewFile(NamedTuple):
+class ListedFile(NamedTuple):
     """A version of a file that is there.
 
     Attributes:
@@ -101,14 +101,14 @@ class ListedOffset:
         packed = base64.b64encode(b"".join(sorted(self.marks))).decode()
         return {"version": _VERSION, "after": list(self.after), "marks": packed}
 
-    def has_read(self, file: NewFile) -> bool:
+    def has_read(self, file: ListedFile) -> bool:
         return file.key <= self.after or file.mark in self.marks
 
-    def new(self, listed: Iterable[NewFile]) -> list[NewFile]:
+    def new(self, listed: Iterable[ListedFile]) -> list[ListedFile]:
         """Files that were not read, the oldest first."""
         return sorted((file for file in listed if not self.has_read(file)), key=lambda file: file.key)
 
-    def advanced(self, listed: Sequence[NewFile], batch: Sequence[NewFile], max_age_s: float) -> Self:
+    def advanced(self, listed: Sequence[ListedFile], batch: Sequence[ListedFile], max_age_s: float) -> Self:
         """The offset behind ``batch``, the first of :meth:`new`.
 
         Args:
@@ -129,7 +129,7 @@ class ListedOffset:
             after, forgotten = file.key, number + 1
         return type(self)(after, frozenset(taken.union(file.mark for file in known[forgotten:])))
 
-    def until(self, end: Self, listed: Iterable[NewFile]) -> tuple[list[NewFile], int]:
+    def until(self, end: Self, listed: Iterable[ListedFile]) -> tuple[list[ListedFile], int]:
         """Those of the files between this offset and ``end`` that are still there, the oldest first; and how many
         there were."""
         marks = end.marks - self.marks
@@ -234,7 +234,7 @@ START: Final[Mapping[str, Any]] = {"version": 1}
 
 
 @dataclass(frozen=True)
-class Limits:
+class StreamLimits:
     """Of one batch; None for none."""
 
     max_files: int | None = None
@@ -242,7 +242,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Batch:
+class StreamBatch:
     """What lies between two offsets.
 
     Attributes:
@@ -258,16 +258,16 @@ class Batch:
     gone: str | None = None
 
 
-class Files(Protocol):
+class StreamFiles(Protocol):
     """Files of a stream. Offsets are as JSON has them."""
 
     async def look(self, session: Session) -> None:
         """Nothing that comes from now on is taken."""
 
-    async def advance(self, session: Session, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    async def advance(self, session: Session, start: dict[str, Any], limits: StreamLimits) -> dict[str, Any]:
         """The offset behind the next batch; ``start`` itself where there is nothing new."""
 
-    async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> Batch:
+    async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> StreamBatch:
         """The files of a batch."""
 
 
@@ -282,12 +282,12 @@ class ListedStream:
         self._schema = schema
         self._target = parse_target(options.target)
         self._until: frozenset[bytes] | None = None
-        self._listed: list[NewFile] | None = None
+        self._listed: list[ListedFile] | None = None
 
     async def look(self, session: Session) -> None:
         self._until = frozenset(file.mark for file in await self._list(session))
 
-    async def advance(self, session: Session, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    async def advance(self, session: Session, start: dict[str, Any], limits: StreamLimits) -> dict[str, Any]:
         offset = _listed_offset(start)
         listed = await self._list(session)
         new = offset.new(listed)
@@ -299,13 +299,13 @@ class ListedStream:
         self._listed = listed  # what is planned next is of this batch
         return offset.advanced(listed, batch, self._options.max_file_age_s).to_json()
 
-    async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> Batch:
+    async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> StreamBatch:
         listed, self._listed = self._listed, None
         if listed is None or self._options.ignore_missing_files:
             listed = await self._list(session)
         wanted, expected = _listed_offset(start).until(_listed_offset(end), listed)
         if not wanted:
-            return Batch(None, 0, expected)
+            return StreamBatch(None, 0, expected)
         opened = await open_as_asked(session, self._options, self._schema)
         there = await _data_files(opened, DatasetRequest())
         files = [
@@ -314,9 +314,9 @@ class ListedStream:
             if file.url in there
         ]
         gone = next((file.url for file in wanted if file.url not in there), None)
-        return Batch(_narrowed(opened, files), len(files), expected, gone)
+        return StreamBatch(_narrowed(opened, files), len(files), expected, gone)
 
-    async def _list(self, session: Session) -> list[NewFile]:
+    async def _list(self, session: Session) -> list[ListedFile]:
         """
         Raises:
             UnsupportedStoreError: the store does not say when files were written.
@@ -332,7 +332,7 @@ class ListedStream:
             )
         taken = {file.url for file in found.files}
         behind = len(self._target.folder)
-        files: list[NewFile] = []
+        files: list[ListedFile] = []
         for one in found.listed:
             if one.url not in taken:
                 continue
@@ -342,7 +342,7 @@ class ListedStream:
                     url=safe_url(one.url),
                     hint="Build an index of the files, and follow its snapshots: option index.",
                 )
-            files.append(NewFile(round(one.modified * 1e6), one.url[behind:], one.url, one.size, one.validator))
+            files.append(ListedFile(round(one.modified * 1e6), one.url[behind:], one.url, one.size, one.validator))
         if taken and not files:
             raise InvalidOptionError("a stream needs a folder or a pattern, not a file", url=safe_url(self._target.url))
         return files
@@ -366,7 +366,7 @@ class IndexStream:
     async def look(self, session: Session) -> None:
         self._until = (await self._open(session)).manifest.live
 
-    async def advance(self, session: Session, start: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    async def advance(self, session: Session, start: dict[str, Any], limits: StreamLimits) -> dict[str, Any]:
         found = await self._open(session)
         manifest, offset = found.manifest, _index_offset(start, found.manifest)
         new = offset.new(manifest.live)
@@ -382,12 +382,12 @@ class IndexStream:
             return start
         return offset.advanced(new, taken, manifest.reserved, manifest.next_file).to_json()
 
-    async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> Batch:
+    async def batch(self, session: Session, start: dict[str, Any], end: dict[str, Any]) -> StreamBatch:
         found = await self._open(session)
         last = _index_offset(end, found.manifest)
         ids = _index_offset(start, found.manifest).until(last, found.manifest.live)
         if not ids:
-            return Batch(None, 0, last.num_files)
+            return StreamBatch(None, 0, last.num_files)
         indexed = await found.files(ids)
         opened = await open_as_asked(session, self._options, self._schema)
         there = await _data_files(opened, DatasetRequest(access=dict.fromkeys(indexed, AccessPlan.all())))
@@ -397,18 +397,18 @@ class IndexStream:
             for url, file in there.items()
             if url in versions
         ]
-        return Batch(_narrowed(opened, files), len(files), last.num_files)
+        return StreamBatch(_narrowed(opened, files), len(files), last.num_files)
 
-    async def _open(self, session: Session) -> _Snapshot:
+    async def _open(self, session: Session) -> _IndexSnapshot:
         options = target_of(self._options).options
         source = (await session.open_dataset(self._options.target, **options)).state.source
         assert isinstance(source, SnapshotFiles), source
         await source.index.head.advance()
-        return _Snapshot(session, source.index.place, source.index.manifest)
+        return _IndexSnapshot(session, source.index.place, source.index.manifest)
 
 
 @dataclass(frozen=True)
-class _Snapshot:
+class _IndexSnapshot:
     """The newest one of an index."""
 
     session: Session

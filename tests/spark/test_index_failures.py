@@ -139,7 +139,7 @@ def test_a_file_that_changes_between_two_readings_is_read_anew(
     """Pieces that were lost are made again, perhaps of another version; no segment has rows of both."""
     lake, at = tmp_path / "lake", str(tmp_path / "index")
     write_lake(lake)
-    real, times = index_gathering._Mapped.written, list[int]()
+    real, times = index_gathering._MappedPieces.written, list[int]()
 
     def written(self: Any, *steps: Any) -> pa.Table:
         times.append(1)
@@ -149,7 +149,7 @@ def test_a_file_that_changes_between_two_readings_is_read_anew(
             (lake / "4.parquet").unlink()
         return real(self, *steps)
 
-    monkeypatch.setattr(index_gathering._Mapped, "written", written)
+    monkeypatch.setattr(index_gathering._MappedPieces, "written", written)
     built = build_index(spark, str(lake), FEW, at=at)
     assert len(times) == 2
     assert built.files == 15
@@ -163,14 +163,14 @@ def test_a_listed_file_that_is_gone_or_replaced_is_no_error(
 ) -> None:
     lake, at = tmp_path / "lake", str(tmp_path / "index")
     write_lake(lake)
-    real = index_gathering._Mapped.pieces
+    real = index_gathering._MappedPieces.pieces
 
     def pieces(self: Any) -> pa.Table:
         write(lake / "3.parquet", 333)
         (lake / "4.parquet").unlink()
         return real(self)
 
-    monkeypatch.setattr(index_gathering._Mapped, "pieces", pieces)
+    monkeypatch.setattr(index_gathering._MappedPieces, "pieces", pieces)
     assert build_index(spark, str(lake), FEW, at=at).files == 15
     _, wrong = asyncio.run(open_index(at))
     assert wrong == []

@@ -19,7 +19,7 @@ from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.expressions import col
 from asyncpq.indexing import Footers, Keys
 from asyncpq.spark import join_lake
-from asyncpq.spark.join_keys import Asked
+from asyncpq.spark.join_keys import KeyPredicate
 from asyncpq.spark.join_lake import PinnedLake, key_scan, pin_lake
 from asyncpq.spark.reads.lakes import LakeTarget, open_lake
 from asyncpq.spark.settings import SparkSettings
@@ -44,7 +44,7 @@ async def _pinned(
 
 async def _rows(session: asyncpq.Session, pinned: PinnedLake) -> list[int]:
     found: list[int] = []
-    async with await key_scan(pinned, Asked(where=col("id") == 7, prune=None), session) as scan:
+    async with await key_scan(pinned, KeyPredicate(where=col("id") == 7, prune=None), session) as scan:
         async for batch in scan:
             found += batch.column(0).to_pylist()
     return found

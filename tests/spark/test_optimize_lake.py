@@ -25,7 +25,7 @@ from asyncpq.errors import (
     ObjectNotFoundError,
 )
 from asyncpq.spark.optimize_lake import OptimizeResult, optimize, write_frame
-from asyncpq.spark.row_layout import Order, find_keys
+from asyncpq.spark.row_layout import RowLayout, find_keys
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.spark.write_options import BloomFilter
 from tests.spark.optimized import files_left, multiset, random_table, spark_order, table_of, write_lake, written
@@ -174,7 +174,7 @@ def test_only_orders_that_parquet_has_are_told(column: str, told: list[str]) -> 
         "n decimal(20,2), s struct<x: string, d: double>, f float, t string, c string collate UTF8_LCASE, i bigint,"
         " `a.b` int, w timestamp_ntz, bin binary"
     )
-    order = Order(find_keys("sort_by", [column, "I"], schema, ReadConf()))
+    order = RowLayout(find_keys("sort_by", [column, "I"], schema, ReadConf()))
     assert [one.column for one in order.sorted_by()] == told
     assert all(one.nulls_first and not one.descending for one in order.sorted_by())
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import InvalidOptionError
-from asyncpq.spark.file_writer import RowOrder
+from asyncpq.spark.file_writer import SortCheck
 from asyncpq.spark.write_options import SortedBy
 
 _SCHEMA = pa.schema([("a", pa.struct([("x", pa.float64())])), ("b", pa.string())])
@@ -43,7 +43,7 @@ def _cases(draw: st.DrawFn) -> tuple[list[SortedBy], list[tuple[Any, Any]], list
     return columns, rows, cuts
 
 
-def _is_refused(order: RowOrder, rows: pa.Table) -> bool:
+def _is_refused(order: SortCheck, rows: pa.Table) -> bool:
     try:
         order.check(rows)
     except InvalidOptionError:
@@ -55,7 +55,7 @@ def _is_refused(order: RowOrder, rows: pa.Table) -> bool:
 def test_rows_are_sorted_or_refused(case: tuple[list[SortedBy], list[tuple[Any, Any]], list[int]]) -> None:
     columns, rows, cuts = case
     ranks = [[_rank(row[0 if one.column == "a.x" else 1], one) for one in columns] for row in rows]
-    order, start, refused = RowOrder("s3://bucket/file", _SCHEMA, columns), 0, False
+    order, start, refused = SortCheck("s3://bucket/file", _SCHEMA, columns), 0, False
     for stop in cuts:
         some = rows[start:stop]
         parts = [
@@ -68,9 +68,9 @@ def test_rows_are_sorted_or_refused(case: tuple[list[SortedBy], list[tuple[Any, 
 
 
 def test_nothing_is_asked_where_nothing_is_said() -> None:
-    order = RowOrder("s3://bucket/file", _SCHEMA, [])
+    order = SortCheck("s3://bucket/file", _SCHEMA, [])
     order.check(pa.Table.from_pylist([{"b": "b"}, {"b": "a"}], _SCHEMA))
     with pytest.raises(InvalidOptionError, match=r"not sorted so; column 'b'; s3://bucket/file.*sortWithinPartitions"):
-        RowOrder("s3://bucket/file", _SCHEMA, [SortedBy(column="b")]).check(
+        SortCheck("s3://bucket/file", _SCHEMA, [SortedBy(column="b")]).check(
             pa.Table.from_pylist([{"b": "b"}, {"b": "a"}], _SCHEMA)
         )

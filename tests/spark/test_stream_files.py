@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from asyncpq.errors import UsageError
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.spark import stream_files as stream_offsets
-from asyncpq.spark.stream_files import IndexOffset, ListedOffset, NewFile, limited
+from asyncpq.spark.stream_files import IndexOffset, ListedFile, ListedOffset, limited
 from asyncpq.storage.base import Validator
 
 
-def _file(modified_s: float, name: str, size: int = 10, etag: str | None = None) -> NewFile:
+def _file(modified_s: float, name: str, size: int = 10, etag: str | None = None) -> ListedFile:
     validator = None if etag is None else Validator(size, etag)
-    return NewFile(round(modified_s * 1e6), name, f"s3://b/{name}", size, validator)
+    return ListedFile(round(modified_s * 1e6), name, f"s3://b/{name}", size, validator)
 
 
 def _again(offset: ListedOffset) -> ListedOffset:
@@ -26,7 +26,7 @@ def _again(offset: ListedOffset) -> ListedOffset:
     return ListedOffset.parse(json.loads(json.dumps(offset.to_json())))
 
 
-def _step(offset: ListedOffset, listed: list[NewFile], max_files: int, max_age_s: float = 100.0) -> ListedOffset:
+def _step(offset: ListedOffset, listed: list[ListedFile], max_files: int, max_age_s: float = 100.0) -> ListedOffset:
     batch = limited(offset.new(listed), max_files=max_files, max_bytes=None)
     return _again(offset.advanced(listed, batch, max_age_s)) if batch else offset
 

@@ -258,7 +258,7 @@ class SparkRequests:
     Attributes:
         conf: Spark's settings of the read.
         variants: how files have the columns, where that is not how the dataset has them.
-        needs_jvm_zone: see :class:`asyncpq.spark.reads.planning.ReadPlan`.
+        needs_jvm_zone: see :class:`asyncpq.spark.reads.planning.LakePlan`.
     """
 
     def __init__(self, state: DatasetState, ask: DatasetRequest, conf: ReadConf) -> None:

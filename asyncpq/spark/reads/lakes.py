@@ -98,7 +98,7 @@ class OpenLake:
         schema: the dataset's, which has a column for each one of ``struct``.
         struct: its columns as Spark has them.
         names: the dataset's name of each column of ``struct``.
-        partitioning: see :class:`asyncpq.spark.reads.splits.Lake`.
+        partitioning: see :class:`asyncpq.spark.reads.splits.LakeScan`.
     """
 
     state: DatasetState

@@ -31,7 +31,7 @@ from asyncpq.parquet.page_index import encode_offset_index
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.spark.reads.file_reads import SparkRequests
 from asyncpq.spark.reads.lakes import OpenLake
-from asyncpq.spark.reads.splits import Lake, Packer, Piece, PlannedFile, group_pieces, pack_split
+from asyncpq.spark.reads.splits import LakeScan, PlannedFile, SplitPacker, SplitPiece, group_pieces, pack_split
 from asyncpq.spark.sessions import told_to_refresh
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
@@ -55,7 +55,7 @@ Pruning = Callable[[StructType, pa.Schema, Sequence[str]], Expression | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadPlan:
+class LakePlan:
     """A read, planned.
 
     Attributes:
@@ -69,9 +69,9 @@ class ReadPlan:
         unopened: of how many of them nothing is known but their version.
     """
 
-    lake: Lake
+    lake: LakeScan
     struct: StructType
-    splits: tuple[tuple[Piece, ...], ...]
+    splits: tuple[tuple[SplitPiece, ...], ...]
     metrics: ReadMetrics
     index: tuple[str, ...] = ()
     needs_jvm_zone: bool = False
@@ -96,7 +96,7 @@ async def plan_lake(
     columns: Sequence[str] | None = None,
     pruning: Pruning | None = None,
     parallelism: int = 1,
-) -> ReadPlan:
+) -> LakePlan:
     """Rule out what the predicate cannot be true for, and pack what is left of a dataset that is open. Without a
     predicate, files are not opened whose versions a listing names.
 
@@ -112,7 +112,7 @@ async def plan_lake(
     where = None if pruning is None else pruning(opened.struct, opened.schema, names)
     operation = state.runtime.operation("plan", state.url)
     ask = DatasetRequest(columns=tuple(names[at] for at in places), where=where)
-    packer, kept, urls = Packer(settings.split_bytes), _Kept(state, settings), set[str]()
+    packer, kept, urls = SplitPacker(settings.split_bytes), _PieceStore(state, settings), set[str]()
     with told_to_refresh(opened.is_snapshot), operation:
         whole = list[PlannedFile]()
         if where is None and not state.skips:
@@ -120,7 +120,7 @@ async def plan_lake(
             whole, state = await _without_unopened(state, ask, operation, settings.split_bytes, share)
         requests = SparkRequests(state, ask, conf)
         read = FilesRead(state, ask, operation, scan=True, requests=requests)
-        look = _Look(requests, settings.split_bytes)
+        look = _FilePlanner(requests, settings.split_bytes)
         async with aclosing(_planned_files(whole, read, look)) as planned:
             async for file in planned:
                 urls.add(file.url)
@@ -139,7 +139,7 @@ async def plan_lake(
     splits = group_pieces(
         pieces, split_bytes=settings.split_bytes, most_splits=settings.most_splits, parallelism=parallelism
     )
-    return ReadPlan(
+    return LakePlan(
         lake=lake,
         struct=opened.struct,
         splits=tuple(splits),
@@ -151,14 +151,14 @@ async def plan_lake(
     )
 
 
-def lake_of(opened: OpenLake, places: Sequence[int], conf: ReadConf, settings: SparkSettings) -> Lake:
+def lake_of(opened: OpenLake, places: Sequence[int], conf: ReadConf, settings: SparkSettings) -> LakeScan:
     """What all tasks are told of a dataset.
 
     Args:
         places: of the columns that are read.
     """
     state = opened.state
-    return Lake(
+    return LakeScan(
         url=state.url,
         description=state.source.description,
         view=str(state.source.view),
@@ -185,10 +185,14 @@ async def _without_unopened(
     files = (await state.source.files(ask, operation)).files
     whole = [found for found in (_unopened(file, split_bytes, share) for file in files) if found is not None]
     known = {file.url for file in whole}
-    return whole, replace(state, source=_Files(state.source, [file for file in files if file.url not in known]))
+    return whole, replace(
+        state, source=_RemainingFiles(state.source, [file for file in files if file.url not in known])
+    )
 
 
-async def _planned_files(whole: Sequence[PlannedFile], read: FilesRead, look: _Look) -> AsyncGenerator[PlannedFile]:
+async def _planned_files(
+    whole: Sequence[PlannedFile], read: FilesRead, look: _FilePlanner
+) -> AsyncGenerator[PlannedFile]:
     """Those, and what is left of the files that the read opens and prunes."""
     for file in whole:
         yield file
@@ -220,7 +224,7 @@ def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | No
     )
 
 
-class _Files:
+class _RemainingFiles:
     """Some of the files of another source: a :class:`asyncpq.datasets.providers.FileProvider`."""
 
     known: FileSet | None = None
@@ -236,7 +240,7 @@ class _Files:
         return FileSet(self._files)
 
 
-class _Look:
+class _FilePlanner:
     """Makes planned files of one that was opened and pruned."""
 
     def __init__(self, requests: SparkRequests, split_bytes: int) -> None:
@@ -335,19 +339,19 @@ def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
 # -- large plans ----------------------------------------------------------------------------------
 
 
-class _Kept:
+class _PieceStore:
     """Pieces of a plan; where they are many, they are put into the work folder, and only their places are kept."""
 
     def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
         self._state = state
         self._folder = settings.work_folder
-        self._pieces: list[Piece] = []
+        self._pieces: list[SplitPiece] = []
         self._waiting: list[int] = []  # whose bytes are here
         self._num_bytes = 0
         self._name = uuid.uuid4().hex
         self._objects = 0
 
-    async def add(self, piece: Piece) -> None:
+    async def add(self, piece: SplitPiece) -> None:
         """
         Raises:
             InvalidOptionError: the plan is too large to be sent, and there is no work folder.
@@ -360,7 +364,7 @@ class _Kept:
         if self._num_bytes > MOST_SENT_BYTES:
             await self._put_down()
 
-    async def finish(self) -> list[Piece]:
+    async def finish(self) -> list[SplitPiece]:
         """All of them."""
         if self._objects:
             if self._waiting:

@@ -54,7 +54,7 @@ class Condition:
     Args:
         where: an expression, a filter list, or a condition in SQL.
         now: stands for asyncpq's relative times; by default the present time.
-        by_fields: see :class:`asyncpq.spark.reads.pruning_terms.Columns`; SQL's paths are always that.
+        by_fields: see :class:`asyncpq.spark.reads.pruning_terms.LakeColumns`; SQL's paths are always that.
 
     Raises:
         ExpressionError: it is none of these.
@@ -94,7 +94,7 @@ class Condition:
         """
         if self._sql is not None:
             return F.expr(self._sql)
-        return _Spoken(struct, conf).column(self._resolved(struct, conf))
+        return _SparkColumns(struct, conf).column(self._resolved(struct, conf))
 
     def times(self) -> set[dt.datetime]:
         """Wall-clock times that it may compare with instants."""
@@ -115,8 +115,8 @@ class Condition:
             return None
         return pruning_terms.pruning_terms(asked, self._columns(struct, schema, conf), schema, instants)
 
-    def _columns(self, struct: StructType, schema: pa.Schema, conf: ReadConf) -> pruning_terms.Columns:
-        return pruning_terms.Columns(struct, schema, conf, by_fields=self._by_fields)
+    def _columns(self, struct: StructType, schema: pa.Schema, conf: ReadConf) -> pruning_terms.LakeColumns:
+        return pruning_terms.LakeColumns(struct, schema, conf, by_fields=self._by_fields)
 
     def _resolved(self, struct: StructType, conf: ReadConf) -> Expression:
         """Without relative times."""
@@ -183,13 +183,13 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-class _Spoken:
+class _SparkColumns:
     """Expressions as Spark's columns."""
 
     def __init__(self, struct: StructType, conf: ReadConf) -> None:
         self._struct = struct
         self._conf = conf
-        self._columns = pruning_terms.Columns(struct, pa.schema([]), conf)
+        self._columns = pruning_terms.LakeColumns(struct, pa.schema([]), conf)
 
     def column(self, expr: Expression) -> Column:
         if isinstance(expr, Constant):

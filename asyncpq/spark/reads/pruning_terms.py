@@ -67,7 +67,7 @@ _CHAR: Final = re.compile(r"(?<!var)char\(")  # not VARCHAR
 _NEGATED: Final[dict[CompareOp, CompareOp]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-class Column(NamedTuple):
+class LakeColumn(NamedTuple):
     """A column, or a field in structs.
 
     Attributes:
@@ -81,7 +81,7 @@ class Column(NamedTuple):
     stored: pa.DataType
 
 
-class Columns:
+class LakeColumns:
     """Finds columns by Spark's rule of cases.
 
     Args:
@@ -118,7 +118,7 @@ class Columns:
                 return [], []
         return found, parts
 
-    def find(self, path: str) -> Column | None:
+    def find(self, path: str) -> LakeColumn | None:
         """None for what is not there, or not once; and for types of which nothing is said."""
         at, parts = self.split(path)
         if at is None:
@@ -139,7 +139,7 @@ class Columns:
             return None  # there is a column of that very name
         if isinstance(stored, pa.DictionaryType):
             stored = stored.value_type
-        return Column(name, kind, stored) if _is_by_bytes(kind) else None
+        return LakeColumn(name, kind, stored) if _is_by_bytes(kind) else None
 
 
 def _is_by_bytes(kind: DataType) -> bool:
@@ -147,7 +147,9 @@ def _is_by_bytes(kind: DataType) -> bool:
     return not isinstance(kind, StringType) or bool(kind.isUTF8BinaryCollation())
 
 
-def pruning_terms(condition: Expression, columns: Columns, schema: pa.Schema, instants: Instants) -> Expression | None:
+def pruning_terms(
+    condition: Expression, columns: LakeColumns, schema: pa.Schema, instants: Instants
+) -> Expression | None:
     """What rows are left out by; None where all of them may match.
 
     Args:
@@ -164,7 +166,7 @@ def pruning_terms(condition: Expression, columns: Columns, schema: pa.Schema, in
 class _Terms:
     """``true`` gives what is true where Spark's condition is; ``false`` what is true where Spark's is false."""
 
-    def __init__(self, columns: Columns, schema: pa.Schema, instants: Instants) -> None:
+    def __init__(self, columns: LakeColumns, schema: pa.Schema, instants: Instants) -> None:
         self._columns = columns
         self._schema = schema
         self._instants = instants
@@ -223,7 +225,7 @@ class _Terms:
 
     # -- comparisons ------------------------------------------------------------------------------
 
-    def _compared(self, column: Column, op: CompareOp, value: Any) -> Expression | None:
+    def _compared(self, column: LakeColumn, op: CompareOp, value: Any) -> Expression | None:
         name = column.name
         if isinstance(value, float) and value != value:
             return _with_nan(column, op)
@@ -233,7 +235,7 @@ class _Terms:
             return Not(Comparison(name, "<=" if asked == ">" else "<", literal))  # NaN is greater
         return None
 
-    def _member(self, expr: In | KeyIn, column: Column, *, negated: bool) -> Expression | None:
+    def _member(self, expr: In | KeyIn, column: LakeColumn, *, negated: bool) -> Expression | None:
         values = [value for value in expr.values if value is not None]
         with_null = isinstance(expr, In) and len(values) < len(expr.values)
         if isinstance(expr, KeyIn):
@@ -294,7 +296,7 @@ class _Terms:
         at = self._columns.find(expr.column)
         if at is None or not hasattr(at.kind, "elementType") or not hasattr(at.stored, "value_type"):
             return None
-        element = Column(at.name, at.kind.elementType, at.stored.value_type)
+        element = LakeColumn(at.name, at.kind.elementType, at.stored.value_type)
         if isinstance(element.kind, (FloatType, DoubleType)) or not _is_by_bytes(element.kind):
             return None
         for op, literal in self._fitting(element, "==", expr.value):
@@ -304,7 +306,7 @@ class _Terms:
 
     # -- literals ---------------------------------------------------------------------------------
 
-    def _fitting(self, column: Column, op: CompareOp, value: Any) -> Iterator[tuple[CompareOp, Any]]:
+    def _fitting(self, column: LakeColumn, op: CompareOp, value: Any) -> Iterator[tuple[CompareOp, Any]]:
         """The comparison with a literal of the column's own type, if there is one that Spark's implies."""
         kind, stored, conf = column.kind, column.stored, self._columns.conf
         literal: Any = None
@@ -344,7 +346,7 @@ def _any(found: Sequence[Expression | None]) -> Expression | None:
     return left[0] if len(left) == 1 else Or(tuple(left))
 
 
-def _with_nan(column: Column, op: CompareOp) -> Expression | None:
+def _with_nan(column: LakeColumn, op: CompareOp) -> Expression | None:
     """Compared with NaN, which equals itself and is greater than all others."""
     if not isinstance(column.kind, (FloatType, DoubleType)) or not pa.types.is_floating(column.stored):
         return None
@@ -418,7 +420,7 @@ def _decimal(kind: DecimalType, stored: pa.DataType, value: Any) -> int | Decima
     return _whole(known) if pa.types.is_integer(stored) else None
 
 
-def _text_value(column: Column, value: Any) -> str | bytes | None:
+def _text_value(column: LakeColumn, value: Any) -> str | bytes | None:
     kind, stored = column.kind, column.stored
     is_binary = pa.types.is_binary(stored) or pa.types.is_large_binary(stored)
     if isinstance(kind, StringType) and isinstance(value, str):

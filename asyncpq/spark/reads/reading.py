@@ -33,7 +33,7 @@ from asyncpq.scan.stream import RecordBatchStream
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.file_reads import SparkRequests
-from asyncpq.spark.reads.splits import Lake, PlannedFile, decode_files, unpack_split
+from asyncpq.spark.reads.splits import LakeScan, PlannedFile, decode_files, unpack_split
 from asyncpq.spark.sessions import told_to_plan_again
 from asyncpq.spark.types.conversion import converter
 from asyncpq.spark.types.read_conf import ReadConf
@@ -88,7 +88,7 @@ def spark_struct(text: str) -> StructType:
     return struct
 
 
-def read_split(lake: Lake, split: bytes) -> Iterator[pa.RecordBatch]:
+def read_split(lake: LakeScan, split: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of a split, of the columns and types that ``lake.spark_schema`` has; some more than match.
 
     Args:
@@ -102,9 +102,9 @@ def read_split(lake: Lake, split: bytes) -> Iterator[pa.RecordBatch]:
         yield from sessions.batches(lake.settings, partial(_opened, lake, split))
 
 
-async def _opened(lake: Lake, split: bytes, session: Session) -> _Rows:
+async def _opened(lake: LakeScan, split: bytes, session: Session) -> _SplitBatches:
     files = await split_files(session, split)
-    return _Rows(session, lake, files)
+    return _SplitBatches(session, lake, files)
 
 
 async def split_files(session: Session, split: bytes) -> list[PlannedFile]:
@@ -121,10 +121,10 @@ async def split_files(session: Session, split: bytes) -> list[PlannedFile]:
     return files
 
 
-class _Rows:
+class _SplitBatches:
     """Batches of files, one scan after another: of files that are filtered, and of those that need not be."""
 
-    def __init__(self, session: Session, lake: Lake, files: Sequence[PlannedFile]) -> None:
+    def __init__(self, session: Session, lake: LakeScan, files: Sequence[PlannedFile]) -> None:
         self._runtime = session.runtime
         self._lake = lake
         self._files = files
@@ -143,7 +143,7 @@ class _Rows:
                     yield batch
 
 
-def split_scan(runtime: Runtime, lake: Lake, files: Sequence[PlannedFile], *, filtered: bool) -> RecordBatchStream:
+def split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], *, filtered: bool) -> RecordBatchStream:
     """A scan of files of a split: batches of Spark's types."""
     state = DatasetState(
         runtime=runtime,
@@ -161,7 +161,7 @@ def split_scan(runtime: Runtime, lake: Lake, files: Sequence[PlannedFile], *, fi
     return RecordBatchStream(runtime, operation, units, batch_size=DEFAULT_BATCH_SIZE, limit=None)
 
 
-def data_file(lake: Lake, file: PlannedFile, runtime: Runtime) -> DataFile:
+def data_file(lake: LakeScan, file: PlannedFile, runtime: Runtime) -> DataFile:
     """A planned file as datasets have theirs."""
     known = partial(_known, file, runtime) if file.footers else None
     access = AccessPlan.all() if file.rows is None else AccessPlan.row_ranges(file.rows)
@@ -184,7 +184,7 @@ async def _known(file: PlannedFile, runtime: Runtime, operation: Operation) -> K
     return known_version(0, file.footers, file.pages, file.validator, runtime.options.limits)
 
 
-def columns_of(lake: Lake) -> DatasetColumns:
+def columns_of(lake: LakeScan) -> DatasetColumns:
     """The dataset's columns, named so that what is derived for one split serves the next."""
     said = hashlib.sha256(lake.schema.serialize().to_pybytes())
     said.update(repr((lake.url, lake.fields, lake.variants, lake.conf, lake.partitioning)).encode())
@@ -197,7 +197,7 @@ class _PlannedFiles:
     view: View = View.TABLE  # of one state, that of the plan
     known: FileSet | None = None
 
-    def __init__(self, lake: Lake, files: Sequence[DataFile]) -> None:
+    def __init__(self, lake: LakeScan, files: Sequence[DataFile]) -> None:
         self.description = lake.description
         self._files = files
 

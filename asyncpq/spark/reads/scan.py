@@ -27,10 +27,10 @@ from asyncpq.options import MIB
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.lakes import LakeTarget, OpenLake, open_lake
-from asyncpq.spark.reads.planning import ReadPlan, plan_lake
+from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of, quoted
 from asyncpq.spark.reads.reading import read_split, spark_struct
-from asyncpq.spark.reads.splits import Lake
+from asyncpq.spark.reads.splits import LakeScan
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.spark.types.conversion import arrow_schema
 from asyncpq.spark.types.read_conf import ReadConf, find_name, jvm_time_zone
@@ -159,7 +159,7 @@ class SparkScanPlan:
         columns: names of those that are wanted; None for all.
     """
 
-    read: ReadPlan
+    read: LakePlan
     condition: Condition | None
     columns: tuple[str, ...] | None
 
@@ -230,7 +230,7 @@ def plan_scan(
     instants = {} if condition is None else instants_of(condition.times(), conf, spark)
     parallelism = _parallelism(spark)
 
-    async def plan(session: Session) -> ReadPlan:
+    async def plan(session: Session) -> LakePlan:
         opened = await open_lake(session, target, conf)
         wanted: list[str] | None = None
         if columns is not None and ("*" not in columns or "*" in opened.struct.names):
@@ -298,7 +298,9 @@ def _parallelism(spark: SparkSession) -> int:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def _typed(spark: SparkSession, lake: Lake, tasks: Sequence[bytes], struct: StructType, num_bytes: int) -> DataFrame:
+def _typed(
+    spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: StructType, num_bytes: int
+) -> DataFrame:
     """The rows of all tasks; intervals of months travel as numbers."""
     sent = without_months(struct)
     assert isinstance(sent, StructType)
@@ -314,7 +316,7 @@ def _typed(spark: SparkSession, lake: Lake, tasks: Sequence[bytes], struct: Stru
     return frame.select(*columns)
 
 
-def _rows(spark: SparkSession, lake: Lake, tasks: Sequence[bytes], struct: StructType, num_bytes: int) -> DataFrame:
+def _rows(spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: StructType, num_bytes: int) -> DataFrame:
     """One task a split, however they travel; to Spark it has about ``num_bytes``."""
     if not tasks:
         return spark.createDataFrame(arrow_schema(struct).empty_table(), struct)  # without a task
@@ -333,7 +335,7 @@ def _rows(spark: SparkSession, lake: Lake, tasks: Sequence[bytes], struct: Struc
 
 
 def read_numbers(
-    lake: Lake, tasks: Sequence[bytes], step: int, numbers: Iterator[pa.RecordBatch]
+    lake: LakeScan, tasks: Sequence[bytes], step: int, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Runs on executors: the splits of these numbers, times ``step``."""
     for batch in numbers:
@@ -341,7 +343,7 @@ def read_numbers(
             yield from read_split(lake, tasks[number // step])
 
 
-def read_rows(lake: Lake, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_rows(lake: LakeScan, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs on executors: the splits that came as rows."""
     for batch in rows:
         for split in batch.column(1).to_pylist():

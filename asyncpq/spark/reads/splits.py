@@ -106,7 +106,7 @@ class PlannedFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lake:
+class LakeScan:
     """What all splits of a plan share. Can be pickled; holds no secrets.
 
     Attributes:
@@ -142,7 +142,7 @@ class Lake:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SplitPiece:
     """Some files, encoded: a split, or a part of one.
 
     Attributes:
@@ -160,7 +160,7 @@ class Piece:
     least_bytes: int = 0
 
 
-class Packer:
+class SplitPacker:
     """Puts files together as they come, so that what is kept of them is their encoded form.
 
     Args:
@@ -174,7 +174,7 @@ class Packer:
         self._least_bytes = _PIECE_BYTES
         self.total_bytes = 0
 
-    def add(self, file: PlannedFile) -> Iterator[Piece]:
+    def add(self, file: PlannedFile) -> Iterator[SplitPiece]:
         """Take one; gives what is full now."""
         for part in _divided(file):
             cost, least = max(part.num_bytes, FILE_COST_BYTES), _least_bytes(part)
@@ -186,7 +186,7 @@ class Packer:
             self._least_bytes += least
             self.total_bytes += part.num_bytes
 
-    def finish(self) -> Iterator[Piece]:
+    def finish(self) -> Iterator[SplitPiece]:
         """What is left."""
         if self._files:
             yield self._seal()
@@ -196,13 +196,13 @@ class Packer:
         """Small at first: how large a split is to be is known once all are there."""
         return min(self._split_bytes, max(LEAST_SPLIT_BYTES, self.total_bytes // _PIECES))
 
-    def _seal(self) -> Piece:
+    def _seal(self) -> SplitPiece:
         files, self._files, self._open_bytes = self._files, [], 0
         self._least_bytes = _PIECE_BYTES
         fitting = _fitting_files(files, MOST_SPLIT_BYTES)
         data = _VERSION + _batch(fitting).serialize().to_pybytes()
         least = len(data) + 4 - sum(file.payload_bytes for file in fitting)
-        return Piece(data, sum(file.num_bytes for file in files), len(files), least_bytes=least)
+        return SplitPiece(data, sum(file.num_bytes for file in files), len(files), least_bytes=least)
 
 
 def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
@@ -229,8 +229,8 @@ def _least_bytes(file: PlannedFile) -> int:
 
 
 def group_pieces(
-    pieces: Sequence[Piece], *, split_bytes: int, most_splits: int, parallelism: int = 1
-) -> list[tuple[Piece, ...]]:
+    pieces: Sequence[SplitPiece], *, split_bytes: int, most_splits: int, parallelism: int = 1
+) -> list[tuple[SplitPiece, ...]]:
     """Pieces in their order, as splits: at most ``most_splits``; as many as there are tasks at once, if each of them
     has enough to do.
 
@@ -242,7 +242,7 @@ def group_pieces(
     costs = [max(piece.num_bytes, piece.num_files * FILE_COST_BYTES) for piece in pieces]
     total = sum(costs)
     wanted = min(split_bytes, max(LEAST_SPLIT_BYTES, -(-total // parallelism)))
-    splits: list[list[Piece]] = []
+    splits: list[list[SplitPiece]] = []
     size = least = 0
     for piece, cost in zip(pieces, costs, strict=True):
         more = 0 if piece.data is None else piece.least_bytes
@@ -259,7 +259,7 @@ def group_pieces(
     return [_fitting(split) for split in splits if split]
 
 
-def _fitting(split: Sequence[Piece]) -> tuple[Piece, ...]:
+def _fitting(split: Sequence[SplitPiece]) -> tuple[SplitPiece, ...]:
     """The pieces of a split; where they have many bytes, the last ones without payloads."""
     if sum(4 + len(piece.data or b"") for piece in split) <= MOST_SPLIT_BYTES:
         return tuple(split)
@@ -280,7 +280,7 @@ def _slim(data: bytes) -> bytes:
 # -- encoded --------------------------------------------------------------------------------------
 
 
-def pack_split(pieces: Sequence[Piece]) -> bytes:
+def pack_split(pieces: Sequence[SplitPiece]) -> bytes:
     """What the task of a split gets: its pieces, or where they lie in the work folder."""
     parts = [
         piece.data if piece.data is not None else _REFERENCE + json.dumps(piece.place).encode() for piece in pieces

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from asyncpq.errors import SchemaMismatchError, UnsupportedFeatureError
-from asyncpq.spark.types.rebase import Calendar, FileDates, rebase_days, rebase_micros
+from asyncpq.spark.types.rebase import FileDates, RebaseCalendar, rebase_days, rebase_micros
 from asyncpq.spark.types.special_types import spatial_values
 
 Convert = Callable[[pa.Array], pa.Array]
@@ -249,7 +249,7 @@ def _date(source: pa.DataType, target: DataType, rules: LeafRules) -> Convert | 
     return lambda array: _days(array, calendar).view(pa.date32())
 
 
-def _days(array: pa.Array, calendar: Calendar) -> pa.Array:
+def _days(array: pa.Array, calendar: RebaseCalendar) -> pa.Array:
     return rebase_days(_raw32(array), calendar)
 
 

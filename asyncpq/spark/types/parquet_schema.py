@@ -77,7 +77,7 @@ def row_schema(text: str | None) -> StructType | None:
     try:
         found = StructType.fromJson(_safe(json.loads(text), 0))
     except (PySparkException, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        found = _Words(text).schema()
+        found = _LegacySchemaParser(text).schema()
     return None if found is None else nullable_struct(without_char_and_varchar(found))
 
 
@@ -99,7 +99,7 @@ def _safe(value: Any, depth: int) -> Any:
     return {key: item if key in ("name", "metadata") else _safe(item, depth + 1) for key, item in value.items()}
 
 
-class _Words:
+class _LegacySchemaParser:
     """``StructType(List(StructField(a,IntegerType,true), ...))``: how Spark before 1.2 wrote a schema."""
 
     def __init__(self, text: str) -> None:
@@ -225,7 +225,7 @@ def spark_schema(metadata: FileMetadata, conf: ReadConf) -> StructType:
     if schema is None:
         nodes = iter(metadata.schema.elements)
         root = _node(next(nodes), nodes)
-        schema = nullable_struct(_Types(metadata, conf).struct(root.children))
+        schema = nullable_struct(_TypeReader(metadata, conf).struct(root.children))
     check_names(schema, conf)
     check_types(schema, conf)
     return schema
@@ -267,7 +267,7 @@ def _node(element: SchemaElement, rest: Iterator[SchemaElement]) -> _Node:
     return _Node(element, tuple([_node(next(rest), rest) for _ in range(element.num_children)]))
 
 
-class _Types:
+class _TypeReader:
     """Spark's types for elements of one file."""
 
     def __init__(self, metadata: FileMetadata, conf: ReadConf) -> None:

@@ -47,7 +47,7 @@ _LAST_MICROS_SWITCH: Final = -2_208_988_800_000_000
 _MICROS: Final = 1_000_000
 
 
-class Calendar(NamedTuple):
+class RebaseCalendar(NamedTuple):
     """How a file's values of one kind were counted.
 
     Attributes:
@@ -59,7 +59,7 @@ class Calendar(NamedTuple):
     zone: str | None = None
 
 
-_AS_IT_IS: Final = Calendar("CORRECTED")
+_AS_IT_IS: Final = RebaseCalendar("CORRECTED")
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class FileDates:
         int96_zone: zone of the wall clock that INT96 means, where Spark converts it; None for UTC.
     """
 
-    datetime: Calendar = _AS_IT_IS
-    int96: Calendar = _AS_IT_IS
+    datetime: RebaseCalendar = _AS_IT_IS
+    int96: RebaseCalendar = _AS_IT_IS
     int96_fields: frozenset[str] = frozenset()
     mixed_fields: frozenset[str] = frozenset()
     int96_zone: str | None = None
@@ -105,13 +105,13 @@ def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
                 hint="Name it: option sessionTimeZone, such as Europe/Berlin.",
             )
 
-    def calendar(by_settings: RebaseMode, first_corrected: str, legacy_key: str) -> Calendar:
+    def calendar(by_settings: RebaseMode, first_corrected: str, legacy_key: str) -> RebaseCalendar:
         version = said.get(VERSION_KEY)
         mode = by_settings
         if version is not None:  # compared as text, as Spark does
             is_legacy = version < first_corrected or said.get(legacy_key) is not None
             mode = "LEGACY" if is_legacy else "CORRECTED"
-        return Calendar(mode, (said.get(TIME_ZONE_KEY) or conf.jvm_time_zone) if mode == "LEGACY" else None)
+        return RebaseCalendar(mode, (said.get(TIME_ZONE_KEY) or conf.jvm_time_zone) if mode == "LEGACY" else None)
 
     return FileDates(
         calendar(conf.datetime_rebase_mode, "3.0.0", LEGACY_DATETIME_KEY),
@@ -122,7 +122,7 @@ def file_dates(metadata: FileMetadata, conf: ReadConf) -> FileDates:
     )
 
 
-def rebase_days(days: pa.Array, calendar: Calendar) -> pa.Array:
+def rebase_days(days: pa.Array, calendar: RebaseCalendar) -> pa.Array:
     """Days since 1970-01-01 by today's calendar.
 
     Args:
@@ -143,7 +143,7 @@ def rebase_days(days: pa.Array, calendar: Calendar) -> pa.Array:
     return _shifted(days, _DAY_SWITCHES, _DAY_DIFFERENCES)
 
 
-def rebase_micros(micros: pa.Array, calendar: Calendar, kind: Literal["datetime", "int96"]) -> pa.Array:
+def rebase_micros(micros: pa.Array, calendar: RebaseCalendar, kind: Literal["datetime", "int96"]) -> pa.Array:
     """Microseconds since 1970-01-01T00:00:00Z by today's calendar.
 
     Args:
@@ -189,7 +189,7 @@ def _shifted(values: pa.Array, switches: tuple[int, ...], differences: tuple[int
     return pc.add_checked(values, shift)
 
 
-class _Table(NamedTuple):
+class _ZoneTable(NamedTuple):
     """Of one zone, in microseconds."""
 
     switches: tuple[int, ...]
@@ -197,7 +197,7 @@ class _Table(NamedTuple):
 
 
 @functools.cache
-def _zone_tables() -> dict[str, _Table]:
+def _zone_tables() -> dict[str, _ZoneTable]:
     """Spark's differences by zone; none where its jars are not found."""
     for jar in _jars():
         try:
@@ -206,7 +206,7 @@ def _zone_tables() -> dict[str, _Table]:
         except (OSError, KeyError, zipfile.BadZipFile):
             continue
         return {
-            record["tz"]: _Table(
+            record["tz"]: _ZoneTable(
                 tuple([second * _MICROS for second in record["switches"]]),
                 tuple([second * _MICROS for second in record["diffs"]]),
             )

@@ -16,7 +16,7 @@ from asyncpq.expressions import Expression
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads.lakes import LakeTarget, open_lake
-from asyncpq.spark.reads.planning import ReadPlan, plan_lake
+from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.predicates import Condition, instants_of
 from asyncpq.spark.reads.reading import read_split
 from asyncpq.spark.settings import SparkSettings
@@ -58,7 +58,7 @@ def read_rows(spark: SparkSession, lake: Path, where: Expression | str) -> tuple
     def terms(struct: Any, schema: pa.Schema, names: Sequence[str]) -> Expression | None:
         return asked.terms(struct, schema, conf, instants)
 
-    async def work(session: Session) -> ReadPlan:
+    async def work(session: Session) -> LakePlan:
         opened = await open_lake(session, LakeTarget(target=str(lake)), conf)
         return await plan_lake(opened, conf=conf, settings=SETTINGS, columns=["row"], pruning=terms)
 

@@ -26,7 +26,7 @@ from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.reads import planning, splits
 from asyncpq.spark.reads.lakes import LakeTarget, open_lake
-from asyncpq.spark.reads.planning import ReadPlan, plan_lake
+from asyncpq.spark.reads.planning import LakePlan, plan_lake
 from asyncpq.spark.reads.reading import read_split
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
@@ -69,23 +69,23 @@ def plan(
     columns: Sequence[str] | None = None,
     conf: ReadConf = ReadConf(),  # noqa: B008
     **options: Any,
-) -> ReadPlan:
+) -> LakePlan:
     asked = LakeTarget(target=target, **options)
 
-    async def work(session: Session) -> ReadPlan:
+    async def work(session: Session) -> LakePlan:
         opened = await open_lake(session, asked, conf)
         return await plan_lake(opened, conf=conf, settings=on, columns=columns, pruning=lambda *_: where)
 
     return sessions.run(on, work)
 
 
-def on_another_worker(found: ReadPlan) -> ReadPlan:
+def on_another_worker(found: LakePlan) -> LakePlan:
     """With a session that knows nothing."""
     fresh = replace(found.lake.settings, memory_cache_bytes=(found.lake.settings.memory_cache_bytes or 1 << 26) + 1)
     return replace(found, lake=replace(found.lake, settings=fresh))
 
 
-def rows(found: ReadPlan) -> pa.Table:
+def rows(found: LakePlan) -> pa.Table:
     tables = [pa.Table.from_batches([batch]) for task in found.tasks() for batch in read_split(found.lake, task)]
     return pa.concat_tables(tables) if tables else pa.table({})
 

@@ -20,9 +20,9 @@ from asyncpq.spark.reads.splits import (
     FILE_COST_BYTES,
     LEAST_SPLIT_BYTES,
     MOST_SPLIT_BYTES,
-    Packer,
-    Piece,
     PlannedFile,
+    SplitPacker,
+    SplitPiece,
     decode_files,
     encode_files,
     group_pieces,
@@ -147,7 +147,7 @@ def test_there_are_never_more_splits_than_allowed(sizes: list[int], most: int) -
 )
 def test_splits_have_at_most_64_kib(shapes: list[tuple[int, int, int]], times: int) -> None:
     """Whatever ranges, urls and payloads files have."""
-    packer, files = Packer(1 << 40), []
+    packer, files = SplitPacker(1 << 40), []
     for number, (ranges, name, payload) in enumerate(shapes * times if max(shapes)[0] < 100 else shapes):
         rows = RowRanges([(at * 5, at * 5 + 2) for at in range(ranges)]) if ranges else None
         url = f"s3://{'é' * name}{number}"
@@ -171,8 +171,8 @@ def test_splits_have_at_most_64_kib(shapes: list[tuple[int, int, int]], times: i
             assert [pair for part in parts for pair in part.rows or ()] == [*one.rows]
 
 
-def packed(sizes: list[int], split_bytes: int) -> list[Piece]:
-    packer = Packer(split_bytes)
+def packed(sizes: list[int], split_bytes: int) -> list[SplitPiece]:
+    packer = SplitPacker(split_bytes)
     pieces = [piece for size in sizes for piece in packer.add(file(size))]
     return [*pieces, *packer.finish()]
 
@@ -189,7 +189,7 @@ def test_small_files_go_together_and_large_ones_alone() -> None:
 
 
 def test_a_split_of_several_pieces_is_no_larger() -> None:
-    packer = Packer(64 * MIB)
+    packer = SplitPacker(64 * MIB)
     pieces = [piece for number in range(30) for piece in packer.add(file(1, f"s3://bucket/{number}", 5 * KIB))]
     pieces += packer.finish()
     (split,) = group_pieces(pieces, split_bytes=64 * MIB, most_splits=9)
@@ -200,7 +200,11 @@ def test_a_split_of_several_pieces_is_no_larger() -> None:
 
 
 def test_what_a_task_is_given() -> None:
-    pieces = [Piece(b"1abc", 3, 1), Piece(None, 4, 2, place=("s3://work/plans/x/0.splits", 5, 90)), Piece(b"1", 0, 0)]
+    pieces = [
+        SplitPiece(b"1abc", 3, 1),
+        SplitPiece(None, 4, 2, place=("s3://work/plans/x/0.splits", 5, 90)),
+        SplitPiece(b"1", 0, 0),
+    ]
     assert unpack_split(pack_split(pieces)) == [b"1abc", ("s3://work/plans/x/0.splits", 5, 90), b"1"]
 
 

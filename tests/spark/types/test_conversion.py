@@ -36,11 +36,11 @@ from pyspark.sql.types import (
 from asyncpq.errors import AmbiguousColumnError, CorruptFileError, SchemaMismatchError, UnsupportedFeatureError
 from asyncpq.spark.types.conversion import FIELD_ID_KEY, arrow_schema, from_spark, to_spark
 from asyncpq.spark.types.read_conf import ReadConf
-from asyncpq.spark.types.rebase import Calendar, FileDates, file_dates, rebase_days, rebase_micros
+from asyncpq.spark.types.rebase import FileDates, RebaseCalendar, file_dates, rebase_days, rebase_micros
 from tests.spark.types.test_parquet_schema import INT96, element, file_of
 
 CONF = ReadConf()
-LEGACY = Calendar("LEGACY", "UTC")
+LEGACY = RebaseCalendar("LEGACY", "UTC")
 
 
 def struct(**types: Any) -> StructType:
@@ -176,11 +176,11 @@ def test_days_keep_their_names(date: dt.date) -> None:
 def test_days_of_todays_calendar_stay() -> None:
     for days in (pa.array([-141_427, None, 0], pa.int32()), pa.array([], pa.int32()), pa.nulls(2, pa.int32())):
         for mode in ("LEGACY", "EXCEPTION", "CORRECTED"):
-            assert rebase_days(days, Calendar(mode, "UTC")) is days
+            assert rebase_days(days, RebaseCalendar(mode, "UTC")) is days
     old = pa.array([-141_428], pa.int32())
-    assert rebase_days(old, Calendar("CORRECTED")) is old
+    assert rebase_days(old, RebaseCalendar("CORRECTED")) is old
     with pytest.raises(UnsupportedFeatureError, match="READ_ANCIENT_DATETIME"):
-        rebase_days(old, Calendar("EXCEPTION"))
+        rebase_days(old, RebaseCalendar("EXCEPTION"))
     with pytest.raises(UnsupportedFeatureError, match="0001-01-01"):
         rebase_days(pa.array([-719_165], pa.int32()), LEGACY)
 
