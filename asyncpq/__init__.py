@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from asyncpq import blocking
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from asyncpq.caching.memory import MemoryCache
-from asyncpq.dataset import Dataset
-from asyncpq.datasets.dataset_plan import DatasetPlan
-from asyncpq.datasets.dataset_scan import DatasetScan
-from asyncpq.datasets.model import (
-    Catalog,
-    ColumnBounds,
-    DataFile,
-    Deletes,
-    FileList,
-    Reader,
-    Snapshot,
-    TableField,
-    View,
-)
-from asyncpq.datasets.providers import SkippedFile
 from asyncpq.errors import (
     AccessDeniedError,
     AmbiguousColumnError,
@@ -54,7 +41,6 @@ from asyncpq.errors import (
 from asyncpq.events import FileEnded, ReadEnded, RequestEnded
 from asyncpq.expressions import Expression, col
 from asyncpq.expressions.scalars import now
-from asyncpq.file import File
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.options import (
     BuildOptions,
@@ -70,11 +56,30 @@ from asyncpq.options import (
     ttl,
 )
 from asyncpq.pruning.access_plan import AccessPlan
-from asyncpq.scan.plan import Plan
-from asyncpq.scan.stream import Scan
 from asyncpq.session import Session, open_dataset, open_file
 from asyncpq.storage.base import Validator
-from asyncpq.tables.ducklake.catalog import DuckLakeTable
+
+if TYPE_CHECKING:
+    from asyncpq import blocking
+    from asyncpq.dataset import Dataset
+    from asyncpq.datasets.dataset_plan import DatasetPlan
+    from asyncpq.datasets.dataset_scan import DatasetScan
+    from asyncpq.datasets.model import (
+        Catalog,
+        ColumnBounds,
+        DataFile,
+        Deletes,
+        FileList,
+        Reader,
+        Snapshot,
+        TableField,
+        View,
+    )
+    from asyncpq.datasets.providers import SkippedFile
+    from asyncpq.file import File
+    from asyncpq.scan.plan import Plan
+    from asyncpq.scan.stream import Scan
+    from asyncpq.tables.ducklake.catalog import DuckLakeTable
 
 __version__ = "0.1.0"
 
@@ -153,3 +158,38 @@ __all__ = [
     "open_file",
     "ttl",
 ]
+
+# Public names whose modules load when the name is first used, so that `import asyncpq` stays fast.
+_MODULES = {
+    "Catalog": "asyncpq.datasets.model",
+    "ColumnBounds": "asyncpq.datasets.model",
+    "DataFile": "asyncpq.datasets.model",
+    "Dataset": "asyncpq.dataset",
+    "DatasetPlan": "asyncpq.datasets.dataset_plan",
+    "DatasetScan": "asyncpq.datasets.dataset_scan",
+    "Deletes": "asyncpq.datasets.model",
+    "DuckLakeTable": "asyncpq.tables.ducklake.catalog",
+    "File": "asyncpq.file",
+    "FileList": "asyncpq.datasets.model",
+    "Plan": "asyncpq.scan.plan",
+    "Reader": "asyncpq.datasets.model",
+    "Scan": "asyncpq.scan.stream",
+    "SkippedFile": "asyncpq.datasets.providers",
+    "Snapshot": "asyncpq.datasets.model",
+    "TableField": "asyncpq.datasets.model",
+    "View": "asyncpq.datasets.model",
+}
+
+if not TYPE_CHECKING:  # type checkers would take it that every name exists
+
+    def __getattr__(name: str) -> object:
+        if name in ("blocking", "indexing"):
+            return import_module(f"asyncpq.{name}")
+        if name not in _MODULES:
+            raise AttributeError(f"module 'asyncpq' has no attribute {name!r}")
+        value = getattr(import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

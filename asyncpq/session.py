@@ -7,28 +7,15 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, cast
 
-import pyarrow as pa
-
-from asyncpq.caching.disk import DiskCache
 from asyncpq.caching.memory import MemoryCache
-from asyncpq.caching.shared import SharedCache
-from asyncpq.dataset import Dataset
-from asyncpq.datasets.model import View
-from asyncpq.datasets.schemas import SchemaPolicy
-from asyncpq.decoding.encrypted import FileDecryption
 from asyncpq.errors import InvalidOptionError, NotParquetError, ObjectNotFoundError, many_files
 from asyncpq.events import Event
-from asyncpq.file import File
-from asyncpq.indexing.index import Index
-from asyncpq.indexing.kinds import Kind
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import load_version, open_source
 from asyncpq.objects.runtime import Runtime
-from asyncpq.opening.indexes import build, open_existing
 from asyncpq.opening.one_off import one_off
-from asyncpq.opening.targets import DatasetOptions, open_target
 from asyncpq.options import (
     BuildOptions,
     CachePolicy,
@@ -40,10 +27,21 @@ from asyncpq.options import (
     SessionOptions,
     SharedCacheOptions,
 )
-from asyncpq.scan.request import one_of
 from asyncpq.storage.base import RequestContext, Unpicklable
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.catalogs import Format, Version
+
+# Each method imports the code that it alone needs: `import asyncpq` loads no reader of files, datasets or indexes.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from asyncpq.caching.disk import DiskCache
+    from asyncpq.caching.shared import SharedCache
+    from asyncpq.dataset import Dataset
+    from asyncpq.datasets.schemas import SchemaPolicy
+    from asyncpq.file import File
+    from asyncpq.indexing.index import Index
+    from asyncpq.indexing.kinds import Kind
+    from asyncpq.tables.catalogs import Format, Version
 
 _DEFAULTS = SessionOptions()
 _BUILDING = BuildOptions()
@@ -210,9 +208,16 @@ class Session(Unpicklable):
         hook: object = on_event
         if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
             raise InvalidOptionError("on_event: must be a function, and not a coroutine's")
-        self._disk = None if options.disk_cache is None else DiskCache(options.disk_cache)
-        tiers: list[DiskCache | SharedCache] = [] if self._disk is None else [self._disk]
+        self._disk: DiskCache | None = None
+        tiers: list[DiskCache | SharedCache] = []
+        if options.disk_cache is not None:
+            from asyncpq.caching.disk import DiskCache
+
+            self._disk = DiskCache(options.disk_cache)
+            tiers.append(self._disk)
         if options.shared_cache is not None:
+            from asyncpq.caching.shared import SharedCache
+
             tiers.append(SharedCache(options.shared_cache))
         self._tiers = tuple(tiers)
         self._runtime = Runtime(options, storage_options or {}, memory=memory_cache, tiers=tiers, on_event=on_event)
@@ -222,18 +227,19 @@ class Session(Unpicklable):
         return f"Session(memory_cache={self.memory_cache.current_bytes} of {self.memory_cache.max_bytes} bytes{tiers})"
 
     async def __aenter__(self) -> Self:
-        """Enter the running event loop.
+        """Enter the running event loop, and load the code that reads files.
 
         Raises:
             InvalidOptionError: the disk cache's folder is not this user's alone.
         """
         self._runtime.enter()
-        if self._disk is not None:
-            try:
+        try:
+            await self._runtime.load("asyncpq.file")  # here, so that the first read does not wait for it
+            if self._disk is not None:
                 await self._disk.open()
-            except BaseException:
-                await self.close()
-                raise
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -282,6 +288,8 @@ class Session(Unpicklable):
             ObjectNotFoundError, AccessDeniedError, CredentialsError, ...: the store refused.
             NotParquetError, CorruptFileError, ...: it is not a readable Parquet file.
         """
+        from asyncpq.file import File
+
         runtime = self._runtime
         runtime.check()
         if not isinstance(url, (str, os.PathLike)):
@@ -290,7 +298,11 @@ class Session(Unpicklable):
                 hint="Session.open_dataset reads a list of files." if type(url) in (list, tuple) else None,
             )
         text = os.fspath(url)
-        decryption = None if decryption_properties is None else FileDecryption(decryption_properties)
+        decryption = None
+        if decryption_properties is not None:
+            from asyncpq.decoding.encrypted import FileDecryption
+
+            decryption = FileDecryption(decryption_properties)
         shown = safe_url(text)
         operation = runtime.operation("open", shown)
         metrics = operation.metrics
@@ -359,6 +371,10 @@ class Session(Unpicklable):
             InvalidOptionError: options that do not go together; a table's folder as a prefix of files; a listing of
                 files of which an index says which are there.
         """
+        from asyncpq.datasets.model import View
+        from asyncpq.opening.targets import DatasetOptions, open_target
+        from asyncpq.scan.request import one_of
+
         options = DatasetOptions(
             format=format,
             version=version,
@@ -405,6 +421,9 @@ class Session(Unpicklable):
             ConcurrentCommitUnsupported: the store cannot create an object in one step.
             StoreError: a store failed. What was committed is used by the next build.
         """
+        from asyncpq.opening.indexes import build
+        from asyncpq.opening.targets import DatasetOptions
+
         options = DatasetOptions(
             format=format,
             version=version,
@@ -437,6 +456,9 @@ class Session(Unpicklable):
         Raises:
             ObjectNotFoundError: there is none.
         """
+        from asyncpq.opening.indexes import open_existing
+        from asyncpq.opening.targets import DatasetOptions
+
         options = DatasetOptions(format=format, version=version)
         return await open_existing(self._runtime, at, table, options, building, snapshot)
 

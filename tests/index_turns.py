@@ -17,7 +17,7 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import DatasetColumns
 from asyncpq.errors import TransportError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing import MemoryPlace
 from asyncpq.indexing.build.file_rows import FileRows, FileWork, NameCases, Wanted
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.model import PART_SCHEMAS, KeyRange, Part, Segment, file_key

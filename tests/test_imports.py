@@ -8,9 +8,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+from asyncpq import indexing
 
 PACKAGE = Path(asyncpq.__file__).parent
 
@@ -80,6 +83,40 @@ def test_import_loads_no_client(client: str) -> None:
     code = f"import sys, asyncpq; print({client!r} in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False", f"import asyncpq loads {client}"
+
+
+def test_import_loads_no_reader() -> None:
+    code = "import sys, asyncpq; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert len([name for name in loaded if name.partition(".")[0] == "asyncpq"]) <= 60
+    assert loaded.isdisjoint({"pandas", "pyarrow", "asyncpq.dataset", "asyncpq.indexing", "asyncpq.tables"})
+
+
+def test_a_filtered_read_loads_no_dataset_engine(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.parquet"
+    pq.write_table(pa.table({"number": [1, 2, 3]}), path)
+    code = (
+        "import asyncio, sys, asyncpq\n"
+        "async def read():\n"
+        f"    async with asyncpq.open_file({str(path)!r}) as file:\n"
+        "        assert (await file.lookup({'number': 2})).num_rows == 1\n"
+        "asyncio.run(read())\n"
+        "print(*sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert len([name for name in loaded if name.partition(".")[0] == "asyncpq"]) <= 120
+    assert loaded.isdisjoint({"pyarrow.acero", "pyarrow.dataset", "asyncpq.dataset", "asyncpq.indexing"})
+
+
+def test_every_public_name_can_be_imported() -> None:
+    for package in (asyncpq, indexing):
+        assert set(package.__all__) <= set(dir(package))
+        for name in package.__all__:
+            assert getattr(package, name) is not None
+        with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+            _ = getattr(package, "Nothing")  # noqa: B009 -- mypy knows that it is not there
 
 
 def test_import_is_silent_under_errors_for_warnings() -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.acero as acero
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import is_list
@@ -186,6 +185,8 @@ class EngineAtom:
 
     def evaluate(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
         """The boolean column, given this atom's columns in order."""
+        import pyarrow.acero as acero  # it loads pyarrow.dataset, which few reads need
+
         table = pa.table({f"c{at}": array for at, array in enumerate(arrays)})
         source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
         project = acero.Declaration("project", acero.ProjectNodeOptions([self._expression], ["mask"]), [source])

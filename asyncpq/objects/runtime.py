@@ -236,18 +236,14 @@ class Runtime:
     async def store(self, url: str) -> tuple[Store, str]:
         """The store for ``url`` and the cache namespace of what is read through it.
 
-        Its client is imported in a thread: botocore takes some tenths of a second.
-
         Raises:
             InvalidOptionError: no url of asyncpq's.
             UsageError: the session was closed meanwhile.
         """
         refuse_one_slash(url)
         module = CLIENT_MODULES.get(split_url(url)[0])
-        if module is not None and module not in _loaded:
-            await self.in_thread(partial(_load, module))
-            if self._closed:
-                raise UsageError("the session was closed while this read was under way")
+        if module is not None:
+            await self.load(module)
         return self._store(url)
 
     def _store(self, url: str) -> tuple[Store, str]:
@@ -265,6 +261,17 @@ class Runtime:
             self._stores[protocol] = store
             self._namespaces[protocol] = self.options.cache_namespace or storage_namespace(protocol, options)
         return store, self._namespaces[protocol]
+
+    async def load(self, module: str) -> None:
+        """Import a module, in a thread: it may take some tenths of a second.
+
+        Raises:
+            UsageError: the session was closed meanwhile.
+        """
+        if module not in _loaded:
+            await self.in_thread(partial(_load, module))
+            if self._closed:
+                raise UsageError("the session was closed while this read was under way")
 
     def wrap_store(self, url: str, wrap: Callable[[Store], Store]) -> None:
         """Read through ``wrap(store)`` whatever has the protocol of ``url`` and is opened from now on."""
@@ -326,7 +333,7 @@ class Deadline:
             ) from timeout
 
 
-# Modules of clients that are whole: in sys.modules they stand while a thread still imports them.
+# Modules that are whole: in sys.modules they stand while a thread still imports them.
 _loaded: set[str] = set()
 _loading = threading.RLock()
 

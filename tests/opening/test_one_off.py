@@ -9,7 +9,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -100,9 +100,9 @@ def test_all_is_what_users_need() -> None:
     ],
 )
 def test_keywords_are_those_of_the_session(keywords: type, function: Callable[..., object], others: set[str]) -> None:
-    hints = get_type_hints(function)
-    wanted = {name: hints[name] for name in inspect.signature(function).parameters if name != "self"}
-    assert get_type_hints(keywords) == {name: hint for name, hint in wanted.items() if name not in others}
+    parameters = inspect.signature(function).parameters
+    wanted = {name: parameters[name].annotation for name in parameters if name != "self" and name not in others}
+    assert {name: hint.__forward_arg__ for name, hint in keywords.__annotations__.items()} == wanted
 
 
 async def test_a_build_tells_each_file_once_and_logs_how_it_goes_on(

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 
 import asyncpq
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedStoreError
-from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing import MemoryPlace
 from asyncpq.indexing.kinds import Bounds, Footers, Keys
 from asyncpq.options import BuildOptions
 from asyncpq.spark import index_executor as index_gathering

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 
 import asyncpq
 from asyncpq.errors import CredentialsError, StoreError, TransportError, UsageError
-from asyncpq.indexing.backends import FolderPlace
+from asyncpq.indexing import FolderPlace
 from asyncpq.indexing.build.file_rows import FileWork
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.options import BuildOptions

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from asyncpq.errors import InvalidOptionError
 from asyncpq.indexing.backends.folder import FolderPlace
 from asyncpq.indexing.backends.json import JsonPlace, is_json
-from asyncpq.indexing.backends.memory import MemoryPlace
 from asyncpq.indexing.backends.objects import ObjectPlace
-from asyncpq.indexing.backends.sql import SqlPlace
-from asyncpq.indexing.backends.valkey import ValkeyPlace
 from asyncpq.indexing.model import Place
 from asyncpq.objects.runtime import Runtime
 
-__all__ = ["FolderPlace", "JsonPlace", "MemoryPlace", "SqlPlace", "ValkeyPlace", "open_place"]
+if TYPE_CHECKING:
+    from asyncpq.indexing.backends.sql import SqlPlace
+    from asyncpq.indexing.backends.valkey import ValkeyPlace
 
 _SQL = ("postgresql", "postgres", "sqlite", "mysql", "mariadb", "mssql", "oracle", "duckdb")  # SqlPlace has not all
 _VALKEY = ("redis", "rediss", "unix", "valkey", "valkeys")
@@ -41,8 +40,12 @@ async def open_place(runtime: Runtime, at: str | Place, *, create: bool) -> Plac
     scheme = at.partition("://")[0].partition("+")[0] if "://" in at else ""
     place: ObjectPlace | SqlPlace | ValkeyPlace
     if scheme in _SQL:
+        from asyncpq.indexing.backends.sql import SqlPlace
+
         place = SqlPlace(at)
     elif scheme in _VALKEY:
+        from asyncpq.indexing.backends.valkey import ValkeyPlace
+
         place = ValkeyPlace(at)
     else:
         place = JsonPlace(runtime, at) if is_json(at) else FolderPlace(runtime, at)

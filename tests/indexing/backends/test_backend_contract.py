@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import asyncpq
-from asyncpq.indexing.backends import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace
+from asyncpq.indexing import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace
 from asyncpq.indexing.model import PART_SCHEMAS, VALUE_TAG, KeyRange
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.backend_contract import PLACE_CHECKS, PlaceMaker, check_large, write

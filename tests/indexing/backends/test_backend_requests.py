@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.indexing.backends import FolderPlace, SqlPlace, segment_file
+from asyncpq.indexing import FolderPlace, SqlPlace
+from asyncpq.indexing.backends import segment_file
 from asyncpq.indexing.model import PART_SCHEMAS, VALUE_TAG, KeyRange, Segment
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer

@@ -11,7 +11,8 @@ import pytest
 
 import asyncpq
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError, TransportError
-from asyncpq.indexing.backends import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace, open_place
+from asyncpq.indexing import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace
+from asyncpq.indexing.backends import open_place
 from asyncpq.indexing.model import KeyRange
 from asyncpq.testing.backend_contract import random_rows, write
 from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer

@@ -14,7 +14,8 @@ import asyncpq
 from asyncpq.errors import (
     StoreError,
 )
-from asyncpq.indexing.backends import MemoryPlace, segment_file
+from asyncpq.indexing import MemoryPlace
+from asyncpq.indexing.backends import segment_file
 from asyncpq.indexing.build import file_values as collecting
 from asyncpq.indexing.kinds import Keys, Text
 from asyncpq.options import BuildOptions

@@ -30,7 +30,7 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.events import Event, FileEnded
-from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing import MemoryPlace
 from asyncpq.indexing.build import executor as gathering
 from asyncpq.indexing.build.executor import SortedParts
 from asyncpq.indexing.build.file_rows import FileRows, FileWork, collect_file

@@ -14,7 +14,7 @@ import asyncpq
 from asyncpq import col
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError
-from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing import MemoryPlace
 from asyncpq.indexing.build.differences import field_ids
 from asyncpq.indexing.kinds import Bloom, Bounds, Footers, Keys, Kind, ValueSet
 from asyncpq.testing import ObjectServer

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing import MemoryPlace
 from asyncpq.indexing.build import sorting
 from asyncpq.indexing.build.executor import write_segments
 from asyncpq.indexing.build.sorting import ExternalSort, LocalRows, Merge, merged, merged_async, without_files

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
-from asyncpq.indexing.backends import MemoryPlace
+from asyncpq.indexing import MemoryPlace
 from asyncpq.indexing.manifest.commits import commit, load
 from asyncpq.indexing.manifest.manifest import (
     FILES,
