@@ -21,6 +21,7 @@ PACKAGE = Path(asyncpq.__file__).parent
 DOORS = {
     "pyarrow.parquet": {
         "decoding/arrow.py",
+        "decoding/encrypted.py",
         "indexing/build/embedding.py",
         "indexing/backends/segment_file.py",
         "spark/row_layout.py",
