@@ -18,12 +18,12 @@ from asyncpq.decoding.arrow import is_list
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import (
     And,
+    Atom,
     ColumnComparison,
     Comparison,
     Constant,
     Contains,
     Expression,
-    Has,
     HasPhrase,
     HasTokens,
     In,
@@ -174,7 +174,7 @@ class EngineAtom:
 
     __slots__ = ("_expression", "_names", "_types", "expr")
 
-    def __init__(self, expr: Expression, types: Mapping[str, pa.DataType]) -> None:
+    def __init__(self, expr: Atom, types: Mapping[str, pa.DataType]) -> None:
         self.expr = expr
         self._names = columns(expr)
         self._types = types
@@ -206,7 +206,7 @@ class EngineAtom:
         )
 
 
-def _hint(expr: Expression, kinds: Sequence[pa.DataType]) -> str:
+def _hint(expr: Atom, kinds: Sequence[pa.DataType]) -> str:
     """What can be asked of columns of these types instead."""
     for name, kind in zip(columns(expr), kinds, strict=True):
         kind = _value_type(kind)
@@ -226,7 +226,7 @@ def _hint(expr: Expression, kinds: Sequence[pa.DataType]) -> str:
     if isinstance(expr, (StartsWith, Contains, Like)):
         return "Only columns of strings and binary can be asked so."
     if isinstance(kinds[0], pa.TimestampType) and any(
-        isinstance(value, (dt.datetime, Timestamp)) for value in literals(expr)
+        isinstance(value, (dt.datetime, Timestamp)) for value in expr.literals
     ):
         if kinds[0].tz is not None:
             return "Give the datetime a tzinfo: the column's values are instants."
@@ -237,13 +237,6 @@ def _hint(expr: Expression, kinds: Sequence[pa.DataType]) -> str:
 
 def _value_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
-
-
-def literals(expr: Expression) -> tuple[Scalar, ...]:
-    """What an atom compares its column with."""
-    if isinstance(expr, (Comparison, Has)):
-        return (expr.value,)
-    return expr.values if isinstance(expr, (In, KeyIn)) else ()
 
 
 Kernel: TypeAlias = Callable[[Any], Any]

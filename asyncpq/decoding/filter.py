@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.decoding.arrow import constant_array, is_list
-from asyncpq.decoding.expression_engine import EngineAtom, Kernel, is_text, literals, text_kernel, words_kernel
+from asyncpq.decoding.expression_engine import EngineAtom, Kernel, is_text, text_kernel, words_kernel
 from asyncpq.decoding.typed_literals import (
     between_values,
     converter,
@@ -54,6 +54,7 @@ from asyncpq.expressions import (
     Or,
     StartsWith,
     columns,
+    replace_atoms,
     resolve_times,
     simplify,
 )
@@ -436,21 +437,15 @@ def fold_constants(expr: Expression, constant: Callable[[str], pa.Scalar | None]
 
 
 def _fold(expr: Expression, constant: Callable[[str], pa.Scalar | None]) -> Expression:
-    if isinstance(expr, (And, Or)):
-        args = tuple([_fold(arg, constant) for arg in expr.args])
-        same = all(new is old for new, old in zip(args, expr.args, strict=True))
-        return expr if same else type(expr)(args)
-    if isinstance(expr, Not):
-        arg = _fold(expr.arg, constant)
-        return expr if arg is expr.arg else Not(arg)
-    if isinstance(expr, Constant):
-        return expr
-    values = tuple([constant(name) for name in columns(expr)])
-    if None in values:
-        return expr
-    few = len(literals(expr)) <= _FEW_LITERALS
-    # 0.0 and -0.0 are equal scalars, and not the same to all predicates: their texts tell them apart
-    return _known(expr, values, tuple(map(_text, values))) if few else _result(expr, values)
+    def known(atom: Atom) -> Expression:
+        values = tuple([constant(name) for name in columns(atom)])
+        if None in values:
+            return atom
+        few = len(atom.literals) <= _FEW_LITERALS
+        # 0.0 and -0.0 are equal scalars, and not the same to all predicates: their texts tell them apart
+        return _known(atom, values, tuple(map(_text, values))) if few else _result(atom, values)
+
+    return replace_atoms(expr, known)
 
 
 def _text(value: pa.Scalar) -> str:

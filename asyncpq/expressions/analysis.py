@@ -156,6 +156,12 @@ class Interval(NamedTuple):
     low_open: bool = False
     high_open: bool = False
 
+    @property
+    def prefix(self) -> Any:
+        """The text with which its values, and no others, begin; None if there is none."""
+        is_text = type(self.low) in (str, bytes) and self.high_open and not self.low_open
+        return self.low if is_text and self.high == successor(self.low) else None
+
 
 class Points(NamedTuple):
     """The values ``keys``, ascending and distinct; with ``inverted`` all values but those."""

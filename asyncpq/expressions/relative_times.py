@@ -7,19 +7,18 @@ from collections.abc import Collection
 
 from asyncpq.errors import ExpressionError
 from asyncpq.expressions.scalars import RelativeTime, Scalar, show
-from asyncpq.expressions.tree import And, Comparison, Expression, Has, In, KeyIn, Not, Or, atoms
+from asyncpq.expressions.tree import Atom, Expression, In, KeyIn, atoms, replace_atoms
 
 
 def relative_columns(expr: Expression) -> tuple[str, ...]:
     """The names of the columns that are compared with times relative to now, in order of appearance."""
-    found: dict[str, None] = {}
-    for atom in atoms(expr):
-        if isinstance(atom, (Comparison, Has)):
-            if type(atom.value) is RelativeTime:
-                found[atom.column] = None
-        elif isinstance(atom, (In, KeyIn)) and RelativeTime in atom.types:
-            found[atom.column] = None
-    return tuple(found)
+    named = [atom.column for atom in atoms(expr) if atom.column is not None and _is_relative(atom)]
+    return tuple(dict.fromkeys(named))
+
+
+def _is_relative(atom: Atom) -> bool:
+    types = atom.types if isinstance(atom, (In, KeyIn)) else map(type, atom.literals)
+    return RelativeTime in types
 
 
 def has_relative_times(expr: Expression) -> bool:
@@ -48,17 +47,10 @@ def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] 
             raise ExpressionError(f"{show(value)} is out of datetime's range", column=column) from error
         return moment.replace(tzinfo=None) if column in zoneless else moment
 
-    def replaced(node: Expression) -> Expression:
-        if isinstance(node, Not):
-            return Not(replaced(node.arg))
-        if isinstance(node, (And, Or)):
-            return type(node)(tuple(map(replaced, node.args)))
-        if isinstance(node, Comparison):
-            return Comparison(node.column, node.op, resolved(node.value, node.column))
-        if isinstance(node, Has):
-            return Has(node.column, resolved(node.value, node.column))
-        if isinstance(node, (In, KeyIn)):
-            return type(node)(node.column, tuple(resolved(value, node.column) for value in node.values))
-        return node
+    def replaced(atom: Atom) -> Atom:
+        column = atom.column
+        if column is None or not _is_relative(atom):
+            return atom
+        return atom.with_literals(lambda value: resolved(value, column))
 
-    return replaced(expr) if has_relative_times(expr) else expr
+    return replace_atoms(expr, replaced)

@@ -12,7 +12,6 @@ from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from asyncpq.decoding.expression_engine import literals
 from asyncpq.decoding.field_types import dictionary_type, field_types, file_schema
 from asyncpq.decoding.schema_adapter import AdaptedColumn, AdaptedColumns, SchemaAdapter, reads_as_dictionary
 from asyncpq.errors import AmbiguousColumnError, QueryError, UnsupportedFeatureError
@@ -141,7 +140,7 @@ class Resolved(NamedTuple):
             if expr is not None
             for atom in atoms(expr)
             for name in column_names(atom)
-            if not self.inexact.get(name, frozenset()).isdisjoint(map(type, literals(atom)))
+            if not self.inexact.get(name, frozenset()).isdisjoint(map(type, atom.literals))
         }
         return self._replace(columns=self.columns.without_bounds(blind)) if blind else self
 

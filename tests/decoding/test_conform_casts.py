@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 
 from asyncpq.datasets.columns import view_of
-from asyncpq.decoding.expression_engine import literals
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError, SchemaMismatchError
-from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not, StartsWith
+from asyncpq.expressions import Comparison, Expression, In, IsNull, KeyIn, Not, StartsWith, atoms
 from asyncpq.objects.version import FileVersion
 from asyncpq.pruning.row_groups import RowGroupZones, prune_row_groups
 from tests.bloom_files import row_groups_left, write
@@ -134,8 +133,8 @@ def test_pruning_by_the_files_statistics_is_sound_for_the_datasets_type(
             continue
         judged += 1
         matching = {row for row, matches in enumerate(mask.to_pylist()) if matches}
-        atom = predicate.arg if isinstance(predicate, Not) else predicate
-        if not inexact.isdisjoint(map(type, literals(atom))):
+        (atom,) = atoms(predicate)
+        if not inexact.isdisjoint(map(type, atom.literals)):
             continue
         found = prune_row_groups(predicate, zones, len(array))
         pruned += found.kept.num_rows < len(array)

@@ -10,12 +10,13 @@ import datetime as dt
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     ByteType,
@@ -38,22 +39,34 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import AsyncpqError
 from asyncpq.expressions import (
     And,
-    CompareOp,
+    Atom,
     Comparison,
     Constant,
     Contains,
     Expression,
     Has,
-    In,
     IsNull,
     KeyIn,
     Like,
     Not,
     Or,
     StartsWith,
+    atoms,
     simplify,
 )
-from asyncpq.expressions.like_patterns import like_prefix
+from asyncpq.expressions.analysis import (
+    EVERYTHING,
+    Comparable,
+    Incomparable,
+    Interval,
+    Points,
+    Truth,
+    ValueDomain,
+    ValueSet,
+    follow,
+    value_set,
+)
+from asyncpq.expressions.scalars import Scalar
 from asyncpq.spark.reads.sql_conditions import SESSION_ZONE, date_of, time_of
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf
 from asyncpq.spark.types.rebase import FIRST_SURE_DAY, FIRST_SURE_TIME
@@ -64,7 +77,6 @@ Instants = Mapping[dt.datetime, dt.datetime]
 _MOST_DIGITS: Final = 38
 _BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _CHAR: Final = re.compile(r"(?<!var)char\(")  # not VARCHAR
-_NEGATED: Final[dict[CompareOp, CompareOp]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 class LakeColumn(NamedTuple):
@@ -79,6 +91,11 @@ class LakeColumn(NamedTuple):
     name: str
     kind: DataType
     stored: pa.DataType
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether NaN may be among its values."""
+        return isinstance(self.kind, (FloatType, DoubleType))
 
 
 class LakeColumns:
@@ -156,7 +173,7 @@ def pruning_terms(
         condition: as Spark means it; of other nodes than asyncpq's nothing is known.
         instants: of all wall-clock times that it compares with timestamps; those that are missing do not prune.
     """
-    found = _Terms(columns, schema, instants).true(condition)
+    found = follow(condition, Truth.TRUE, _Terms(columns, schema, instants).of_atom, _all, _any)
     if found is None:
         return None
     found = simplify(found)
@@ -164,37 +181,40 @@ def pruning_terms(
 
 
 class _Terms:
-    """``true`` gives what is true where Spark's condition is; ``false`` what is true where Spark's is false."""
+    """Atoms as Spark means them, as predicates of asyncpq's on the values that give them a result."""
 
     def __init__(self, columns: LakeColumns, schema: pa.Schema, instants: Instants) -> None:
         self._columns = columns
         self._schema = schema
         self._instants = instants
 
-    def true(self, expr: Expression) -> Expression | None:
-        if isinstance(expr, Constant):
-            return None if expr.value else Constant(False)
-        if isinstance(expr, Not):
-            return self.false(expr.arg)
-        if isinstance(expr, And):
-            return _all([self.true(arg) for arg in expr.args])
-        if isinstance(expr, Or):
-            return _any([self.true(arg) for arg in expr.args])
-        return self._sure(self._atom(expr, negated=False))
+    def of_atom(self, atom: Expression, truth: Truth) -> Expression | None:
+        """True where the atom has the result ``truth``; None where nothing is known."""
+        column = None if not isinstance(atom, Atom) or atom.column is None else self._columns.find(atom.column)
+        if column is None or not isinstance(atom, Atom) or isinstance(column.kind, StructType):
+            return None
+        if isinstance(column.kind, ArrayType):
+            return self._of_list(atom, truth, column)
+        if not column.is_floating and any(value != value for value in atom.literals):
+            return None  # Spark casts the column
+        wanted = value_set(atom, truth, self._domain(column, atom))
+        return None if wanted.of_elements else self._sure(_term(column, wanted))
 
-    def false(self, expr: Expression) -> Expression | None:
-        if isinstance(expr, Constant):
-            return None if expr.value is False else Constant(False)
-        if isinstance(expr, Not):
-            return self.true(expr.arg)
-        if isinstance(expr, And):
-            return _any([self.false(arg) for arg in expr.args])
-        if isinstance(expr, Or):
-            return _all([self.false(arg) for arg in expr.args])
-        return self._sure(self._atom(expr, negated=True))
+    def _of_list(self, atom: Atom, truth: Truth, column: LakeColumn) -> Expression | None:
+        """A list has a value if one of its elements is that."""
+        element = column
+        if isinstance(column.kind, ArrayType) and hasattr(column.stored, "value_type"):
+            element = LakeColumn(column.name, column.kind.elementType, column.stored.value_type)
+        wanted = value_set(atom, truth, self._domain(element, atom))
+        if not wanted.of_elements:
+            return self._sure(_term(column, wanted)) if wanted.comparable else None
+        values = wanted.values
+        if element.is_floating or not _is_by_bytes(element.kind) or not isinstance(values, Points):
+            return None
+        return self._sure(_any([Has(column.name, key) for key in values.keys]))
 
     def _sure(self, found: Expression | None) -> Expression | None:
-        """Nothing where asyncpq would have to cast, or refuses."""
+        """None where asyncpq would have to cast, or refuses."""
         if found is None:
             return None
         try:
@@ -202,160 +222,135 @@ class _Terms:
         except AsyncpqError:
             return None
 
-    def _atom(self, expr: Expression, *, negated: bool) -> Expression | None:
-        if isinstance(expr, Comparison):
-            if expr.value is None:
-                return Constant(False)
-            column = self._columns.find(expr.column)
-            return (
-                None
-                if column is None
-                else self._compared(column, _NEGATED[expr.op] if negated else expr.op, expr.value)
-            )
-        if isinstance(expr, (In, KeyIn)):
-            column = self._columns.find(expr.column)
-            return None if column is None else self._member(expr, column, negated=negated)
-        if isinstance(expr, IsNull):
-            return self._is_null(expr, negated=negated)
-        if isinstance(expr, (StartsWith, Contains, Like)):
-            return self._text(expr, negated=negated)
-        if isinstance(expr, Has):
-            return self._has(expr, negated=negated)
-        return None
+    def _domain(self, column: LakeColumn, atom: Atom) -> ValueDomain:
+        """How Spark compares the atom's literals with the column: all of them are cast to one type."""
+        kind, values = column.kind, [value for value in atom.literals if value is not None]
+        if len(values) > 1:
+            if isinstance(kind, (DateType, TimestampType, TimestampNTZType)) and str in map(type, values):
+                return _NOT_COMPARED  # by a setting, they are compared as strings
+            if isinstance(kind, DecimalType) and not _comparable(kind, values):
+                return _NOT_COMPARED
 
-    # -- comparisons ------------------------------------------------------------------------------
+        def to_key(value: Scalar) -> Comparable | Incomparable:
+            literal = self._literal(column, value)
+            return _FOREIGN if literal is None else Comparable(literal)
 
-    def _compared(self, column: LakeColumn, op: CompareOp, value: Any) -> Expression | None:
-        name = column.name
-        if isinstance(value, float) and value != value:
-            return _with_nan(column, op)
-        for asked, literal in self._fitting(column, op, value):
-            if not isinstance(column.kind, (FloatType, DoubleType)) or asked in ("==", "!=", "<", "<="):
-                return Comparison(name, asked, literal)
-            return Not(Comparison(name, "<=" if asked == ">" else "<", literal))  # NaN is greater
-        return None
+        return ValueDomain(to_key, spark=True)
 
-    def _member(self, expr: In | KeyIn, column: LakeColumn, *, negated: bool) -> Expression | None:
-        values = [value for value in expr.values if value is not None]
-        with_null = isinstance(expr, In) and len(values) < len(expr.values)
-        if isinstance(expr, KeyIn):
-            values = [value for value in values if value == value]
-        if isinstance(column.kind, (DateType, TimestampType, TimestampNTZType)) and any(
-            isinstance(value, str) for value in values
-        ):
-            return None  # by a setting, they are compared as strings
-        if isinstance(column.kind, DecimalType) and not _comparable(column.kind, values):
-            return None
-        op: CompareOp = "!=" if negated else "=="
-        found = [self._compared(column, op, value) for value in values]
-        if any(one is None for one in found):
-            return None  # all are cast to one type
-        if negated:
-            return _all([*found, Not(IsNull(column.name))])
-        if with_null:
-            found.append(IsNull(column.name))
-        if not found:
-            return Constant(False)
-        whole = [one for one in found if isinstance(one, Comparison) and one.op == "=="]
-        if len(whole) == len(found) > 1:
-            return KeyIn(column.name, tuple(one.value for one in whole))
-        return _any(found)
-
-    def _is_null(self, expr: IsNull, *, negated: bool) -> Expression | None:
-        column = self._columns.find(expr.column)
-        if column is None or isinstance(column.kind, StructType):
-            return None
-        with_nan = expr.nan_is_null and isinstance(column.kind, (FloatType, DoubleType))
-        found = IsNull(column.name, with_nan)
-        return Not(found) if negated else found
-
-    # -- texts and lists --------------------------------------------------------------------------
-
-    def _text(self, expr: StartsWith | Contains | Like, *, negated: bool) -> Expression | None:
-        column = self._columns.find(expr.column)
-        if column is None:
-            return None
-        text = (
-            expr.prefix if isinstance(expr, StartsWith) else expr.text if isinstance(expr, Contains) else expr.pattern
-        )
-        found = _text_value(column, text)
-        if found is None:
-            return None
-        if isinstance(expr, Like):
-            plain = text if isinstance(text, str) else text.decode("latin-1")
-            if "_" not in plain and "\\" not in plain:
-                term: Expression = Like(column.name, found)
-            else:  # "_" is a character of Java's, where the bytes are none
-                prefix = like_prefix(found)
-                return None if negated or not prefix else StartsWith(column.name, prefix)
-        else:
-            term = type(expr)(column.name, found)
-        return Not(term) if negated else term
-
-    def _has(self, expr: Has, *, negated: bool) -> Expression | None:
-        at = self._columns.find(expr.column)
-        if at is None or not hasattr(at.kind, "elementType") or not hasattr(at.stored, "value_type"):
-            return None
-        element = LakeColumn(at.name, at.kind.elementType, at.stored.value_type)
-        if isinstance(element.kind, (FloatType, DoubleType)) or not _is_by_bytes(element.kind):
-            return None
-        for op, literal in self._fitting(element, "==", expr.value):
-            found = Has(at.name, literal)
-            return None if op != "==" else Not(found) if negated else found
-        return None
-
-    # -- literals ---------------------------------------------------------------------------------
-
-    def _fitting(self, column: LakeColumn, op: CompareOp, value: Any) -> Iterator[tuple[CompareOp, Any]]:
-        """The comparison with a literal of the column's own type, if there is one that Spark's implies."""
+    def _literal(self, column: LakeColumn, value: Any) -> Any:
+        """The literal in the column's own type, if Spark compares it as that."""
         kind, stored, conf = column.kind, column.stored, self._columns.conf
-        literal: Any = None
-        if isinstance(kind, (FloatType, DoubleType)):
-            yield from _float(stored, op, value)
-            return
+        if column.is_floating:
+            return _float(stored, value)
         if isinstance(kind, BooleanType):
-            literal = value if isinstance(value, bool) and op in ("==", "!=") and pa.types.is_boolean(stored) else None
-        elif isinstance(value, bool):
-            literal = None
-        elif isinstance(kind, IntegralType):
-            literal = _whole(value) if _is_covered(stored, kind) else None
-        elif isinstance(kind, DecimalType):
-            literal = _decimal(kind, stored, value)
-        elif isinstance(kind, (StringType, BinaryType)):
-            literal = _text_value(column, value)
-        elif isinstance(value, str) and conf.datetime_to_string:
-            literal = None  # dates and times may be compared as texts
-        elif isinstance(kind, DateType):
-            literal = _date(value) if pa.types.is_date32(stored) else None
-        elif isinstance(kind, (TimestampType, TimestampNTZType)) and isinstance(stored, pa.TimestampType):
+            return value if isinstance(value, bool) and pa.types.is_boolean(stored) else None
+        if isinstance(value, bool):
+            return None
+        if isinstance(kind, IntegralType):
+            return _whole(value) if _is_covered(stored, kind) else None
+        if isinstance(kind, DecimalType):
+            return _decimal(kind, stored, value)
+        if isinstance(kind, (StringType, BinaryType)):
+            return _text_value(column, value)
+        if isinstance(value, str) and conf.datetime_to_string:
+            return None  # dates and times may be compared as texts
+        if isinstance(kind, DateType):
+            return _date(value) if pa.types.is_date32(stored) else None
+        if isinstance(kind, (TimestampType, TimestampNTZType)) and isinstance(stored, pa.TimestampType):
             is_shifted = conf.int96_timestamp_conversion and isinstance(kind, TimestampType)  # INT96 of some file
-            literal = None if is_shifted else _time(kind, stored, value, self._instants)
-        if literal is not None:
-            yield op, literal
-
-
-def _all(found: Sequence[Expression | None]) -> Expression | None:
-    left = [one for one in found if one is not None]
-    return None if not left else left[0] if len(left) == 1 else And(tuple(left))
-
-
-def _any(found: Sequence[Expression | None]) -> Expression | None:
-    left = [one for one in found if one is not None]
-    if len(left) < len(found):
+            return None if is_shifted else _time(kind, stored, value, self._instants)
         return None
-    return left[0] if len(left) == 1 else Or(tuple(left))
 
 
-def _with_nan(column: LakeColumn, op: CompareOp) -> Expression | None:
-    """Compared with NaN, which equals itself and is greater than all others."""
-    if not isinstance(column.kind, (FloatType, DoubleType)) or not pa.types.is_floating(column.stored):
+_FOREIGN: Final = Incomparable("Spark may cast the column")
+_NOT_COMPARED: Final = ValueDomain(lambda _: _FOREIGN, spark=True)
+
+
+def _all(found: Iterable[Expression | None]) -> Expression | None:
+    terms = [term for term in found if term is not None]
+    return None if not terms else terms[0] if len(terms) == 1 else And(tuple(terms))
+
+
+def _any(found: Iterable[Expression | None]) -> Expression | None:
+    terms = []
+    for term in found:
+        if term is None:
+            return None
+        terms.append(term)
+    return terms[0] if len(terms) == 1 else Or(tuple(terms))
+
+
+# -- from values to predicates --------------------------------------------------------------------
+
+
+def _term(column: LakeColumn, wanted: ValueSet) -> Expression | None:
+    """A predicate of asyncpq's that is true for all members of the set; None where everything is."""
+    name = column.name
+    nan = wanted.nan and column.is_floating
+    if not wanted.comparable:
         return None
-    number = Comparison(column.name, "<=", math.inf)
-    if op in ("==", ">="):
-        return Not(number)
-    if op in ("!=", "<"):
-        return number
-    return Constant(False) if op == ">" else Not(IsNull(column.name))
+    if wanted.values == EVERYTHING:
+        if wanted.null:
+            return None
+        texts = [Contains(name, text) for part in wanted.texts if (text := _text_value(column, part))]
+        if texts:
+            return _all(texts)
+        whole = Not(IsNull(name))
+        return whole if nan or not column.is_floating else And((whole, Comparison(name, "<=", math.inf)))
+    terms: list[Expression | None] = []
+    if isinstance(wanted.values, Points):
+        terms += _points(column, wanted.values, nan)
+        nan = nan and not wanted.values.inverted
+    else:
+        parts = [_fitting(column, part) for part in wanted.values]
+        if nan and parts and parts[-1].high is None and parts[-1].low is not None:
+            low = parts.pop()
+            terms.append(Not(Comparison(name, "<=" if low.low_open else "<", low.low)))  # NaN is greater
+            nan = False
+        terms += [_interval(name, part) for part in parts]
+    if nan:
+        terms.append(Not(Comparison(name, "<=", math.inf)))
+    if wanted.null:
+        terms.append(IsNull(name))
+    texts = [Contains(name, text) for part in wanted.texts if (text := _text_value(column, part))]
+    return _all([_any(terms), *(texts if len(texts) > 1 else ())])
+
+
+def _points(column: LakeColumn, points: Points, nan: bool) -> list[Expression | None]:
+    name, keys = column.name, points.keys
+    if not keys:
+        return [Not(IsNull(name))] if points.inverted else []
+    if column.is_floating and any(_nearest(column.stored, key) != key for key in keys):
+        return [None]
+    if len(keys) > 1:
+        term: Expression = KeyIn(name, tuple(keys))
+        term = Not(term) if points.inverted else term
+    else:
+        term = Comparison(name, "!=" if points.inverted else "==", keys[0])
+    if points.inverted and column.is_floating and not nan:
+        return [And((term, Comparison(name, "<=", math.inf)))]
+    return [term]
+
+
+def _interval(name: str, part: Interval) -> Expression | None:
+    low, high = part.low, part.high
+    if part.prefix is not None:
+        return StartsWith(name, part.prefix)
+    above = None if low is None else Comparison(name, ">" if part.low_open else ">=", low)
+    below = None if high is None else Comparison(name, "<" if part.high_open else "<=", high)
+    return _all([above, below])
+
+
+def _fitting(column: LakeColumn, part: Interval) -> Interval:
+    """The same values of the column with ends that it may have."""
+    low, high, low_open, high_open = part
+    if not column.is_floating:
+        return part
+    if low is not None and (near := _nearest(column.stored, low)) != low:
+        low, low_open = near, near < low
+    if high is not None and (near := _nearest(column.stored, high)) != high:
+        high, high_open = near, near > high
+    return Interval(low, high, low_open, high_open)
 
 
 # -- literals -------------------------------------------------------------------------------------
@@ -376,25 +371,26 @@ def _whole(value: Any) -> int | None:
     return None
 
 
-def _float(stored: pa.DataType, op: CompareOp, value: Any) -> Iterator[tuple[CompareOp, float]]:
-    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        return
-    is_double = pa.types.is_float64(stored)
-    if not is_double and not pa.types.is_float32(stored):
-        return
+def _float(stored: pa.DataType, value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)) or not _is_compared(stored):
+        return None
     try:
         number = float(value)
-        near = number if is_double else struct.unpack("<f", struct.pack("<f", number))[0]
+        near = _nearest(stored, number)
     except (OverflowError, ValueError):
-        return
-    if isinstance(value, int) and near != value:
-        return  # Spark casts it, and by which rounding is not said
-    if near == number:
-        yield op, near
-    elif op in (">", ">="):  # no value of the column is between them
-        yield ">=" if near > number else ">", near
-    elif op in ("<", "<="):
-        yield "<=" if near < number else "<", near
+        return None
+    return (
+        None if isinstance(value, int) and near != value else number
+    )  # else by which rounding Spark casts is not said
+
+
+def _is_compared(stored: pa.DataType) -> bool:
+    return bool(pa.types.is_float64(stored) or pa.types.is_float32(stored))
+
+
+def _nearest(stored: pa.DataType, number: float) -> float:
+    """The column's value next to ``number``."""
+    return number if pa.types.is_float64(stored) else float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
 def _comparable(kind: DecimalType, values: Sequence[Any]) -> bool:
@@ -466,19 +462,13 @@ def _time(kind: DataType, stored: pa.TimestampType, value: Any, instants: Instan
 def wall_clock_times(condition: Expression) -> set[dt.datetime]:
     """What of its literals may be a wall-clock time by the session's zone."""
     found: set[dt.datetime] = set()
-    todo = [condition]
-    while todo:
-        expr = todo.pop()
-        if isinstance(expr, Not):
-            todo.append(expr.arg)
-        elif isinstance(expr, (And, Or)):
-            todo.extend(expr.args)
-        elif isinstance(expr, (Comparison, In, KeyIn, Has)):
-            values = expr.values if isinstance(expr, (In, KeyIn)) else (expr.value,)
-            for value in values:
-                moment: Any = time_of(value) if isinstance(value, str) else value
-                if isinstance(moment, dt.date) and not isinstance(moment, dt.datetime):
-                    moment = dt.datetime.combine(moment, dt.time())
-                if isinstance(moment, dt.datetime) and moment.tzinfo in (None, SESSION_ZONE):
-                    found.add(moment.replace(tzinfo=None))
+    for atom in atoms(condition):
+        if not isinstance(atom, Atom) or isinstance(atom, (StartsWith, Contains, Like)):  # type: ignore[redundant-expr]
+            continue  # texts, and what asyncpq does not know
+        for value in atom.literals:
+            moment: Any = time_of(value) if isinstance(value, str) else value
+            if isinstance(moment, dt.date) and not isinstance(moment, dt.datetime):
+                moment = dt.datetime.combine(moment, dt.time())
+            if isinstance(moment, dt.datetime) and moment.tzinfo in (None, SESSION_ZONE):
+                found.add(moment.replace(tzinfo=None))
     return found

@@ -61,7 +61,6 @@ from asyncpq.expressions.analysis import (
     ValueDomain,
     ValueSet,
     follow,
-    successor,
     value_set,
 )
 from asyncpq.expressions.scalars import Scalar
@@ -167,8 +166,8 @@ def _term(column: str, kind: IcebergType, wanted: ValueSet) -> BooleanExpression
 
 def _interval(column: str, interval: Interval) -> BooleanExpression:
     low, high, low_open, high_open = interval
-    if isinstance(low, str) and high_open and high == successor(low):
-        return _MAKE["starts with"](column, low)
+    if isinstance(interval.prefix, str):
+        return _MAKE["starts with"](column, interval.prefix)
     if isinstance(high, dt.date):
         epoch = _epoch(high)
         if high < epoch or (high == epoch and high_open):
