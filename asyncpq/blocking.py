@@ -38,7 +38,7 @@ from asyncpq.datasets.model import View
 from asyncpq.datasets.providers import SkippedFile
 from asyncpq.errors import QueryError, UsageError
 from asyncpq.indexing import index as async_index
-from asyncpq.indexing.kinds import Kind
+from asyncpq.indexing.kinds import IndexKind
 from asyncpq.metrics import ReadMetrics
 from asyncpq.parquet.embedded_index import EmbeddedIndexEntry
 from asyncpq.scan import stream as async_scan
@@ -428,7 +428,7 @@ class Session(_Bridge[async_session.Session]):
             inner = index._inner if isinstance(index, Index) else index
         return Dataset(self._portal, self._portal.call(self._inner.open_dataset(target, index=inner, **options)))
 
-    def build_index(self, target: object, kinds: Sequence[Kind], **options: Unpack[BuildKeywords]) -> Index:
+    def build_index(self, target: object, kinds: Sequence[IndexKind], **options: Unpack[BuildKeywords]) -> Index:
         """See :meth:`asyncpq.Session.build_index`."""
         return Index(self._portal, self._portal.call(self._inner.build_index(target, kinds, **options)))
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from asyncpq.datasets.schemas import SchemaPolicy
     from asyncpq.file import File
     from asyncpq.indexing.index import Index
-    from asyncpq.indexing.kinds import Kind
+    from asyncpq.indexing.kinds import IndexKind
     from asyncpq.tables.catalogs import Format, Version
 
 _DEFAULTS = SessionOptions()
@@ -392,7 +392,7 @@ class Session(Unpicklable):
     async def build_index(
         self,
         target: object,
-        kinds: Sequence[Kind],
+        kinds: Sequence[IndexKind],
         *,
         at: object = None,
         building: BuildOptions = _BUILDING,

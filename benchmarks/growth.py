@@ -34,7 +34,7 @@ from asyncpq.indexing import Bounds, Footers, Keys
 from asyncpq.indexing.build.executor import write_segments
 from asyncpq.indexing.manifest.commits import commit, load, new_id
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import KeyRange, Part, Place, file_key
+from asyncpq.indexing.model import IndexBackend, IndexTable, KeyRange, file_key
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.testing import ObjectServer
 from benchmarks.data import BUCKET
@@ -103,7 +103,7 @@ async def extend(source: Path, place: Path, number: int) -> None:
         with operation:
             segments = []
             added = RowRanges([(real, number)])
-            for part in index.manifest.parts:
+            for part in index.manifest.tables:
                 rows = further(kept, index.manifest, part, real, number)
                 segments += await write_segments(kept, new_id(), part, rows, added, asyncpq.BuildOptions(), operation)
 
@@ -122,7 +122,7 @@ async def extend(source: Path, place: Path, number: int) -> None:
 
 
 async def further(
-    place: Place, manifest: Manifest, part: Part, real: int, number: int
+    backend: IndexBackend, manifest: Manifest, part: IndexTable, real: int, number: int
 ) -> AsyncIterator[pa.RecordBatch]:
     """Rows of ``part`` for the files that are not there, by key."""
     if part.kind == "keys":
@@ -145,7 +145,7 @@ async def further(
         yield from_columns(part, list(zip(*records, strict=True)))
         return
     last = KeyRange.prefix(file_key(real - 1))
-    found = [await place.read_segment(segment, [last]) for segment in manifest.of_part(part)]
+    found = [await backend.read_segment(segment, [last]) for segment in manifest.segments_of(part)]
     sample = pa.concat_tables([table for table in found if table is not None])
     for first in range(real, number, 1000):
         pieces = []
@@ -168,7 +168,7 @@ def _tagged(keys: bytes) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(tagged.tobytes())])
 
 
-def from_columns(part: Part, columns: Any) -> pa.RecordBatch:
+def from_columns(part: IndexTable, columns: Any) -> pa.RecordBatch:
     """A batch of the part's columns."""
     arrays = [
         column if isinstance(column, pa.Array) else pa.array(column, field.type)

@@ -266,7 +266,7 @@ class AsyncpqIndex(Asyncpq):
         index = f"s3://{BUCKET}/{target.index_key}"
         return await self._session.open_dataset(url, index=index, listing_max_age_s=60.0)
 
-    async def build(self, target: Target, place: str) -> None:
+    async def build(self, target: Target, backend: str) -> None:
         """Make the index of the files that ``target`` names, in a local folder."""
         from asyncpq.indexing import Bounds, Footers, Keys
 
@@ -274,7 +274,7 @@ class AsyncpqIndex(Asyncpq):
         options["client_kwargs"] = {"region_name": "us-east-1"}
         async with self._asyncpq.Session({"s3": options}) as session:
             url = f"s3://{BUCKET}/{target.file_key}"
-            await session.build_index(url, [Bounds("id"), Keys("ref"), Footers()], at=place)
+            await session.build_index(url, [Bounds("id"), Keys("ref"), Footers()], at=backend)
 
 
 class AsyncpqUrls(Asyncpq):

@@ -64,9 +64,9 @@ class PostgresBounds:
             async with self._connection.transaction():
                 await self._connection.execute(sql.SQL("DELETE FROM {} WHERE url = %s").format(self._table), [url])
                 for row in rows:
-                    places = sql.SQL(", ").join([sql.Placeholder()] * len(row))
+                    backends = sql.SQL(", ").join([sql.Placeholder()] * len(row))
                     await self._connection.execute(
-                        sql.SQL("INSERT INTO {} VALUES ({})").format(self._table, places), row
+                        sql.SQL("INSERT INTO {} VALUES ({})").format(self._table, backends), row
                     )
 
     async def _row(self, url: str, file: File, group: int) -> list[Any]:

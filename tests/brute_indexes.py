@@ -19,11 +19,11 @@ from asyncpq.indexing.model import (
     BY_VALUE,
     NAN_KEY,
     NULL_KEY,
-    PART_SCHEMAS,
+    TABLE_SCHEMAS,
     UNKNOWN_KEY,
     VALUE_TAG,
-    Part,
-    Place,
+    IndexBackend,
+    IndexTable,
     Segment,
     file_key,
 )
@@ -52,10 +52,10 @@ class BruteFile:
     path: str = ""
     validator: Validator | None = None
     live: bool = True
-    unknown: Mapping[Part, str] | None = None
+    unknown: Mapping[IndexTable, str] | None = None
 
 
-def keys_of(table: pa.Table, part: Part) -> list[list[bytes]]:
+def keys_of(table: pa.Table, part: IndexTable) -> list[list[bytes]]:
     """For each row the keys that a part of values has for it."""
     columns = [table.column(name).combine_chunks() for name in part.columns]
     if len(columns) > 1:
@@ -82,7 +82,7 @@ def keys_of(table: pa.Table, part: Part) -> list[list[bytes]]:
     return [[key] for key in normalised(column, column.type).to_pylist()]
 
 
-def rows_of(part: Part, files: Sequence[BruteFile]) -> list[dict[str, Any]]:
+def rows_of(part: IndexTable, files: Sequence[BruteFile]) -> list[dict[str, Any]]:
     """The rows of a part, by key."""
     rows: list[dict[str, Any]] = []
     for number, file in enumerate(files):
@@ -111,7 +111,7 @@ def _entry(number: int, file: BruteFile) -> dict[str, Any]:
     }
 
 
-def _known(part: Part, number: int, file: BruteFile) -> Iterable[dict[str, Any]]:
+def _known(part: IndexTable, number: int, file: BruteFile) -> Iterable[dict[str, Any]]:
     keys = keys_of(file.table, part)
     if part.kind in ("keys", "text"):
         for row, some in enumerate(keys):
@@ -137,15 +137,15 @@ def _known(part: Part, number: int, file: BruteFile) -> Iterable[dict[str, Any]]
 
 
 async def write_index(
-    place: Place,
-    parts: Sequence[Part],
+    backend: IndexBackend,
+    parts: Sequence[IndexTable],
     files: Sequence[BruteFile],
     schema: pa.Schema,
     *,
     cuts: Sequence[int] = (),
     root: str = "",
     snapshot: int = 1,
-    more: Mapping[Part, pa.Table] | None = None,
+    more: Mapping[IndexTable, pa.Table] | None = None,
 ) -> Manifest:
     """Write an index of the files into a place, and the manifest with it.
 
@@ -157,15 +157,15 @@ async def write_index(
     edges = [0, *cuts, len(files)]
     for part in (FILES, *parts):
         if more is not None and part in more:
-            segments.append(await _write(place, part, more[part], [(0, len(files))], f"{snapshot}-{len(segments)}"))
+            segments.append(await _write(backend, part, more[part], [(0, len(files))], f"{snapshot}-{len(segments)}"))
             continue
         rows = rows_of(part, files)
         for start, stop in itertools.pairwise(edges):
             by_key = part.kind not in BY_VALUE
             mine = [row for row in rows if start <= (_id(row["key"]) if by_key else row["file"]) < stop]
             covered = [(at, at + 1) for at in range(start, stop) if (files[at].unknown or {}).get(part) != "absent"]
-            table = pa.Table.from_pylist(mine, schema=PART_SCHEMAS[part.kind])
-            segments.append(await _write(place, part, table, covered, f"{snapshot}-{len(segments)}"))
+            table = pa.Table.from_pylist(mine, schema=TABLE_SCHEMAS[part.kind])
+            segments.append(await _write(backend, part, table, covered, f"{snapshot}-{len(segments)}"))
     retired = RowRanges((number, number + 1) for number, file in enumerate(files) if not file.live)
     manifest = Manifest(
         index="brute",
@@ -175,7 +175,7 @@ async def write_index(
         as_of=WHEN,
         root=root,
         schema=schema,
-        parts=(FILES, *parts),
+        tables=(FILES, *parts),
         segments=tuple(segments),
         next_file=len(files),
         retired=retired,
@@ -188,16 +188,18 @@ def _id(key: bytes) -> int:
     return int.from_bytes(key[:8], "big")
 
 
-async def _write(place: Place, part: Part, table: pa.Table, covered: Sequence[tuple[int, int]], name: str) -> Segment:
+async def _write(
+    backend: IndexBackend, part: IndexTable, table: pa.Table, covered: Sequence[tuple[int, int]], name: str
+) -> Segment:
     async def batches() -> AsyncIterator[pa.RecordBatch]:
         for batch in table.to_batches():
             yield batch
 
     keys = [key for key in table.column("key").to_pylist() if key != UNKNOWN_KEY]
-    size, extra = await place.write_segment(name, part, batches())
+    size, extra = await backend.write_segment(name, part, batches())
     return Segment(
         name=name,
-        part=part,
+        table=part,
         num_rows=table.num_rows,
         size=size,
         low=keys[0] if keys else b"",

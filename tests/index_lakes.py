@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import asyncpq
-from asyncpq.indexing.kinds import Bloom, Bounds, Footers, Keys, Kind, NGrams, Pages, Text, ValueSet
+from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.options import BuildOptions
 
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[IndexKind, ...] = (
     Bounds(),
     ValueSet("name"),
     Bloom("id"),
@@ -29,7 +29,7 @@ KINDS: tuple[Kind, ...] = (
     Footers(),
     Pages(),
 )
-FEW: tuple[Kind, ...] = (Bounds("id"), Keys("id"))
+FEW: tuple[IndexKind, ...] = (Bounds("id"), Keys("id"))
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.int32()))])
 
 

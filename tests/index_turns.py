@@ -17,15 +17,15 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.datasets.opened_file import DatasetColumns
 from asyncpq.errors import TransportError
 from asyncpq.events import Operation
-from asyncpq.indexing import MemoryPlace
-from asyncpq.indexing.build.file_rows import FileRows, FileWork, NameCases, Wanted
+from asyncpq.indexing import MemoryBackend
+from asyncpq.indexing.build.file_rows import CaseConflicts, FileRows, FileTask, IndexSpec
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.model import PART_SCHEMAS, KeyRange, Part, Segment, file_key
+from asyncpq.indexing.model import TABLE_SCHEMAS, IndexTable, KeyRange, Segment, file_key
 from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import Validator
 
 SCHEMA = pa.schema([("a", pa.int64())])
-SET = Part("set", ("a",))
+SET = IndexTable("set", ("a",))
 
 
 class KilledError(BaseException):
@@ -63,7 +63,7 @@ class Kept:
         versions: path and version of each id, by rows that were ever written.
     """
 
-    place: MemoryPlace = field(default_factory=MemoryPlace)
+    backend: MemoryBackend = field(default_factory=MemoryBackend)
     segments: dict[str, float] = field(default_factory=dict)
     manifests: dict[int, float] = field(default_factory=dict)
     builds: dict[str, float] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class TurnPlace:
     async def write_segment(
         self,
         name: str,
-        part: Part,
+        part: IndexTable,
         rows: AsyncIterator[pa.RecordBatch],
         *,
         folder: str | None = None,
@@ -106,10 +106,10 @@ class TurnPlace:
     ) -> tuple[int, Mapping[str, Any]]:
         await self._turn("write_segment")
         assert name not in self._kept.segments, "a name is used twice"
-        size, extra = await self._kept.place.write_segment(name, part, rows, folder=folder)
+        size, extra = await self._kept.backend.write_segment(name, part, rows, folder=folder)
         self._kept.segments[name] = self._turns.now
         if part == FILES:
-            table = self._kept.place._segments[name].value.table
+            table = self._kept.backend._segments[name].value.table
             for row in table.to_pylist():
                 file, version = int.from_bytes(row["key"], "big"), (row["path"], row["etag"])
                 assert self._kept.versions.setdefault(file, version) == version, "an id is used twice"
@@ -126,19 +126,19 @@ class TurnPlace:
         operation: Operation | None = None,
     ) -> pa.Table | None:
         await self._turn("read_segment")
-        return await self._kept.place.read_segment(segment, ranges, columns, at_least=at_least, limit=limit)
+        return await self._kept.backend.read_segment(segment, ranges, columns, at_least=at_least, limit=limit)
 
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
         await self._turn("iterate_segment")
-        async for batch in self._kept.place.iterate_segment(segment):
+        async for batch in self._kept.backend.iterate_segment(segment):
             yield batch
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
         for name in names:
             await self._turn("delete_segments")
-            await self._kept.place.delete_segments([name])
+            await self._kept.backend.delete_segments([name])
             self._kept.segments.pop(name, None)
 
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
@@ -147,15 +147,15 @@ class TurnPlace:
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
         await self._turn("latest")
-        return await self._kept.place.latest()
+        return await self._kept.backend.latest()
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
         await self._turn("manifest")
-        return await self._kept.place.manifest(number)
+        return await self._kept.backend.manifest(number)
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
         await self._turn("commit")
-        created = await self._kept.place.commit(number, content)
+        created = await self._kept.backend.commit(number, content)
         if created:
             self._kept.manifests[number] = self._turns.now
         if created and self._loses():
@@ -165,7 +165,7 @@ class TurnPlace:
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
         for number in numbers:
             await self._turn("delete_manifests")
-            await self._kept.place.delete_manifests([number])
+            await self._kept.backend.delete_manifests([number])
             self._kept.manifests.pop(number, None)
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
@@ -200,10 +200,10 @@ def collector(turns: Turns, who: str) -> Callable[..., Any]:
 
     async def collect(
         runtime: Runtime,
-        work: FileWork,
-        wanted: Wanted,
+        work: FileTask,
+        wanted: IndexSpec,
         columns: DatasetColumns,
-        names: NameCases,
+        names: CaseConflicts,
         operation: Operation,
         room: Callable[[int], AbstractAsyncContextManager[None]],
     ) -> FileRows:
@@ -212,8 +212,8 @@ def collector(turns: Turns, who: str) -> Callable[..., Any]:
         assert validator is not None
         row = {"key": file_key(work.id), "path": work.path, "size": 10, "etag": validator.etag, "num_rows": 1}
         tables = {
-            FILES: pa.Table.from_pylist([row], schema=PART_SCHEMAS["files"]),
-            SET: pa.table({"key": [b"\x01" + work.path.encode()], "file": [work.id]}, schema=PART_SCHEMAS["set"]),
+            FILES: pa.Table.from_pylist([row], schema=TABLE_SCHEMAS["files"]),
+            SET: pa.table({"key": [b"\x01" + work.path.encode()], "file": [work.id]}, schema=TABLE_SCHEMAS["set"]),
         }
         return FileRows(work=work, tables=tables, num_rows=1, validator=validator)
 
@@ -226,7 +226,7 @@ def check(kept: Kept, manifest: Manifest) -> dict[str, str | None]:
     Raises:
         AssertionError: it does not.
     """
-    stored = kept.place._segments
+    stored = kept.backend._segments
     assert not manifest.names - stored.keys(), "a segment is missing"
     live = manifest.live
     listed: dict[int, tuple[str, str | None]] = {}
@@ -235,7 +235,7 @@ def check(kept: Kept, manifest: Manifest) -> dict[str, str | None]:
         table = stored[segment.name].value.table
         assert table.num_rows == segment.num_rows
         for row in table.to_pylist():
-            if segment.part == FILES:
+            if segment.table == FILES:
                 file = int.from_bytes(row["key"], "big")
                 if file in live:
                     assert file not in listed, "a file is listed twice"

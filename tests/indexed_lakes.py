@@ -9,20 +9,20 @@ import pyarrow as pa
 import asyncpq
 from asyncpq.indexing.build.file_rows import footer_rows
 from asyncpq.indexing.manifest.manifest import Manifest, encode
-from asyncpq.indexing.model import PART_SCHEMAS, Part, Place
+from asyncpq.indexing.model import TABLE_SCHEMAS, IndexBackend, IndexTable
 from asyncpq.objects.opening import load_version, open_source
 from asyncpq.storage.base import RequestContext
 from tests.brute_indexes import BruteFile, write_index
 
-FOOTERS = Part("footers")
+FOOTERS = IndexTable("footers")
 
 
 async def indexed(
     session: asyncpq.Session,
-    place: Place,
+    backend: IndexBackend,
     root: str,
     paths: Sequence[str],
-    parts: Sequence[Part],
+    parts: Sequence[IndexTable],
     schema: pa.Schema,
     *,
     snapshot: int = 1,
@@ -44,7 +44,7 @@ async def indexed(
             )
         finally:
             await source.handle.close()
-    more = {FOOTERS: pa.concat_tables([PART_SCHEMAS["footers"].empty_table(), *footers])}
-    manifest = await write_index(place, parts, files, schema, root=root, more=more, snapshot=snapshot)
-    await place.commit(manifest.snapshot, encode(manifest))
+    more = {FOOTERS: pa.concat_tables([TABLE_SCHEMAS["footers"].empty_table(), *footers])}
+    manifest = await write_index(backend, parts, files, schema, root=root, more=more, snapshot=snapshot)
+    await backend.commit(manifest.snapshot, encode(manifest))
     return manifest

@@ -6,15 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncpq.indexing.backends.folder import FolderPlace
-    from asyncpq.indexing.backends.json import JsonPlace
-    from asyncpq.indexing.backends.memory import MemoryPlace
-    from asyncpq.indexing.backends.sql import SqlPlace
-    from asyncpq.indexing.backends.valkey import ValkeyPlace
+    from asyncpq.indexing.backends.folder import FolderBackend
+    from asyncpq.indexing.backends.json import JsonBackend
+    from asyncpq.indexing.backends.memory import MemoryBackend
+    from asyncpq.indexing.backends.sql import SqlBackend
+    from asyncpq.indexing.backends.valkey import ValkeyBackend
     from asyncpq.indexing.build.embedding import EmbeddedIndexWriter, embed_indexes
-    from asyncpq.indexing.index import Index, IndexReport, PartReport, Staleness
-    from asyncpq.indexing.kinds import Bloom, Bounds, Footers, Keys, Kind, NGrams, Pages, Text, ValueSet
-    from asyncpq.indexing.model import KeyRange, Part, Place, Segment
+    from asyncpq.indexing.index import Index, IndexReport, Staleness, TableReport
+    from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
+    from asyncpq.indexing.model import IndexBackend, IndexTable, KeyRange, Segment
     from asyncpq.indexing.query.file_selection import FileIndex, FileSlice, FileSlices
     from asyncpq.parquet.embedded_index import EmbeddedIndex, EmbeddedIndexEntry
 
@@ -27,25 +27,25 @@ __all__ = [
     "FileIndex",
     "FileSlice",
     "FileSlices",
-    "FolderPlace",
+    "FolderBackend",
     "Footers",
     "Index",
     "IndexReport",
-    "JsonPlace",
+    "JsonBackend",
     "KeyRange",
     "Keys",
-    "Kind",
-    "MemoryPlace",
+    "IndexKind",
+    "MemoryBackend",
     "NGrams",
     "Pages",
-    "Part",
-    "PartReport",
-    "Place",
+    "IndexTable",
+    "TableReport",
+    "IndexBackend",
     "Segment",
-    "SqlPlace",
+    "SqlBackend",
     "Staleness",
     "Text",
-    "ValkeyPlace",
+    "ValkeyBackend",
     "ValueSet",
     "embed_indexes",
 ]
@@ -60,25 +60,25 @@ _MODULES = {
     "FileIndex": "asyncpq.indexing.query.file_selection",
     "FileSlice": "asyncpq.indexing.query.file_selection",
     "FileSlices": "asyncpq.indexing.query.file_selection",
-    "FolderPlace": "asyncpq.indexing.backends.folder",
+    "FolderBackend": "asyncpq.indexing.backends.folder",
     "Footers": "asyncpq.indexing.kinds",
     "Index": "asyncpq.indexing.index",
     "IndexReport": "asyncpq.indexing.index",
-    "JsonPlace": "asyncpq.indexing.backends.json",
+    "JsonBackend": "asyncpq.indexing.backends.json",
     "KeyRange": "asyncpq.indexing.model",
     "Keys": "asyncpq.indexing.kinds",
-    "Kind": "asyncpq.indexing.kinds",
-    "MemoryPlace": "asyncpq.indexing.backends.memory",
+    "IndexKind": "asyncpq.indexing.kinds",
+    "MemoryBackend": "asyncpq.indexing.backends.memory",
     "NGrams": "asyncpq.indexing.kinds",
     "Pages": "asyncpq.indexing.kinds",
-    "Part": "asyncpq.indexing.model",
-    "PartReport": "asyncpq.indexing.index",
-    "Place": "asyncpq.indexing.model",
+    "IndexTable": "asyncpq.indexing.model",
+    "TableReport": "asyncpq.indexing.index",
+    "IndexBackend": "asyncpq.indexing.model",
     "Segment": "asyncpq.indexing.model",
-    "SqlPlace": "asyncpq.indexing.backends.sql",
+    "SqlBackend": "asyncpq.indexing.backends.sql",
     "Staleness": "asyncpq.indexing.index",
     "Text": "asyncpq.indexing.kinds",
-    "ValkeyPlace": "asyncpq.indexing.backends.valkey",
+    "ValkeyBackend": "asyncpq.indexing.backends.valkey",
     "ValueSet": "asyncpq.indexing.kinds",
     "embed_indexes": "asyncpq.indexing.build.embedding",
 }

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, NoReturn
 import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError
-from asyncpq.indexing.model import PART_SCHEMAS, file_key
+from asyncpq.indexing.model import TABLE_SCHEMAS, file_key
 from asyncpq.objects.version import MadeIndex
 from asyncpq.parquet.thrift import varint
 
@@ -94,7 +94,7 @@ def payload_table(kind: str, payloads: Iterable[tuple[bytes, bytes]]) -> pa.Tabl
     """Rows of the part ``kind``, whose keys ascend."""
     rows = list(payloads)
     columns = [pa.array([row[at] for row in rows], pa.binary()) for at in (0, 1)]
-    return pa.Table.from_arrays(columns, schema=PART_SCHEMAS[kind])
+    return pa.Table.from_arrays(columns, schema=TABLE_SCHEMAS[kind])
 
 
 def _sealed(key: bytes, *parts: bytes) -> bytes:

@@ -22,16 +22,16 @@ from asyncpq.errors import (
 )
 from asyncpq.events import Operation, OperationName
 from asyncpq.indexing.build.builder import Refreshed, build
-from asyncpq.indexing.build.differences import Lake, differences
-from asyncpq.indexing.build.executor import LocalGathering, MakeGathering
-from asyncpq.indexing.build.file_rows import Wanted
+from asyncpq.indexing.build.differences import DatasetFiles, differences
+from asyncpq.indexing.build.executor import ExecutorFactory, LocalExecutor
+from asyncpq.indexing.build.file_rows import IndexSpec
 from asyncpq.indexing.build.lakes import is_committed
 from asyncpq.indexing.build.maintenance import Compacted, Vacuumed, Verified, compact, compact_if_due, vacuum, verify
-from asyncpq.indexing.kinds import Kind
+from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import Head, latest, load, numbered
 from asyncpq.indexing.manifest.listed_files import files_of
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import Part, Place
+from asyncpq.indexing.model import IndexBackend, IndexTable
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
@@ -41,7 +41,7 @@ from asyncpq.storage.base import Unpicklable
 
 
 @dataclass(frozen=True, slots=True)
-class PartReport:
+class TableReport:
     """One table of an index.
 
     Attributes:
@@ -88,28 +88,29 @@ class IndexReport:
         staleness: None where that was not asked for.
     """
 
-    place: str
+    backend: str
     snapshot: int
     created: datetime
     as_of: datetime | None
     files: int
     rows: int
     size: int
-    parts: tuple[PartReport, ...]
+    tables: tuple[TableReport, ...]
     builds: int
     staleness: Staleness | None = None
 
     def __str__(self) -> str:
         when = "not built to its end" if self.as_of is None else f"files of {self.as_of:%Y-%m-%d %H:%M:%S %Z}"
         lines = [
-            f"index at {self.place}, snapshot {self.snapshot}, {when}",
+            f"index at {self.backend}, snapshot {self.snapshot}, {when}",
             f"  {self.files} files, {self.rows} rows, {self.size} bytes"
             + (f", {self.builds} builds under way or broken off" if self.builds else ""),
         ]
-        for part in self.parts:
-            name = f"{part.kind}({', '.join(part.columns)})" if part.columns else part.kind
+        for index_table in self.tables:
+            name = f"{index_table.kind}({', '.join(index_table.columns)})" if index_table.columns else index_table.kind
             lines.append(
-                f"  {name}: {part.rows} rows of {part.files} files, {part.size} bytes in {part.segments} segments"
+                f"  {name}: {index_table.rows} rows of {index_table.files} files, {index_table.size} bytes in"
+                f" {index_table.segments} segments"
             )
         if self.staleness is not None:
             now = self.staleness
@@ -117,14 +118,14 @@ class IndexReport:
         return "\n".join(lines)
 
 
-def part_report(manifest: Manifest, part: Part) -> PartReport:
+def table_report(manifest: Manifest, index_table: IndexTable) -> TableReport:
     """Of one part, by one snapshot."""
-    segments = manifest.of_part(part)
-    return PartReport(
-        kind=part.kind,
-        columns=part.columns,
-        options=dict(part.options),
-        files=(manifest.covered(part) & manifest.live).num_rows,
+    segments = manifest.segments_of(index_table)
+    return TableReport(
+        kind=index_table.kind,
+        columns=index_table.columns,
+        options=dict(index_table.options),
+        files=(manifest.covered(index_table) & manifest.live).num_rows,
         rows=sum(segment.num_rows for segment in segments),
         size=sum(segment.size for segment in segments),
         segments=len(segments),
@@ -132,7 +133,7 @@ def part_report(manifest: Manifest, part: Part) -> PartReport:
 
 
 #: Given the index's manifest, None before there is one, and urls, None for all: the files as they are now.
-Look = Callable[[Operation, Manifest | None, Sequence[str] | None], Awaitable[Lake]]
+ListFiles = Callable[[Operation, Manifest | None, Sequence[str] | None], Awaitable[DatasetFiles]]
 
 KEEP: Final = 10
 OLDER_THAN: Final = timedelta(days=7)
@@ -154,20 +155,20 @@ class Index(Unpicklable):
     def __init__(
         self,
         runtime: Runtime,
-        place: Place,
+        backend: IndexBackend,
         head: Head,
-        look: Look,
+        look: ListFiles,
         options: BuildOptions,
-        gathering: MakeGathering = LocalGathering,
+        executor: ExecutorFactory = LocalExecutor,
     ) -> None:
         self.metrics = ReadMetrics()
         self.refreshed: Refreshed | None = None
         self.head = head
         self._runtime = runtime
-        self._place = place
+        self._backend = backend
         self._look = look
         self._options = options
-        self._gathering = gathering
+        self._executor = executor
 
     def __repr__(self) -> str:
         return f"Index({self.url!r}, snapshot {self.snapshot})"
@@ -175,12 +176,12 @@ class Index(Unpicklable):
     @property
     def url(self) -> str:
         """Of its place, without secrets."""
-        return self._place.description
+        return self._backend.description
 
     @property
-    def place(self) -> Place:
+    def backend(self) -> IndexBackend:
         """Where it is kept."""
-        return self._place
+        return self._backend
 
     @property
     def manifest(self) -> Manifest:
@@ -205,10 +206,10 @@ class Index(Unpicklable):
         """
         urls = _urls(files)
         with self._operation("refresh") as operation:
-            base, index = await load(self._place, operation), self.manifest.index
-            lake = await self._look(operation, base or self.manifest, urls)
+            base, index = await load(self._backend, operation), self.manifest.index
+            source = await self._look(operation, base or self.manifest, urls)
             self.refreshed = await _refresh(
-                self._runtime, self._place, lake, None, operation, self._options, base, index, self._gathering
+                self._runtime, self._backend, source, None, operation, self._options, base, index, self._executor
             )
             self._advance(self.refreshed.manifest)
         return self.refreshed
@@ -216,7 +217,7 @@ class Index(Unpicklable):
     async def compact(self) -> Compacted:
         """Merge segments, and leave out what is known of files that are not listed any more. Nothing is deleted."""
         with self._operation("compact") as operation:
-            done = await compact(self._runtime, self._place, self._options, operation)
+            done = await compact(self._runtime, self._backend, self._options, operation)
             self._advance(done.manifest)
         return done
 
@@ -235,7 +236,7 @@ class Index(Unpicklable):
             raise InvalidOptionError(f"older_than={older_than!r}: must be a timedelta of at least 0")
         with self._operation("vacuum") as operation:
             return await vacuum(
-                self._place,
+                self._backend,
                 keep=number,
                 older_than_s=older_than.total_seconds(),
                 orphans_s=_ORPHANS.total_seconds(),
@@ -255,23 +256,23 @@ class Index(Unpicklable):
         randomness = random.Random(seed)
         with self._operation("verify") as operation:
             manifest = await self._newest(operation)
-            lake = await self._look(operation, manifest, None)
-            files = lake.by_path()
+            source = await self._look(operation, manifest, None)
+            files = source.by_path()
             live = manifest.live
             chosen = sorted(randomness.sample(range(live.num_rows), min(most, live.num_rows)))
             ids = RowRanges.from_rows(live.row_at(number) for number in chosen)
-            known = await files_of(self._runtime, self._place, manifest, ids, operation) if ids else []
+            known = await files_of(self._runtime, self._backend, manifest, ids, operation) if ids else []
             pairs = [(file, files[file.path]) for file in known if file.path in files]
-            wanted = Wanted(
+            wanted = IndexSpec(
                 schema=manifest.schema,
-                fields=lake.fields,
-                parts=lake.readable(manifest.parts),
-                neighbours=lake.url,
+                fields=source.fields,
+                tables=source.readable(manifest.tables),
+                neighbours=source.url,
                 options=self._options,
             )
             found = await verify(
                 self._runtime,
-                self._place,
+                self._backend,
                 manifest,
                 pairs,
                 wanted,
@@ -296,19 +297,19 @@ class Index(Unpicklable):
             manifest = await self._newest(operation)
             stale = None
             if staleness:
-                lake = await self._look(operation, manifest, None)
-                todo = await differences(self._runtime, self._place, manifest, lake, manifest.live, operation)
+                source = await self._look(operation, manifest, None)
+                todo = await differences(self._runtime, self._backend, manifest, source, manifest.live, operation)
                 changed = len(todo.replaced)
                 stale = Staleness(len(todo.works) + len(todo.taken) - changed, changed, len(todo.removed))
         return IndexReport(
-            place=self.url,
+            backend=self.url,
             snapshot=manifest.snapshot,
             created=manifest.created,
             as_of=manifest.as_of,
             files=manifest.num_files,
             rows=manifest.num_rows,
             size=sum(segment.size for segment in manifest.segments),
-            parts=tuple(part_report(manifest, part) for part in manifest.parts),
+            tables=tuple(table_report(manifest, index_table) for index_table in manifest.tables),
             builds=len(manifest.builds),
             staleness=stale,
         )
@@ -321,7 +322,7 @@ class Index(Unpicklable):
         """
         with self._operation("drop") as operation:
             try:
-                newest = await load(self._place, operation)
+                newest = await load(self._backend, operation)
             except (CorruptIndexError, UnsupportedFeatureError):
                 newest = None  # it is dropped for that, perhaps
             if is_committed(newest or self.manifest):
@@ -331,7 +332,7 @@ class Index(Unpicklable):
                     url=self.url,
                     hint="Keep it. To be rid of the lake, delete its folder.",
                 )
-            await self._place.drop(operation=operation)
+            await self._backend.drop(operation=operation)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -356,12 +357,12 @@ class Index(Unpicklable):
 
 async def build_index(
     runtime: Runtime,
-    place: Place,
-    kinds: Sequence[Kind],
-    look: Look,
+    backend: IndexBackend,
+    kinds: Sequence[IndexKind],
+    look: ListFiles,
     operation: Operation,
     options: BuildOptions,
-    gathering: MakeGathering = LocalGathering,
+    executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
     """An index of ``kinds`` at ``place``: built, or brought up to the files if it is there.
 
@@ -369,23 +370,23 @@ async def build_index(
         ColumnNotFoundError, InvalidOptionError: of a kind; or another index is there.
         StoreError: a store failed. What was committed stays, and is used by the next build.
     """
-    base = await load(place, operation)
-    lake = await look(operation, base, None)
-    parts = [part for kind in kinds for part in kind.parts(lake.schema)]
-    refreshed = await _refresh(runtime, place, lake, parts, operation, options, base, None, gathering)
-    index = Index(runtime, place, Head(place, refreshed.manifest), look, options, gathering)
+    base = await load(backend, operation)
+    source = await look(operation, base, None)
+    index_tables = [index_table for kind in kinds for index_table in kind.tables(source.schema)]
+    refreshed = await _refresh(runtime, backend, source, index_tables, operation, options, base, None, executor)
+    index = Index(runtime, backend, Head(backend, refreshed.manifest), look, options, executor)
     index.metrics, index.refreshed = operation.metrics, refreshed
     return index
 
 
 async def open_index(
     runtime: Runtime,
-    place: Place,
-    look: Look,
+    backend: IndexBackend,
+    look: ListFiles,
     operation: Operation,
     options: BuildOptions,
     snapshot: int | None = None,
-    gathering: MakeGathering = LocalGathering,
+    executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
     """The index at ``place``, as it was not long ago; its first read looks for a newer snapshot.
 
@@ -397,44 +398,44 @@ async def open_index(
         UsageError: its first build has not ended.
     """
     whole_number("snapshot", snapshot, 1)
-    manifest = await (latest(place, operation) if snapshot is None else numbered(place, snapshot, operation))
+    manifest = await (latest(backend, operation) if snapshot is None else numbered(backend, snapshot, operation))
     if manifest is not None and not manifest.is_built and snapshot is None:
-        manifest = await load(place, operation)
+        manifest = await load(backend, operation)
     if manifest is None and snapshot is not None:
         raise ObjectNotFoundError(
             f"there is no index, or no snapshot {snapshot} of it",
-            url=place.description,
+            url=backend.description,
             hint="The newest is opened without snapshot=. Older ones than the kept ones may have been vacuumed.",
         )
     if manifest is None:
         raise ObjectNotFoundError(
             "there is no index",
-            url=place.description,
+            url=backend.description,
             hint="Build it: build_index(). By default a folder's index is in _asyncpq/ below it.",
         )
     if not manifest.is_built:
         raise UsageError(
             "the index has not been built to its end",
-            hint=f"Build it again at {place.description}: what is there of it is used.",
+            hint=f"Build it again at {backend.description}: what is there of it is used.",
         )
-    index = Index(runtime, place, Head(place, manifest, pinned=snapshot is not None), look, options, gathering)
+    index = Index(runtime, backend, Head(backend, manifest, pinned=snapshot is not None), look, options, executor)
     index.metrics = operation.metrics
     return index
 
 
 async def _refresh(
     runtime: Runtime,
-    place: Place,
-    lake: Lake,
-    parts: Sequence[Part] | None,
+    backend: IndexBackend,
+    source: DatasetFiles,
+    index_tables: Sequence[IndexTable] | None,
     operation: Operation,
     options: BuildOptions,
     base: Manifest | None,
     index: str | None,
-    gathering: MakeGathering,
+    executor: ExecutorFactory,
 ) -> Refreshed:
-    done = await build(runtime, place, lake, parts, operation, options, base, index, gathering)
-    return done.after(await compact_if_due(runtime, place, options, done.manifest, operation))
+    done = await build(runtime, backend, source, index_tables, operation, options, base, index, executor)
+    return done.after(await compact_if_due(runtime, backend, options, done.manifest, operation))
 
 
 def _urls(files: object) -> list[str] | None:

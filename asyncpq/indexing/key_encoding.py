@@ -136,7 +136,7 @@ def composite(arrays: Sequence[pa.BinaryArray], types: Sequence[pa.DataType]) ->
     return components[0] if len(components) == 1 else pc.binary_join_element_wise(*components, _EMPTY)
 
 
-def part_keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> pa.BinaryArray:
+def table_keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> pa.BinaryArray:
     """Keys of a part over these columns: normalised if it is one, composite if they are several."""
     keys = [normalised(array, type_) for array, type_ in zip(arrays, types, strict=True)]
     return keys[0] if len(keys) == 1 else composite(keys, types)

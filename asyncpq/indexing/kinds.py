@@ -13,12 +13,12 @@ from asyncpq.datasets.file_statistics import type_of
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, nearest_column
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.key_encoding import element_type, is_indexable
-from asyncpq.indexing.model import Part
+from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.text_keys import MAX_GRAM_BYTES
 from asyncpq.scan.request import whole_number
 
 
-class Kind(ABC):
+class IndexKind(ABC):
     """One thing to be known of the files of a dataset.
 
     Attributes:
@@ -28,7 +28,7 @@ class Kind(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def parts(self, schema: pa.Schema) -> list[Part]:
+    def tables(self, schema: pa.Schema) -> list[IndexTable]:
         """The tables that it takes over a dataset of these columns.
 
         Raises:
@@ -38,7 +38,7 @@ class Kind(ABC):
 
 
 @dataclass(frozen=True, init=False)
-class Bounds(Kind):
+class Bounds(IndexKind):
     """Least and greatest value, nulls and NaNs of columns, by file and row group.
 
     Args:
@@ -51,13 +51,13 @@ class Bounds(Kind):
     def __init__(self, *columns: str) -> None:
         object.__setattr__(self, "columns", _names(columns))
 
-    def parts(self, schema: pa.Schema) -> list[Part]:
+    def tables(self, schema: pa.Schema) -> list[IndexTable]:
         names = self.columns or tuple(_ordered_leaves(schema))
-        return [Part("bounds", (name,)) for name in names if _checked(schema, name, "bounds", lists=False)]
+        return [IndexTable("bounds", (name,)) for name in names if _checked(schema, name, "bounds", lists=False)]
 
 
 @dataclass(frozen=True, init=False)
-class ValueSet(Kind):
+class ValueSet(IndexKind):
     """The distinct values of columns, by file.
 
     Args:
@@ -73,13 +73,13 @@ class ValueSet(Kind):
         object.__setattr__(self, "columns", _names(columns, at_least=1))
         object.__setattr__(self, "max_values", whole_number("max_values", max_values, 1))
 
-    def parts(self, schema: pa.Schema) -> list[Part]:
+    def tables(self, schema: pa.Schema) -> list[IndexTable]:
         options = (("max_values", self.max_values),)
-        return [Part("set", (name,), options) for name in self.columns if _checked(schema, name, "a set")]
+        return [IndexTable("set", (name,), options) for name in self.columns if _checked(schema, name, "a set")]
 
 
 @dataclass(frozen=True, init=False)
-class Bloom(Kind):
+class Bloom(IndexKind):
     """Bloom filters of columns, by file and row group: for ``==`` and ``is_in`` on columns of many values.
 
     Args:
@@ -98,13 +98,15 @@ class Bloom(Kind):
             raise InvalidOptionError(f"false_positives must be between 0.000001 and 0.5, not {share!r}")
         object.__setattr__(self, "false_positives", float(share))
 
-    def parts(self, schema: pa.Schema) -> list[Part]:
+    def tables(self, schema: pa.Schema) -> list[IndexTable]:
         options = (("fpp", self.false_positives),)
-        return [Part("bloom", (name,), options) for name in self.columns if _checked(schema, name, "Bloom filters")]
+        return [
+            IndexTable("bloom", (name,), options) for name in self.columns if _checked(schema, name, "Bloom filters")
+        ]
 
 
 @dataclass(frozen=True, init=False)
-class NGrams(Kind):
+class NGrams(IndexKind):
     """The n-grams of string columns, by file: for ``contains`` and ``like``.
 
     Args:
@@ -125,13 +127,13 @@ class NGrams(Kind):
             raise InvalidOptionError(f"n={n}: n-grams have at most {MAX_GRAM_BYTES} bytes")
         object.__setattr__(self, "max_ngrams", whole_number("max_ngrams", max_ngrams, 1))
 
-    def parts(self, schema: pa.Schema) -> list[Part]:
+    def tables(self, schema: pa.Schema) -> list[IndexTable]:
         options = (("max_ngrams", self.max_ngrams), ("n", self.n))
-        return [Part("ngram", (name,), options) for name in self.columns if _text(schema, name, "n-grams")]
+        return [IndexTable("ngram", (name,), options) for name in self.columns if _text(schema, name, "n-grams")]
 
 
 @dataclass(frozen=True, init=False)
-class Keys(Kind):
+class Keys(IndexKind):
     """A secondary index: from a value to the files and rows that have it, for columns in any order.
 
     Args:
@@ -147,14 +149,14 @@ class Keys(Kind):
         object.__setattr__(self, "columns", _names(columns, at_least=1))
         object.__setattr__(self, "max_postings", whole_number("max_postings", max_postings, 1))
 
-    def parts(self, schema: pa.Schema) -> list[Part]:
+    def tables(self, schema: pa.Schema) -> list[IndexTable]:
         for name in self.columns:
             _checked(schema, name, "a key", lists=len(self.columns) == 1)
-        return [Part("keys", self.columns, (("max_postings", self.max_postings),))]
+        return [IndexTable("keys", self.columns, (("max_postings", self.max_postings),))]
 
 
 @dataclass(frozen=True, init=False)
-class Text(Kind):
+class Text(IndexKind):
     """From a token of a string column to the files and rows that have it: for ``has_tokens`` and ``has_phrase``.
 
     Tokens are lower-cased Unicode words (docs/filter.md); an index of another tokenizer is not used.
@@ -169,29 +171,29 @@ class Text(Kind):
     def __init__(self, *columns: str) -> None:
         object.__setattr__(self, "columns", _names(columns, at_least=1))
 
-    def parts(self, schema: pa.Schema) -> list[Part]:
+    def tables(self, schema: pa.Schema) -> list[IndexTable]:
         options = (("tokenizer", TOKENIZER), ("version", TOKENIZER_VERSION))
-        return [Part("text", (name,), options) for name in self.columns if _text(schema, name, "tokens")]
+        return [IndexTable("text", (name,), options) for name in self.columns if _text(schema, name, "tokens")]
 
 
 @dataclass(frozen=True)
-class Footers(Kind):
+class Footers(IndexKind):
     """What a read needs of a file before its data: footer and page locations, by column."""
 
     name: ClassVar[str] = "footers"
 
-    def parts(self, schema: pa.Schema) -> list[Part]:
-        return [Part("footers")]
+    def tables(self, schema: pa.Schema) -> list[IndexTable]:
+        return [IndexTable("footers")]
 
 
 @dataclass(frozen=True)
-class Pages(Kind):
+class Pages(IndexKind):
     """Page indexes, for files that were written without: they are then read page by page, as they are."""
 
     name: ClassVar[str] = "pages"
 
-    def parts(self, schema: pa.Schema) -> list[Part]:
-        return [Part("pages")]
+    def tables(self, schema: pa.Schema) -> list[IndexTable]:
+        return [IndexTable("pages")]
 
 
 def _names(columns: tuple[Any, ...], *, at_least: int = 0) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ _FILE = pa.field("file", pa.int64(), nullable=False)
 _PAYLOAD = pa.field("payload", pa.binary(), nullable=False)
 
 #: Tables of the parts, by kind. ``file`` is a file-version id.
-PART_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
+TABLE_SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     # one row a file, key file_key(file): what names the version, and how much it holds
     "files": pa.schema(
         [
@@ -103,11 +103,11 @@ BY_VALUE: Final = frozenset({"bounds", "set", "ngram", "keys", "text"})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class IndexTable:
     """One sorted table of an index.
 
     Attributes:
-        kind: a key of ``PART_SCHEMAS``.
+        kind: a key of ``TABLE_SCHEMAS``.
         columns: of the dataset, by name or dotted path; none for "files", "footers" and "pages".
         options: of the kind, as JSON has them; other options make another part.
     """
@@ -118,7 +118,7 @@ class Part:
 
     @property
     def schema(self) -> pa.Schema:
-        return PART_SCHEMAS[self.kind]
+        return TABLE_SCHEMAS[self.kind]
 
     def __str__(self) -> str:
         return f"{self.kind}({', '.join(self.columns)})" if self.columns else self.kind
@@ -141,7 +141,7 @@ class Segment:
     """
 
     name: str
-    part: Part
+    table: IndexTable
     num_rows: int
     size: int
     low: bytes
@@ -155,15 +155,15 @@ class Segment:
 # -- places ---------------------------------------------------------------------------------------
 
 
-def whole_bytes(part: Part, most: int) -> int:
+def whole_bytes(index_table: IndexTable, most: int) -> int:
     """Up to how many bytes a segment of ``part`` is kept whole, where ``most`` is the session's option.
 
     Of what has a few short rows for each file there may be four times as much: every lookup asks for it.
     """
-    return 4 * most if part.kind in ("files", "bounds") else most
+    return 4 * most if index_table.kind in ("files", "bounds") else most
 
 
-class Place(Protocol):
+class IndexBackend(Protocol):
     """Where an index is kept: segments, which are immutable, and manifests, of which there is one for each snapshot.
 
     Every method that asks the backend takes the ``operation`` whose cost it is: a place counts each request there, and
@@ -184,7 +184,7 @@ class Place(Protocol):
     async def write_segment(
         self,
         name: str,
-        part: Part,
+        index_table: IndexTable,
         rows: AsyncIterator[pa.RecordBatch],
         *,
         folder: str | None = None,

@@ -141,8 +141,8 @@ def token_lists(texts: pa.Array) -> pa.ListArray:
 def _of_ascii(texts: pa.StringArray) -> pa.ListArray:
     if not len(texts):
         return pa.array([], pa.list_(pa.string()))
-    validity, places, data = texts.buffers()
-    offsets = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, places], offset=texts.offset)
+    validity, backends, data = texts.buffers()
+    offsets = pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, backends], offset=texts.offset)
     start, stop = offsets[0].as_py(), offsets[-1].as_py()
     separated = b"" if data is None else memoryview(data)[start:stop].tobytes().translate(_SEPARATED)
     if validity is not None:

@@ -224,7 +224,7 @@ def open_snapshot(runtime: Runtime, index: OpenIndex, own: Sequence[FileIndex] =
         )
     source = SnapshotFiles(runtime, index, own)
     columns = DatasetColumns(manifest.schema, None, object())
-    url = safe_url(manifest.root) or index.place.description
+    url = safe_url(manifest.root) or index.backend.description
     return Dataset(DatasetState(runtime, url, source, columns, skips, partitions=manifest.partitions))
 
 

@@ -11,10 +11,10 @@ from asyncpq.datasets.listing import INDEX_FOLDER, Target, is_file_of, is_one_fi
 from asyncpq.datasets.model import Catalog
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends import open_place
+from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.backends.json import is_json
-from asyncpq.indexing.build.differences import Lake
-from asyncpq.indexing.build.executor import LocalGathering, MakeGathering
+from asyncpq.indexing.build.differences import DatasetFiles
+from asyncpq.indexing.build.executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.lakes import (
     as_committed,
     check_partitioning,
@@ -30,10 +30,10 @@ from asyncpq.indexing.build.lakes import (
     root_of,
 )
 from asyncpq.indexing.index import Index, build_index, open_index
-from asyncpq.indexing.kinds import Kind
+from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import latest
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import Place
+from asyncpq.indexing.model import IndexBackend
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import open_table
 from asyncpq.opening.targets import NOT_BUILT, DatasetOptions, list_dataset, place_of, shown_url
@@ -49,17 +49,17 @@ _LISTING_AGE_S: Final = 60.0  # of one that a build made itself when it looked a
 async def build(
     runtime: Runtime,
     target: object,
-    kinds: Sequence[Kind],
+    kinds: Sequence[IndexKind],
     at: object,
     options: DatasetOptions,
     building: BuildOptions,
-    gathering: MakeGathering = LocalGathering,
+    executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
     """See :meth:`asyncpq.Session.build_index`."""
     runtime.check()
     options.check()
     some: Any = kinds
-    if not isinstance(some, (list, tuple)) or not all(isinstance(kind, Kind) for kind in some):
+    if not isinstance(some, (list, tuple)) or not all(isinstance(kind, IndexKind) for kind in some):
         raise InvalidOptionError("kinds: must be a list of what is to be known, such as [Bounds(), Keys('id')]")
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
@@ -70,9 +70,9 @@ async def build(
     operation = runtime.operation("build", shown_url(target, files))
     with operation:
         await _refuse_one_file(runtime, files, at, operation)
-        place = await open_place(runtime, place_of(at, "at"), create=True)
-        look = _look_of(runtime, place, files, catalog, options, at)
-        return await build_index(runtime, place, kinds, look, operation, building, gathering)
+        backend = await open_backend(runtime, place_of(at, "at"), create=True)
+        look = _look_of(runtime, backend, files, catalog, options, at)
+        return await build_index(runtime, backend, kinds, look, operation, building, executor)
 
 
 def _refuse_among_files(files: Target | None, at: object) -> None:
@@ -142,7 +142,7 @@ async def open_existing(
     options: DatasetOptions,
     building: BuildOptions,
     snapshot: int | None,
-    gathering: MakeGathering = LocalGathering,
+    executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
     """See :meth:`asyncpq.Session.open_index`."""
     runtime.check()
@@ -154,10 +154,10 @@ async def open_existing(
         )
     operation = runtime.operation("open", safe_url(at) if isinstance(at, str) else type(at).__name__)
     with operation:
-        place = await open_place(runtime, place_of(at, "at"), create=False)
-        look = _look_of(runtime, place, None, catalog, options, at)
+        backend = await open_backend(runtime, place_of(at, "at"), create=False)
+        look = _look_of(runtime, backend, None, catalog, options, at)
         try:
-            return await open_index(runtime, place, look, operation, building, snapshot, gathering)
+            return await open_index(runtime, backend, look, operation, building, snapshot, executor)
         except ObjectNotFoundError as error:
             if isinstance(at, (str, os.PathLike)) and await _is_around_index(runtime, os.fspath(at), operation):
                 error.hint = f"The index of this folder is in its {INDEX_FOLDER}: name that."
@@ -166,15 +166,15 @@ async def open_existing(
 
 async def _is_around_index(runtime: Runtime, at: str, operation: Operation) -> bool:
     try:
-        place = await open_place(runtime, f"{at.rstrip('/')}/{INDEX_FOLDER}", create=False)
-        return await latest(place, operation) is not None
+        backend = await open_backend(runtime, f"{at.rstrip('/')}/{INDEX_FOLDER}", create=False)
+        return await latest(backend, operation) is not None
     except AsyncpqError:  # that there is none where one was named is said in any case
         return False
 
 
 def _look_of(
     runtime: Runtime,
-    place: Place,
+    backend: IndexBackend,
     target: Target | None,
     catalog: Catalog | None,
     options: DatasetOptions,
@@ -182,14 +182,14 @@ def _look_of(
 ) -> Any:
     """Looks for the files of an index: those of a table in its newest version, others by what the manifest says."""
 
-    async def look(operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None) -> Lake:
+    async def look(operation: Operation, manifest: Manifest | None, urls: Sequence[str] | None) -> DatasetFiles:
         if catalog is not None:
             if manifest is not None and manifest.dataset.get("kind") != "table":
                 raise InvalidOptionError("the index is not one of a table", url=safe_url(manifest.root))
             dataset = await open_table(runtime, catalog, None, operation, skips=False)
             described = {"kind": "table", "table": dataset.url}
-            lake = await dataset_lake(dataset.state, "", described, operation)
-            return lake if urls is None else only(lake, urls)
+            source = await dataset_lake(dataset.state, "", described, operation)
+            return source if urls is None else only(source, urls)
         if manifest is not None or target is None:
             if manifest is None:
                 raise ObjectNotFoundError(
@@ -199,16 +199,16 @@ def _look_of(
             if target is not None:
                 check_partitioning(manifest, options.described())
                 check_schema(manifest, options.schema)
-            lake = await listed_lake(runtime, manifest, operation, urls, given=target, at=at)
-            return await committed(runtime, place, manifest, lake, operation) if is_committed(manifest) else lake
+            source = await listed_lake(runtime, manifest, operation, urls, given=target, at=at)
+            return await committed(runtime, backend, manifest, source, operation) if is_committed(manifest) else source
         first = replace(options, on_bad_file="raise", listing_max_age_s=_LISTING_AGE_S)
         dataset = await list_dataset(runtime, target, first, operation, committing(runtime, operation))
         described = described_files(
             target, options.described(), inside=folder_around(at) == target.folder, plain=options.format == "parquet"
         )
         state = dataset.state
-        lake = await dataset_lake(state, root_of(target), described, operation)
+        source = await dataset_lake(state, root_of(target), described, operation)
         is_lake = state.has_index and state.is_written
-        return await as_committed(runtime, target, lake, is_lake, operation, own_columns=options.schema is None)
+        return await as_committed(runtime, target, source, is_lake, operation, own_columns=options.schema is None)
 
     return look

@@ -24,7 +24,7 @@ from asyncpq.errors import (
     UnsupportedFeatureError,
 )
 from asyncpq.events import Operation
-from asyncpq.indexing.backends import open_place
+from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.build.lakes import (
     check_columns,
     check_partitioning,
@@ -37,7 +37,7 @@ from asyncpq.indexing.build.lakes import (
 from asyncpq.indexing.index import Index
 from asyncpq.indexing.manifest.commits import Head, latest
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import Place
+from asyncpq.indexing.model import IndexBackend
 from asyncpq.indexing.query.file_selection import FileIndex
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
@@ -106,7 +106,7 @@ async def open_target(
     """See :meth:`asyncpq.Session.open_dataset`."""
     runtime.check()
     options.check()
-    place, own = _indexes(index)
+    backend, own = _indexes(index)
     catalog = catalog_of(target, options.format, options.version)
     files = parse_target(target) if catalog is None else None
     operation = runtime.operation("open", shown_url(target, files))
@@ -114,9 +114,9 @@ async def open_target(
         if files is None:
             if view not in (None, View.TABLE):
                 raise InvalidOptionError(f"view={str(view)!r}: the files of a table are those of its snapshot")
-            dataset = await _open_table(runtime, target, catalog, place, own, options, operation)
+            dataset = await _open_table(runtime, target, catalog, backend, own, options, operation)
         else:
-            opening = _FilesOpening(runtime, files, place, own, index is None, view, options, operation)
+            opening = _FilesOpening(runtime, files, backend, own, index is None, view, options, operation)
             dataset = await opening.open()
     dataset.metrics = operation.metrics
     _log_view(dataset)
@@ -137,7 +137,7 @@ async def _open_table(
     runtime: Runtime,
     target: object,
     catalog: Any,
-    place: object | None,
+    backend: object | None,
     own: Sequence[FileIndex],
     options: DatasetOptions,
     operation: Operation,
@@ -145,11 +145,11 @@ async def _open_table(
     options.refuse("a table has a schema, partitions and a list of files of its own", *_OF_FILES, "listing_max_age_s")
     shown = safe_url(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else None
     dataset = await open_table(runtime, catalog, shown, operation, skips=options.skips)
-    if place is None and not own:
+    if backend is None and not own:
         return dataset
     opened = None
-    if place is not None:
-        opened = await _open(runtime, place, operation, options.listing_max_age_s)
+    if backend is not None:
+        opened = await _open(runtime, backend, operation, options.listing_max_age_s)
         check_columns(opened.manifest, dataset.state)
     return open_indexed(runtime, dataset, opened, own)
 
@@ -313,15 +313,15 @@ class _FilesOpening:
             )
         return open_snapshot(self.runtime, index, self.own, skips=self.options.skips)
 
-    async def _index(self, place: object, *, strict: bool) -> OpenIndex:
+    async def _index(self, backend: object, *, strict: bool) -> OpenIndex:
         root = root_of(self.files) if self.files.pattern is None else ""
         return await _open(
-            self.runtime, place, self.operation, self.options.listing_max_age_s, root or None, strict=strict
+            self.runtime, backend, self.operation, self.options.listing_max_age_s, root or None, strict=strict
         )
 
-    async def _index_if_any(self, place: object) -> OpenIndex | None:
+    async def _index_if_any(self, backend: object) -> OpenIndex | None:
         try:
-            return await self._index(place, strict=True)
+            return await self._index(backend, strict=True)
         except ObjectNotFoundError:  # dropped since the listing
             return None
 
@@ -369,10 +369,10 @@ def _indexes(index: object) -> tuple[object | None, list[FileIndex]]:
     """The place, url or handle of an index, and indexes of the caller's own."""
     some = list(index) if isinstance(index, (list, tuple)) else [] if index is None or index is False else [index]
     own = [one for one in some if not isinstance(one, Index) and isinstance(one, FileIndex)]
-    places = [one for one in some if one not in own]
-    if len(places) > 1:
+    backends = [one for one in some if one not in own]
+    if len(backends) > 1:
         raise InvalidOptionError("index: one index of asyncpq's, and any number of your own")
-    return (places[0] if places else None), own
+    return (backends[0] if backends else None), own
 
 
 async def _open(
@@ -394,18 +394,18 @@ async def _open(
         InvalidOptionError: it is of another folder.
     """
     if isinstance(index, Index):
-        place, manifest, pinned = index.place, index.manifest, index.head.pinned
+        backend, manifest, pinned = index.backend, index.manifest, index.head.pinned
         at: object = index.url
     else:
-        place = await open_place(runtime, place_of(index, "index"), create=False)
-        found = await latest(place, operation)
+        backend = await open_backend(runtime, place_of(index, "index"), create=False)
+        found = await latest(backend, operation)
         if found is None:
-            raise ObjectNotFoundError("there is no index", url=place.description, hint=NOT_BUILT)
+            raise ObjectNotFoundError("there is no index", url=backend.description, hint=NOT_BUILT)
         manifest, pinned, at = found, False, index
     if not strict and _is_of_another_folder(root, manifest, at):
         root = None
     _check_root(root, manifest, at)
-    return OpenIndex(place, Head(place, manifest, root=root, pinned=pinned), max_age_s)
+    return OpenIndex(backend, Head(backend, manifest, root=root, pinned=pinned), max_age_s)
 
 
 def _is_of_another_folder(root: str | None, manifest: Manifest, at: object) -> bool:
@@ -429,7 +429,7 @@ def _check_root(root: str | None, manifest: Manifest, at: object) -> None:
         )
 
 
-def place_of(at: object, argument: str) -> str | Place:
+def place_of(at: object, argument: str) -> str | IndexBackend:
     """The url or place of an index.
 
     Raises:

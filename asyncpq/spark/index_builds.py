@@ -1,7 +1,7 @@
 """External indexes built by Spark: the driver looks for files and commits, executors read, sort and write.
 
 The driver does what a build in one process does (:mod:`asyncpq.indexing.build.builder`), but for the step that reads
-files (:class:`asyncpq.indexing.build.executor.Gathering`).
+files (:class:`asyncpq.indexing.build.executor.BuildExecutor`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from asyncpq.datasets.listing import parse_target
 from asyncpq.datasets.schemas import SchemaPolicy
 from asyncpq.events import Operation
 from asyncpq.indexing.build.adding import ORPHANS_S, vacuum_files
-from asyncpq.indexing.build.executor import LocalGathering, MakeGathering
+from asyncpq.indexing.build.executor import ExecutorFactory, LocalExecutor
 from asyncpq.indexing.build.lakes import folder_around, is_committed
 from asyncpq.indexing.build.maintenance import Vacuumed, Verified
 from asyncpq.indexing.index import KEEP, OLDER_THAN, Index
-from asyncpq.indexing.kinds import Kind
-from asyncpq.indexing.model import Place
+from asyncpq.indexing.kinds import IndexKind
+from asyncpq.indexing.model import IndexBackend
 from asyncpq.objects.runtime import Runtime
 from asyncpq.opening import indexes as index_opening
 from asyncpq.opening.targets import DatasetOptions
@@ -31,7 +31,7 @@ from asyncpq.options import BuildOptions
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.driver import CallerThread
-from asyncpq.spark.index_executor import SparkGathering
+from asyncpq.spark.index_executor import SparkExecutor
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.storage.urls import absolute
 from asyncpq.tables.catalogs import Format, Version, catalog_of
@@ -83,7 +83,7 @@ class BuiltIndex:
 def build_index(
     spark: SparkSession,
     target: object,
-    kinds: Sequence[Kind],
+    kinds: Sequence[IndexKind],
     *,
     at: object = None,
     building: BuildOptions = _BUILDING,
@@ -215,10 +215,12 @@ class _BuildCall:
         self._spark = spark
         self._caller = CallerThread()
 
-    def gathering(self, runtime: Runtime, place: Place, operation: Operation, options: BuildOptions) -> SparkGathering:
-        """See :data:`asyncpq.indexing.build.executor.MakeGathering`."""
+    def gathering(
+        self, runtime: Runtime, backend: IndexBackend, operation: Operation, options: BuildOptions
+    ) -> SparkExecutor:
+        """See :data:`asyncpq.indexing.build.executor.ExecutorFactory`."""
         url = self.at if isinstance(self.at, str) else None
-        return SparkGathering(self._spark, self.settings, self._caller, url, runtime, place, operation, options)
+        return SparkExecutor(self._spark, self.settings, self._caller, url, runtime, backend, operation, options)
 
     def run(self, work: Callable[[Session], Awaitable[BuiltIndex]]) -> BuiltIndex:
         """What ``work`` gives, in the process's session."""
@@ -236,10 +238,10 @@ async def _opened(
     format: Format | None,
     version: Version | None,
     building: BuildOptions,
-    gathering: MakeGathering = LocalGathering,
+    executor: ExecutorFactory = LocalExecutor,
 ) -> Index:
     options = DatasetOptions(format=format, version=version)
-    return await index_opening.open_existing(session.runtime, at, table, options, building, None, gathering)
+    return await index_opening.open_existing(session.runtime, at, table, options, building, None, executor)
 
 
 def _built(index: Index) -> BuiltIndex:

@@ -15,12 +15,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from asyncpq.errors import ObjectChangedError, StoreError, UnsupportedStoreError
 from asyncpq.events import Operation
-from asyncpq.indexing.build.executor import Told
-from asyncpq.indexing.build.file_rows import FileRows, FileWork, Wanted
+from asyncpq.indexing.build.executor import OnFileDone
+from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.manifest.listed_files import files_in
 from asyncpq.indexing.manifest.manifest import FILES
-from asyncpq.indexing.model import Part, Place, Segment
+from asyncpq.indexing.model import IndexBackend, IndexTable, Segment
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
@@ -62,8 +62,8 @@ _BATCH_BYTES: Final = 16 * MIB  # of pieces, that a Python worker is given at on
 _BATCH_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
-class SparkGathering:
-    """A :class:`asyncpq.indexing.build.executor.Gathering`.
+class SparkExecutor:
+    """A :class:`asyncpq.indexing.build.executor.BuildExecutor`.
 
     Args:
         at: url of the index's place; None: only the driver can write there.
@@ -76,7 +76,7 @@ class SparkGathering:
         caller: CallerThread,
         at: str | None,
         runtime: Runtime,
-        place: Place,
+        backend: IndexBackend,
         operation: Operation,
         options: BuildOptions,
     ) -> None:
@@ -85,7 +85,7 @@ class SparkGathering:
         self._caller = caller
         self._at = at
         self._runtime = runtime
-        self._place = place
+        self._backend = backend
         self._operation = operation
         self._options = options
         self._rounds = 1
@@ -97,12 +97,17 @@ class SparkGathering:
         return most
 
     async def segments(
-        self, works: Sequence[FileWork], wanted: Wanted, parts: Sequence[Part], build: str, told: Told
+        self,
+        works: Sequence[FileTask],
+        wanted: IndexSpec,
+        index_tables: Sequence[IndexTable],
+        build: str,
+        told: OnFileDone,
     ) -> list[Segment]:
-        """See :class:`asyncpq.indexing.build.executor.Gathering`."""
+        """See :class:`asyncpq.indexing.build.executor.BuildExecutor`."""
         for attempt in range(_ATTEMPTS):
             try:
-                return await self._once(works, wanted, tuple(parts), build, told)
+                return await self._once(works, wanted, tuple(index_tables), build, told)
             except ObjectChangedError as error:
                 if attempt + 1 == _ATTEMPTS:
                     raise
@@ -110,9 +115,14 @@ class SparkGathering:
         raise AssertionError("the last attempt returns or raises")
 
     async def _once(
-        self, works: Sequence[FileWork], wanted: Wanted, parts: tuple[Part, ...], build: str, told: Told
+        self,
+        works: Sequence[FileTask],
+        wanted: IndexSpec,
+        index_tables: tuple[IndexTable, ...],
+        build: str,
+        told: OnFileDone,
     ) -> list[Segment]:
-        mapped = _MappedPieces(self._spark, self._settings, works, wanted, parts)
+        mapped = _MappedPieces(self._spark, self._settings, works, wanted, index_tables)
         try:
             pieces = (await self._caller.call(mapped.pieces)).to_pylist()
             files = [piece for piece in pieces if piece["part"] == FILES_NUMBER]
@@ -121,13 +131,15 @@ class SparkGathering:
             known = RowRanges((one.work.id, one.work.id + 1) for one in come if one.num_rows is not None)
             payloads, written = files, list[Segment]()
             if sum(piece["num_bytes"] for piece in rows) > _DRIVER_BYTES:
-                written = await self._written_by_executors(mapped, rows, parts, known, build)
+                written = await self._written_by_executors(mapped, rows, index_tables, known, build)
             elif rows:
                 payloads = [*files, *(await self._caller.call(mapped.payloads)).to_pylist()]
             if any(payload["digest"] != piece["digest"] for payload, piece in _pairs(payloads, pieces)):
                 raise ObjectChangedError("files were read again, and some of them have changed since")
-            written += await self._write(payloads, wanted, parts, {one.part for one in written}, known, come, build)
-            self._check_rows(parts, pieces, written)
+            written += await self._write(
+                payloads, wanted, index_tables, {one.table for one in written}, known, come, build
+            )
+            self._check_rows(index_tables, pieces, written)
         finally:
             await self._caller.call(mapped.close, on_leaving=True)
         for one in come:
@@ -138,7 +150,7 @@ class SparkGathering:
         self,
         mapped: _MappedPieces,
         pieces: Sequence[Mapping[str, Any]],
-        parts: tuple[Part, ...],
+        index_tables: tuple[IndexTable, ...],
         known: RowRanges,
         build: str,
     ) -> list[Segment]:
@@ -147,73 +159,78 @@ class SparkGathering:
             raise UnsupportedStoreError(
                 f"the index has {sum(piece['num_bytes'] for piece in pieces)} bytes, and executors cannot write to a"
                 " place that is no url",
-                url=self._place.description,
+                url=self._backend.description,
                 hint="Keep it in a folder: at='s3://bucket/indexes/trips/'.",
             )
         ranges = planned(pieces, self._options, builds=self._rounds)
-        writing = WriteSegments(self._settings, self._at, build, parts, ranges, self._options)
+        writing = WriteSegments(self._settings, self._at, build, index_tables, ranges, self._options)
         num_bytes = sum(piece["num_bytes"] for piece in pieces)
         table = await self._caller.call(partial(mapped.written, CutPieces(ranges), writing, num_bytes))
         ids = tuple(known)
-        written = [segment_of(parts[row["part"]], row["segment"], ids) for row in table.to_pylist()]
+        written = [segment_of(index_tables[row["part"]], row["segment"], ids) for row in table.to_pylist()]
         await self._check_there(written)
         return written
 
     async def _write(
         self,
         payloads: Sequence[Mapping[str, Any]],
-        wanted: Wanted,
-        parts: Sequence[Part],
-        done: set[Part],
+        wanted: IndexSpec,
+        index_tables: Sequence[IndexTable],
+        done: set[IndexTable],
         known: RowRanges,
         come: Sequence[FileRows],
         build: str,
     ) -> list[Segment]:
         """What the driver writes: the list of files, parts of few rows, and parts that have none."""
         listed = RowRanges((one.work.id, one.work.id + 1) for one in come if not one.gone)
-        files = {FILES: listed, **{part: known for part in wanted.parts if part not in done and part != FILES}}
+        files = {
+            FILES: listed,
+            **{index_table: known for index_table in wanted.tables if index_table not in done and index_table != FILES},
+        }
         with ExitStack() as open_sorts:
             memory = max(MIB, self._options.memory_bytes // 2 // len(files))
             sorts = {
-                part: open_sorts.enter_context(ExternalSort(part.schema, memory, folder_of(self._options)))
-                for part, ids in files.items()
+                index_table: open_sorts.enter_context(
+                    ExternalSort(index_table.schema, memory, folder_of(self._options))
+                )
+                for index_table, ids in files.items()
                 if ids
             }
             for payload in payloads:
-                part = parts[payload["part"]]
-                await self._runtime.in_thread(partial(sorts[part].add, decoded(payload["payload"])))
-            some = [(part, sort, files[part]) for part, sort in sorts.items()]
-            return await write_sorted(self._runtime, self._place, build, some, self._options, self._operation)
+                index_table = index_tables[payload["part"]]
+                await self._runtime.in_thread(partial(sorts[index_table].add, decoded(payload["payload"])))
+            some = [(index_table, sort, files[index_table]) for index_table, sort in sorts.items()]
+            return await write_sorted(self._runtime, self._backend, build, some, self._options, self._operation)
 
     async def _check_there(self, segments: Sequence[Segment]) -> None:
         """
         Raises:
             StoreError: executors write to another place than the driver reads.
         """
-        there = await self._place.list_segments(operation=self._operation)
+        there = await self._backend.list_segments(operation=self._operation)
         missing = [segment.name for segment in segments if segment.name not in there]
         if missing:
             raise StoreError(
                 f"{len(missing)} segments are not there that executors have written",
-                url=self._place.description,
+                url=self._backend.description,
                 hint="Driver and executors must share the place: an object store, or a disk that all of them mount.",
             )
 
     def _check_rows(
-        self, parts: Sequence[Part], pieces: Sequence[Mapping[str, Any]], segments: Sequence[Segment]
+        self, index_tables: Sequence[IndexTable], pieces: Sequence[Mapping[str, Any]], segments: Sequence[Segment]
     ) -> None:
         """
         Raises:
             StoreError: rows were lost, or came twice.
         """
-        counts = dict.fromkeys(parts, 0)
+        counts = dict.fromkeys(index_tables, 0)
         for piece in pieces:
-            counts[parts[piece["part"]]] += piece["num_rows"]
+            counts[index_tables[piece["part"]]] += piece["num_rows"]
         for segment in segments:
-            counts[segment.part] -= segment.num_rows
-        wrong = [str(part) for part, count in counts.items() if count]
+            counts[segment.table] -= segment.num_rows
+        wrong = [str(index_table) for index_table, count in counts.items() if count]
         if wrong:
-            raise StoreError(f"rows were lost on their way: {', '.join(wrong)}", url=self._place.description)
+            raise StoreError(f"rows were lost on their way: {', '.join(wrong)}", url=self._backend.description)
 
 
 def _pairs(
@@ -224,7 +241,7 @@ def _pairs(
     return ((payload, of_task.get(payload["task"], {"digest": None})) for payload in payloads)
 
 
-def _come(works: Sequence[FileWork], tables: Sequence[pa.Table]) -> list[FileRows]:
+def _come(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[FileRows]:
     """What came of each file; one that has no row is gone."""
     rows: dict[int, FileRows] = {}
     by_id = {work.id: work for work in works}
@@ -256,15 +273,15 @@ class _MappedPieces:
         self,
         spark: SparkSession,
         settings: SparkSettings,
-        works: Sequence[FileWork],
-        wanted: Wanted,
-        parts: tuple[Part, ...],
+        works: Sequence[FileTask],
+        wanted: IndexSpec,
+        index_tables: tuple[IndexTable, ...],
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._works = works
         self._wanted = wanted
-        self._parts = parts
+        self._tables = index_tables
         self._rows: DataFrame | None = None
 
     def pieces(self) -> pa.Table:
@@ -303,7 +320,7 @@ class _MappedPieces:
         return self._rows
 
     def _collected(self, tasks: Sequence[bytes]) -> DataFrame:
-        collecting = partial(CollectFiles, self._settings, self._wanted, self._parts)
+        collecting = partial(CollectFiles, self._settings, self._wanted, self._tables)
         given = from_arrow_schema(PIECES)
         if sum(map(len, tasks)) <= _CLOSURE_BYTES:
             rows = self._spark.range(len(tasks), numPartitions=len(tasks))

@@ -33,12 +33,12 @@ import pyarrow as pa
 
 from asyncpq.errors import ObjectChangedError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends import open_place
-from asyncpq.indexing.build.executor import SortedParts, collect_files, from_thread, write_segments
-from asyncpq.indexing.build.file_rows import FileWork, Wanted
+from asyncpq.indexing.backends import open_backend
+from asyncpq.indexing.build.executor import SortedTables, collect_files, from_thread, write_segments
+from asyncpq.indexing.build.file_rows import FileTask, IndexSpec
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.manifest.manifest import FILES
-from asyncpq.indexing.model import Part, Place, Segment
+from asyncpq.indexing.model import IndexBackend, IndexTable, Segment
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import KIB, MIB, BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
@@ -84,8 +84,8 @@ class CollectFiles:
     """
 
     settings: SparkSettings
-    wanted: Wanted
-    parts: tuple[Part, ...]
+    wanted: IndexSpec
+    tables: tuple[IndexTable, ...]
     works: tuple[bytes, ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -94,12 +94,12 @@ class CollectFiles:
                 data = row["payload"] if self.works is None else self.works[row["id"]]
                 yield from sessions.batches(self.settings, partial(self._gathered, row["id"], pickle.loads(data)))
 
-    async def _gathered(self, task: int, works: Sequence[FileWork], session: Session) -> Any:
+    async def _gathered(self, task: int, works: Sequence[FileTask], session: Session) -> Any:
         wanted = replace(self.wanted, options=local_options(self.wanted.options))
-        return _gathered(session, task, works, wanted, self.parts)
+        return _gathered(session, task, works, wanted, self.tables)
 
 
-def shipped(works: Sequence[FileWork]) -> bytes:
+def shipped(works: Sequence[FileTask]) -> bytes:
     """Files for a task, with what is needed to collect their rows."""
     return pickle.dumps([replace(work, file=replace(work.file, deletes=None, bounds={}, entry=None)) for work in works])
 
@@ -112,19 +112,19 @@ def local_options(options: BuildOptions) -> BuildOptions:
 
 @asynccontextmanager
 async def _gathered(
-    session: Session, task: int, works: Sequence[FileWork], wanted: Wanted, parts: Sequence[Part]
+    session: Session, task: int, works: Sequence[FileTask], wanted: IndexSpec, index_tables: Sequence[IndexTable]
 ) -> AsyncIterator[AsyncIterator[pa.RecordBatch]]:
     runtime = session.runtime
     operation = runtime.operation("build", wanted.neighbours)
     operation.begin()
     error: BaseException | None = None
-    rows_of_parts = SortedParts(runtime, parts, wanted.options)
+    rows_of_parts = SortedTables(runtime, index_tables, wanted.options)
     try:
         async with aclosing(collect_files(runtime, works, wanted, operation)) as found:
-            async for rows, part in found:
+            async for rows, index_table in found:
                 await rows_of_parts.add(rows)
-                operation.part_ended(part, rows.problem, 0)
-        async with aclosing(_pieces(task, rows_of_parts, parts)) as pieces:
+                operation.part_ended(index_table, rows.problem, 0)
+        async with aclosing(_pieces(task, rows_of_parts, index_tables)) as pieces:
             yield pieces
     except BaseException as raised:
         error = raised
@@ -134,17 +134,19 @@ async def _gathered(
         await rows_of_parts.close()
 
 
-async def _pieces(task: int, rows_of_parts: SortedParts, parts: Sequence[Part]) -> AsyncGenerator[pa.RecordBatch]:
+async def _pieces(
+    task: int, rows_of_parts: SortedTables, index_tables: Sequence[IndexTable]
+) -> AsyncGenerator[pa.RecordBatch]:
     files = [batch async for batch in await rows_of_parts.batches(FILES)]
     digest = hashlib.sha256(repr([batch.to_pylist() for batch in files]).encode()).digest()[:16]
     for batch in files:
         yield _piece(task, FILES_NUMBER, digest, pa.Table.from_batches([batch]))
-    for number, part in enumerate(parts):
+    for number, index_table in enumerate(index_tables):
         if number == FILES_NUMBER:
             continue
         pending: list[pa.RecordBatch] = []
         held = 0
-        async for batch in await rows_of_parts.batches(part):
+        async for batch in await rows_of_parts.batches(index_table):
             step = max(1, _PIECE_BYTES * batch.num_rows // max(1, batch.nbytes))
             for start in range(0, batch.num_rows, step):
                 pending.append(batch.slice(start, step))
@@ -156,10 +158,10 @@ async def _pieces(task: int, rows_of_parts: SortedParts, parts: Sequence[Part]) 
             yield _piece(task, number, digest, pa.Table.from_batches(pending))
 
 
-def _piece(task: int, part: int, digest: bytes, rows: pa.Table) -> pa.RecordBatch:
+def _piece(task: int, index_table: int, digest: bytes, rows: pa.Table) -> pa.RecordBatch:
     some = (0, rows.num_rows // 2, rows.num_rows - 1)
     orders = [dict(zip(("key", "file", "at"), order_of(rows, number), strict=True)) for number in some]
-    return one_row([task, part, digest, rows.num_rows, rows.nbytes, *orders, encoded(rows)], PIECES)
+    return one_row([task, index_table, digest, rows.num_rows, rows.nbytes, *orders, encoded(rows)], PIECES)
 
 
 def order_in(piece: Mapping[str, Any]) -> RowKey:
@@ -206,7 +208,7 @@ _EVEN: Final = 4  # tasks come in such numbers, as cores do: or most wait for th
 _UNKNOWN_BYTES: Final = 4 * MIB  # of a file whose size no listing names
 
 
-def cost_of(work: FileWork, *, reads_values: bool) -> int:
+def cost_of(work: FileTask, *, reads_values: bool) -> int:
     """What it costs to read a file, as bytes."""
     size = work.file.size if work.file.validator is None else work.file.validator.size
     if size is None:
@@ -263,7 +265,7 @@ class SegmentRanges:
         digests: by task of the map step: names the versions of its files.
     """
 
-    parts: tuple[int, ...]
+    tables: tuple[int, ...]
     cuts: Mapping[int, tuple[RowKey, ...]]
     first: Mapping[int, int]
     bins: tuple[int, ...]
@@ -284,18 +286,20 @@ def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, build
         by_part.setdefault(piece["part"], []).append(counted)
     cuts: dict[int, tuple[RowKey, ...]] = {}
     first: dict[int, int] = {}
-    parts: list[int] = []
+    index_tables: list[int] = []
     sizes: list[int] = []
-    for part, found in sorted(by_part.items()):
-        first[part] = len(parts)
-        cuts[part] = _cuts(sorted(found), options, max(1, options.max_segments // builds))
-        number = len(cuts[part]) + 1
-        parts += [part] * number
+    for index_table, found in sorted(by_part.items()):
+        first[index_table] = len(index_tables)
+        cuts[index_table] = _cuts(sorted(found), options, max(1, options.max_segments // builds))
+        number = len(cuts[index_table]) + 1
+        index_tables += [index_table] * number
         sizes += [max(1, sum(size for _, size, _ in found) // number)] * number
     bins = packed(sizes, _LEAST_RANGE_BYTES)
     bin_of = {number: at for at, held in enumerate(bins) for number in held}
     digests = {piece["task"]: piece["digest"] for piece in pieces}
-    return SegmentRanges(tuple(parts), cuts, first, tuple(bin_of[at] for at in range(len(parts))), len(bins), digests)
+    return SegmentRanges(
+        tuple(index_tables), cuts, first, tuple(bin_of[at] for at in range(len(index_tables))), len(bins), digests
+    )
 
 
 def _cuts(found: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most: int) -> tuple[RowKey, ...]:
@@ -323,14 +327,16 @@ class CutPieces:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for task, part, digest, first, last, payload in zip(*(batch.column(name) for name in CUT), strict=True):
+            for task, index_table, digest, first, last, payload in zip(
+                *(batch.column(name) for name in CUT), strict=True
+            ):
                 if self.ranges.digests.get(task.as_py()) != digest.as_py():
                     raise ObjectChangedError("files were read again, and some of them have changed since")
                 ends = order_in(first.as_py()), order_in(last.as_py())
-                yield from self._cut(part.as_py(), *ends, payload.as_buffer())
+                yield from self._cut(index_table.as_py(), *ends, payload.as_buffer())
 
-    def _cut(self, part: int, low: RowKey, high: RowKey, payload: pa.Buffer) -> Iterator[pa.RecordBatch]:
-        cuts, first = self.ranges.cuts[part], self.ranges.first[part]
+    def _cut(self, index_table: int, low: RowKey, high: RowKey, payload: pa.Buffer) -> Iterator[pa.RecordBatch]:
+        cuts, first = self.ranges.cuts[index_table], self.ranges.first[index_table]
         start, number = 0, bisect_left(cuts, low)
         if bisect_left(cuts, high) == number:  # all of it goes to one range
             yield self._moved(first + number, payload.to_pybytes())
@@ -361,7 +367,7 @@ class WriteSegments:
     settings: SparkSettings
     at: str
     build: str
-    parts: tuple[Part, ...]
+    tables: tuple[IndexTable, ...]
     ranges: SegmentRanges
     options: BuildOptions
 
@@ -373,17 +379,19 @@ class WriteSegments:
             for batch in batches:
                 for number, payload in zip(batch.column("range").to_pylist(), batch.column("payload"), strict=True):
                     if number not in sorts:
-                        schema = self.parts[self.ranges.parts[number]].schema
+                        schema = self.tables[self.ranges.tables[number]].schema
                         sort = ExternalSort(schema, memory, folder_of(options))
                         sorts[number] = open_sorts.enter_context(sort)
                     sorts[number].add(decoded(payload.as_buffer()))
             numbers = sorted(sorts)
-            some = [(self.parts[self.ranges.parts[number]], sorts[number], RowRanges()) for number in numbers]
+            some = [(self.tables[self.ranges.tables[number]], sorts[number], RowRanges()) for number in numbers]
             found = self._written(some, options) if some else []
-        of_parts = [self.parts.index(segment.part) for segment in found]
+        of_parts = [self.tables.index(segment.table) for segment in found]
         yield pa.record_batch([pa.array(of_parts, pa.int32()), pa.array(map(_described, found), pa.string())], WRITTEN)
 
-    def _written(self, some: Sequence[tuple[Part, ExternalSort, RowRanges]], options: BuildOptions) -> list[Segment]:
+    def _written(
+        self, some: Sequence[tuple[IndexTable, ExternalSort, RowRanges]], options: BuildOptions
+    ) -> list[Segment]:
         begun = False
 
         async def work(session: Session) -> list[Segment]:
@@ -395,21 +403,21 @@ class WriteSegments:
         return sessions.run(self.settings, work, repeatable=lambda: not begun)
 
     async def _write(
-        self, some: Sequence[tuple[Part, ExternalSort, RowRanges]], options: BuildOptions, session: Session
+        self, some: Sequence[tuple[IndexTable, ExternalSort, RowRanges]], options: BuildOptions, session: Session
     ) -> list[Segment]:
-        place = await open_place(session.runtime, self.at, create=False)
+        backend = await open_backend(session.runtime, self.at, create=False)
         try:
-            return await write_sorted(session.runtime, place, self.build, some, options)
+            return await write_sorted(session.runtime, backend, self.build, some, options)
         finally:
-            session.runtime.unregister(place)
-            await place.close()
+            session.runtime.unregister(backend)
+            await backend.close()
 
 
 async def write_sorted(
     runtime: Runtime,
-    place: Place,
+    backend: IndexBackend,
     build: str,
-    some: Sequence[tuple[Part, ExternalSort, RowRanges]],
+    some: Sequence[tuple[IndexTable, ExternalSort, RowRanges]],
     options: BuildOptions,
     operation: Operation | None = None,
 ) -> list[Segment]:
@@ -417,9 +425,9 @@ async def write_sorted(
     found: dict[int, list[Segment]] = {}
 
     async def one(number: int) -> None:
-        part, sort, files = some[number]
+        index_table, sort, files = some[number]
         rows = from_thread(runtime, await runtime.in_thread(sort.batches))
-        found[number] = await write_segments(place, build, part, rows, files, options, operation)
+        found[number] = await write_segments(backend, build, index_table, rows, files, options, operation)
 
     await all_of(list(range(len(some))), one, _WRITES)
     return [segment for number in sorted(found) for segment in found[number]]
@@ -445,7 +453,7 @@ def _described(segment: Segment) -> str:
     )
 
 
-def segment_of(part: Part, described: str, files: tuple[tuple[int, int], ...]) -> Segment:
+def segment_of(index_table: IndexTable, described: str, files: tuple[tuple[int, int], ...]) -> Segment:
     """A segment that a task has written.
 
     Args:
@@ -453,4 +461,4 @@ def segment_of(part: Part, described: str, files: tuple[tuple[int, int], ...]) -
     """
     record = json.loads(described)
     low, high = (bytes.fromhex(record.pop(name)) for name in ("low", "high"))
-    return Segment(part=part, low=low, high=high, files=files, **record)
+    return Segment(table=index_table, low=low, high=high, files=files, **record)

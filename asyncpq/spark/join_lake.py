@@ -27,9 +27,9 @@ from asyncpq.errors import InvalidOptionError, RowIndexError, SchemaMismatchErro
 from asyncpq.events import Operation
 from asyncpq.expressions import And, IsNull, Not, columns
 from asyncpq.indexing import Index
-from asyncpq.indexing.backends.objects import ObjectPlace
+from asyncpq.indexing.backends.objects import ObjectBackend
 from asyncpq.indexing.manifest.commits import Head
-from asyncpq.indexing.model import Part
+from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.query.indexed_files import IndexedFiles
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.options import MIB
@@ -108,8 +108,8 @@ async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
     while len(known) > _KEPT:
         _, (_, index) = known.popitem(last=False)
         if index is not None:
-            session.runtime.unregister(index.place)
-            await index.place.close()
+            session.runtime.unregister(index.backend)
+            await index.backend.close()
     return lake.state
 
 
@@ -135,8 +135,8 @@ async def _from_files(session: Session, pinned: PinnedLake) -> _OpenedLake:
         # the index says which rows of a file may match: the splits of one file are one file
         whole = {file.url: replace(file, entry=None) for file in files}
         handle = await session.open_index(pinned.index, snapshot=pinned.snapshot)
-        head = Head(handle.place, handle.manifest, root=pinned.root, pinned=True)
-        source = IndexedFiles(runtime, GivenFiles(list(whole.values())), OpenIndex(handle.place, head))
+        head = Head(handle.backend, handle.manifest, root=pinned.root, pinned=True)
+        source = IndexedFiles(runtime, GivenFiles(list(whole.values())), OpenIndex(handle.backend, head))
         if pinned.partitions is not None:
             source = TypedFiles(source, pinned.partitions, pinned.lake.conf, typed=True)
     state = DatasetState(runtime, pinned.lake.url, _PinnedFiles(source), columns_of(pinned.lake), skips=False)
@@ -161,7 +161,7 @@ class _PinnedFiles:
     def has_bounds(self, names: Sequence[str]) -> bool:
         """Whether an index has the bounds of these columns in each file."""
         index = index_of(self._source)
-        parts = () if index is None else index.manifest.parts
+        parts = () if index is None else index.manifest.tables
         bounded = {part.columns[0] for part in parts if part.kind == "bounds"}
         return bounded.issuperset(names)
 
@@ -276,17 +276,17 @@ async def key_scan(pinned: PinnedLake, asked: KeyPredicate, session: Session) ->
 # -- what a key takes -----------------------------------------------------------------------------
 
 
-def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> Part | None:
+def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> IndexTable | None:
     """The part of the lake's index that has the rows of such keys."""
     index = index_of(opened_lake.state.source)
     if index is None or opened_lake.state.source.view is View.TABLE:  # tasks are told a table's files alone
         return None
-    parts = index.manifest.parts
+    parts = index.manifest.tables
     found = [part for part in parts if part.kind == "keys" and part.columns[0] in names]
     return max(found, key=lambda part: _used(part, names), default=None)
 
 
-def _used(part: Part, names: Sequence[str]) -> int:
+def _used(part: IndexTable, names: Sequence[str]) -> int:
     """How many of its first columns the keys have."""
     return next((at for at, column in enumerate(part.columns) if column not in names), len(part.columns))
 
@@ -436,8 +436,8 @@ def _url_of(index: OpenIndex, target: LakeTarget) -> str:
     """By which tasks open the index."""
     url = target.index
     if not isinstance(url, str):
-        if not isinstance(index.place, ObjectPlace):
+        if not isinstance(index.backend, ObjectBackend):
             raise InvalidOptionError("index: tasks open it by its url, so give that")
-        url = index.place.description
+        url = index.backend.description
     found: str = absolute(url)
     return found

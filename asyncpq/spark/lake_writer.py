@@ -39,10 +39,10 @@ from asyncpq.indexing.build.adding import (
     add_files,
     check_lake,
     discard_files,
-    lake_parts,
-    lake_place,
+    lake_backend,
+    lake_tables,
 )
-from asyncpq.indexing.kinds import Bloom, Bounds, Footers, Keys, Kind, NGrams, Pages, Text, ValueSet
+from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.manifest import Manifest
 from asyncpq.metrics import ReadMetrics
@@ -68,7 +68,7 @@ _SPARK_VERSION_KEY: Final = "org.apache.spark.version"  # dates and times are of
 
 Publish = Literal["index", "plain"]
 
-_KINDS: Final[Mapping[str, type[Kind]]] = {
+_KINDS: Final[Mapping[str, type[IndexKind]]] = {
     kind.name: kind for kind in (Bloom, Bounds, Footers, Keys, NGrams, Pages, Text, ValueSet)
 }
 #: Options of a write, beside the settings.
@@ -99,7 +99,7 @@ class LakeWrite:
     options: WriteOptions
     conf: ReadConf
     settings: SparkSettings
-    kinds: tuple[Kind, ...] | None = None
+    kinds: tuple[IndexKind, ...] | None = None
     publish: Publish = "index"
 
 
@@ -128,10 +128,10 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     columns = file_columns(struct, conf).schema
     with told_as_options([one.name for one in fields(WriteOptions)]):
         check_options(columns, written)
-    parts = lake_parts(columns, kinds)
-    if base is not None and not overwrite and kinds is not None and {*parts} != {*base.parts[1:]}:
+    parts = lake_tables(columns, kinds)
+    if base is not None and not overwrite and kinds is not None and {*parts} != {*base.tables[1:]}:
         raise InvalidOptionError(
-            f"indexKinds: the lake's index knows {', '.join(map(str, base.parts[1:])) or 'files alone'}",
+            f"indexKinds: the lake's index knows {', '.join(map(str, base.tables[1:])) or 'files alone'}",
             url=safe_url(folder),
             hint="Leave indexKinds out to append, or overwrite.",
         )
@@ -172,7 +172,7 @@ async def _look(session: Session, folder: str, publish: Publish) -> Manifest | N
         InvalidOptionError: what is there is not to be written to.
     """
     runtime = session.runtime
-    place = await lake_place(runtime, folder, create=True)
+    place = await lake_backend(runtime, folder, create=True)
     base = await load(place)
     if base is not None:
         check_lake(base, place)
@@ -267,10 +267,10 @@ def _publish(text: str) -> Publish:
     return "plain" if lowered == "plain" else "index"
 
 
-def _kinds(listed: Any) -> tuple[Kind, ...]:
+def _kinds(listed: Any) -> tuple[IndexKind, ...]:
     if not isinstance(listed, list):
         raise InvalidOptionError("indexKinds: must be a list in JSON")
-    found: list[Kind] = []
+    found: list[IndexKind] = []
     for item in listed:
         record = {"kind": item} if isinstance(item, str) else item
         kind = _KINDS.get(record.get("kind", "")) if isinstance(record, dict) else None
@@ -383,7 +383,7 @@ def commit_or_discard(
     files: Sequence[WrittenFile],
     schema: pa.Schema,
     *,
-    kinds: Sequence[Kind] | None = None,
+    kinds: Sequence[IndexKind] | None = None,
     overwrite: bool = False,
     trusted: bool,
     publish: Publish,
@@ -424,7 +424,7 @@ async def commit_files(
     files: Sequence[WrittenFile],
     schema: pa.Schema,
     *,
-    kinds: Sequence[Kind] | None = None,
+    kinds: Sequence[IndexKind] | None = None,
     overwrite: bool = False,
     trusted: bool = True,
 ) -> int:

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from asyncpq.errors import CorruptFileError, InvalidOptionError
-from asyncpq.indexing.build.adding import DATA_FOLDER, lake_place
+from asyncpq.indexing.build.adding import DATA_FOLDER, lake_backend
 from asyncpq.metrics import ReadMetrics
 from asyncpq.scan.request import one_of
 from asyncpq.session import Session
@@ -413,7 +413,7 @@ async def _check_target(session: Session, folder: str) -> None:
         ConcurrentCommitUnsupported: nothing can be committed there.
     """
     await _require_empty(session, folder)
-    await lake_place(session.runtime, folder, create=True)
+    await lake_backend(session.runtime, folder, create=True)
 
 
 async def _require_empty(session: Session, folder: str, job: str | None = None) -> None:

@@ -27,7 +27,7 @@ from asyncpq.errors import InvalidOptionError, UnsupportedStoreError, UsageError
 from asyncpq.indexing.build.lakes import committing, own_lake
 from asyncpq.indexing.manifest.listed_files import IndexedFile, files_of
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import Place
+from asyncpq.indexing.model import IndexBackend
 from asyncpq.indexing.query.file_entries import url_in
 from asyncpq.indexing.query.indexed_files import SnapshotFiles
 from asyncpq.pruning.access_plan import AccessPlan
@@ -404,7 +404,7 @@ class IndexStream:
         source = (await session.open_dataset(self._options.target, **options)).state.source
         assert isinstance(source, SnapshotFiles), source
         await source.index.head.advance()
-        return _IndexSnapshot(session, source.index.place, source.index.manifest)
+        return _IndexSnapshot(session, source.index.backend, source.index.manifest)
 
 
 @dataclass(frozen=True)
@@ -412,12 +412,12 @@ class _IndexSnapshot:
     """The newest one of an index."""
 
     session: Session
-    place: Place
+    backend: IndexBackend
     manifest: Manifest
 
     async def files(self, ids: RowRanges) -> dict[str, IndexedFile]:
         """By url."""
-        found = await files_of(self.session.runtime, self.place, self.manifest, ids)
+        found = await files_of(self.session.runtime, self.backend, self.manifest, ids)
         return {url_in(self.manifest, file.path): file for file in found}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncpq.testing.answers import LoggedRequest, ServedObject
-from asyncpq.testing.backend_contract import PLACE_CHECKS
+from asyncpq.testing.backend_contract import BACKEND_CHECKS
 from asyncpq.testing.cache_contract import CACHE_TIER_CHECKS, TierStorage
 from asyncpq.testing.catalog_contract import check_catalog
 from asyncpq.testing.faults import CATALOGUE, Fault, Scene
@@ -34,7 +34,7 @@ __all__ = [
     "LatencyStore",
     "LoggedRequest",
     "ObjectServer",
-    "PLACE_CHECKS",
+    "BACKEND_CHECKS",
     "RecordingCache",
     "RecordingStore",
     "Replay",

@@ -1,11 +1,11 @@
-"""What every place of an index must do (asyncpq.indexing.model.Place), as checks that any test runner can run.
+"""What every place of an index must do (asyncpq.indexing.model.IndexBackend), as checks that any test runner can run.
 
 Give them your place, made anew for each check, on a storage that has nothing::
 
-    @pytest.mark.parametrize("check", PLACE_CHECKS, ids=lambda check: check.__name__)
+    @pytest.mark.parametrize("check", BACKEND_CHECKS, ids=lambda check: check.__name__)
     async def test_place(check, tmp_path):
         async with asyncpq.Session() as session:
-            await check(lambda: MyPlace(tmp_path))
+            await check(lambda: MyBackend(tmp_path))
 
 Each call gives one more handle on the same storage, as another process would have; the checks close them. A check
 raises AssertionError.
@@ -24,42 +24,51 @@ from typing import Any, Final
 import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError, InvalidOptionError, StaleSnapshotError, StoreError
-from asyncpq.indexing.model import AFTER_ALL, PART_SCHEMAS, UNKNOWN_KEY, VALUE_TAG, KeyRange, Part, Place, Segment
+from asyncpq.indexing.model import (
+    AFTER_ALL,
+    TABLE_SCHEMAS,
+    UNKNOWN_KEY,
+    VALUE_TAG,
+    IndexBackend,
+    IndexTable,
+    KeyRange,
+    Segment,
+)
 from asyncpq.testing.catalog_contract import equal
 
 #: Makes one more handle on the same storage.
-PlaceMaker = Callable[[], Place]
+BackendMaker = Callable[[], IndexBackend]
 
 _BATCH_ROWS = 300
 
 
-async def check_kinds(make: PlaceMaker) -> None:
+async def check_kinds(make: BackendMaker) -> None:
     """Of every kind that the place takes: what was written is found, all of it and by ranges, by another handle too."""
     numbers = random.Random(1)
-    async with _opened(make) as place, _opened(make) as other:
-        kinds = taken(place)
+    async with _opened(make) as backend, _opened(make) as other:
+        kinds = taken(backend)
         assert "files" in kinds, "every place takes the kind that names the files"
         for kind in kinds:
             rows = random_rows(kind, 1000, numbers)
-            segment = await write(place, f"a-{kind}", kind, rows)
-            for reader in (place, other):
+            segment = await write(backend, f"a-{kind}", kind, rows)
+            for reader in (backend, other):
                 await _compare(reader, segment, rows, numbers)
 
 
-async def check_refused_kinds(make: PlaceMaker) -> None:
+async def check_refused_kinds(make: BackendMaker) -> None:
     """A kind that the place does not take is refused, by name, and says what to do."""
-    async with _opened(make) as place:
-        for kind in PART_SCHEMAS.keys() - set(taken(place)):
+    async with _opened(make) as backend:
+        for kind in TABLE_SCHEMAS.keys() - set(taken(backend)):
             with _raises(InvalidOptionError, f"the kind {kind!r}") as errors:
-                place.check(["files", kind])
+                backend.check(["files", kind])
             assert kind in str(errors[0]), f"{kind!r} is not named"
             assert errors[0].hint, "no hint where to keep it"
 
 
-async def check_few_rows(make: PlaceMaker) -> None:
+async def check_few_rows(make: BackendMaker) -> None:
     """Segments without rows, of one row, of one key, of unknown files only, and of long values."""
     numbers = random.Random(2)
-    async with _opened(make) as place:
+    async with _opened(make) as backend:
         kind = "bounds"
         row = {"key": b"\x01a", "max": b"\x01b", "file": 3, "group": -1, "values": None}
         for name, some in {
@@ -69,36 +78,36 @@ async def check_few_rows(make: PlaceMaker) -> None:
             "unknown": [row | {"key": UNKNOWN_KEY}] * 5,
             "long": [row | {"key": b"\x01" + b"\xff" * size, "max": b"\xff" * size} for size in (0, 1, 90, 500, 501)],
         }.items():
-            rows = pa.Table.from_pylist(some, schema=PART_SCHEMAS[kind])
-            await _compare(place, await write(place, name, kind, rows), rows, numbers)
+            rows = pa.Table.from_pylist(some, schema=TABLE_SCHEMAS[kind])
+            await _compare(backend, await write(backend, name, kind, rows), rows, numbers)
 
 
-async def check_large(make: PlaceMaker) -> None:
+async def check_large(make: BackendMaker) -> None:
     """A segment that is not read whole: the same answers, and of all of it as it was written."""
     numbers = random.Random(3)
-    async with _opened(make) as place:
-        if "keys" not in taken(place):
+    async with _opened(make) as backend:
+        if "keys" not in taken(backend):
             return
         rows = _postings(110_000, numbers)
-        segment = await write(place, "large", "keys", rows)
+        segment = await write(backend, "large", "keys", rows)
         async with _opened(make) as other:
             await _compare(other, segment, rows, numbers, 2)
-        found = await place.read_segment(segment, [KeyRange(VALUE_TAG, AFTER_ALL)], limit=100)
+        found = await backend.read_segment(segment, [KeyRange(VALUE_TAG, AFTER_ALL)], limit=100)
         assert found is None, "more rows than the limit are no answer"
 
 
-async def check_unsorted(make: PlaceMaker) -> None:
+async def check_unsorted(make: BackendMaker) -> None:
     """Rows that are not sorted, or none of the part's, are refused, and nothing is left."""
-    async with _opened(make) as place:
+    async with _opened(make) as backend:
         rows = random_rows("set", 3000, random.Random(4))
         for wrong in (rows.take(list(range(rows.num_rows - 1, -1, -1))), rows.select(["key"])):
             with _raises(StoreError, "rows that are none"):
-                await write(place, "wrong", "set", wrong)
-            await _nothing_left(place, "wrong")
-        await write(place, "wrong", "set", rows)
+                await write(backend, "wrong", "set", wrong)
+            await _nothing_left(backend, "wrong")
+        await write(backend, "wrong", "set", rows)
 
 
-async def check_broken_off(make: PlaceMaker) -> None:
+async def check_broken_off(make: BackendMaker) -> None:
     """Where the rows end in an error, it is the caller's, and no reader finds the segment."""
     rows = random_rows("set", 5000, random.Random(5))
 
@@ -106,23 +115,23 @@ async def check_broken_off(make: PlaceMaker) -> None:
         yield rows.to_batches()[0]
         raise ValueError("no more")
 
-    async with _opened(make) as place:
-        part = _part("set")
+    async with _opened(make) as backend:
+        index_table = _part("set")
         with _raises(ValueError, "an error of the rows"):
-            await place.write_segment("broken", part, breaking())
-        await _nothing_left(place, "broken")
+            await backend.write_segment("broken", index_table, breaking())
+        await _nothing_left(backend, "broken")
 
 
-async def check_missing(make: PlaceMaker) -> None:
+async def check_missing(make: BackendMaker) -> None:
     """A segment that was deleted, or never was, is a StaleSnapshotError; deleting it again is no error."""
     numbers = random.Random(6)
-    async with _opened(make) as place, _opened(make) as other:
+    async with _opened(make) as backend, _opened(make) as other:
         rows = random_rows("set", 200, numbers)
-        segment = await write(place, "gone", "set", rows)
-        kept = await write(place, "kept", "set", rows)
-        await place.delete_segments(["gone", "never"])
-        await place.delete_segments(["gone"])
-        await place.delete_segments([])
+        segment = await write(backend, "gone", "set", rows)
+        kept = await write(backend, "kept", "set", rows)
+        await backend.delete_segments(["gone", "never"])
+        await backend.delete_segments(["gone"])
+        await backend.delete_segments([])
         for missing in (segment, replace(segment, name="never")):
             with _raises(StaleSnapshotError, "a segment that is not there"):
                 await other.read_segment(missing, None)
@@ -132,27 +141,27 @@ async def check_missing(make: PlaceMaker) -> None:
         await _compare(other, kept, rows, numbers)
 
 
-async def check_incomplete(make: PlaceMaker) -> None:
+async def check_incomplete(make: BackendMaker) -> None:
     """A segment with other rows than the index says is never taken for all of it."""
-    async with _opened(make) as place:
+    async with _opened(make) as backend:
         rows = random_rows("set", 900, random.Random(7))
-        segment = await write(place, "less", "set", rows)
+        segment = await write(backend, "less", "set", rows)
         for num_rows in (899, 901):
             with _raises(CorruptIndexError, "a segment of another number of rows"):
-                await place.read_segment(replace(segment, num_rows=num_rows), None)
+                await backend.read_segment(replace(segment, num_rows=num_rows), None)
 
 
-async def check_listing(make: PlaceMaker) -> None:
+async def check_listing(make: BackendMaker) -> None:
     """Segments, manifests and builds are listed with their ages, by the place's clock."""
-    async with _opened(make) as place, _opened(make) as other:
-        for empty in (await place.list_segments(), await place.list_manifests(), await place.builds()):
+    async with _opened(make) as backend, _opened(make) as other:
+        for empty in (await backend.list_segments(), await backend.list_manifests(), await backend.builds()):
             equal(dict(empty), {}, "what is listed of an empty place")
         rows = random_rows("set", 10, random.Random(8))
         for name in ("b-1", "b-2", "c-1"):
-            await write(place, name, "set", rows)
-        equal(await place.commit(1, b"{}"), True, "whether the first commit created its manifest")
-        await place.touch("b")
-        await place.touch("b")
+            await write(backend, name, "set", rows)
+        equal(await backend.commit(1, b"{}"), True, "whether the first commit created its manifest")
+        await backend.touch("b")
+        await backend.touch("b")
         listed: list[tuple[Mapping[Any, float], set[Any]]] = [
             (await other.list_segments(), {"b-1", "b-2", "c-1"}),
             (await other.list_manifests(), {1}),
@@ -161,70 +170,70 @@ async def check_listing(make: PlaceMaker) -> None:
         for ages, names in listed:
             equal(set(ages), names, "what is listed")
             assert all(0 <= age < 60 for age in ages.values()), f"ages in seconds: {ages}"
-        await place.end_build("b")
-        await place.end_build("b")
+        await backend.end_build("b")
+        await backend.end_build("b")
         equal(dict(await other.builds()), {}, "builds that were ended")
-        await place.delete_segments(["b-1", "b-2"])
+        await backend.delete_segments(["b-1", "b-2"])
         equal(set(await other.list_segments()), {"c-1"}, "the segments that are left")
 
 
-async def check_ages(make: PlaceMaker) -> None:
+async def check_ages(make: BackendMaker) -> None:
     """Ages grow, and a sign of life ends that."""
-    async with _opened(make) as place:
-        await place.touch("build")
+    async with _opened(make) as backend:
+        await backend.touch("build")
         before = after = 0.0
         for wait_s in (1.2, 2.4, 4.8):  # some clocks have whole seconds, and a busy machine takes some to answer
             await asyncio.sleep(wait_s)
-            before = (await place.builds())["build"]
+            before = (await backend.builds())["build"]
             assert 0.15 <= before < 60, f"the age of a build after {wait_s} s: {before}"
-            await place.touch("build")
-            after = (await place.builds())["build"]
+            await backend.touch("build")
+            after = (await backend.builds())["build"]
             if after < before:
                 return
         raise AssertionError(f"a sign of life made it {after} s old, from {before}")
 
 
-async def check_manifests(make: PlaceMaker) -> None:
+async def check_manifests(make: BackendMaker) -> None:
     """None is written twice; the newest is found; each is there until it is deleted."""
-    async with _opened(make) as place, _opened(make) as other:
-        assert await place.latest() is None, "there is no manifest yet"
-        assert await place.manifest(1) is None, "there is no manifest 1 yet"
+    async with _opened(make) as backend, _opened(make) as other:
+        assert await backend.latest() is None, "there is no manifest yet"
+        assert await backend.manifest(1) is None, "there is no manifest 1 yet"
         contents = {number: b'{"number": %d, "text": "\n\\u00e4"}' % number * number for number in (1, 2, 3)}
         for number, content in contents.items():
-            equal(await place.commit(number, content), True, "a commit")
+            equal(await backend.commit(number, content), True, "a commit")
             equal(await other.commit(number, b"another"), False, "a second commit of the same number")
             equal(await other.latest(), (number, content), "the newest manifest")
         for number, content in contents.items():
             equal(await other.manifest(number), content, f"manifest {number}")
-        await place.delete_manifests([1, 2, 17])
-        await place.delete_manifests([])
+        await backend.delete_manifests([1, 2, 17])
+        await backend.delete_manifests([])
         equal(set(await other.list_manifests()), {3}, "the manifests that are left")
         equal(await other.manifest(2), None, "a manifest that was deleted")
         equal(await other.latest(), (3, contents[3]), "the newest manifest after older ones were deleted")
 
 
-async def check_concurrent_commits(make: PlaceMaker) -> None:
+async def check_concurrent_commits(make: BackendMaker) -> None:
     """Of many at once exactly one succeeds, and what it wrote is there."""
     async with contextlib.AsyncExitStack() as stack:
-        places = [await stack.enter_async_context(_opened(make)) for _ in range(5)]
+        backends = [await stack.enter_async_context(_opened(make)) for _ in range(5)]
         for number in range(1, 5):
-            contents = [b"%d by %d" % (number, place) for place in range(len(places))]
+            contents = [b"%d by %d" % (number, backend) for backend in range(len(backends))]
             made = await asyncio.gather(
-                *(place.commit(number, content) for place, content in zip(places, contents, strict=True))
+                *(backend.commit(number, content) for backend, content in zip(backends, contents, strict=True))
             )
             equal(made.count(True), 1, "commits of one number that succeeded")
             winner = contents[made.index(True)]
-            equal(await places[0].manifest(number), winner, "what was committed")
-            equal(await places[1].latest(), (number, winner), "the newest")
+            equal(await backends[0].manifest(number), winner, "what was committed")
+            equal(await backends[1].latest(), (number, winner), "the newest")
 
 
-async def check_reading_while_writing(make: PlaceMaker) -> None:
+async def check_reading_while_writing(make: BackendMaker) -> None:
     """A reader sees a segment whole or not at all, while others are written and deleted."""
     numbers = random.Random(9)
-    async with _opened(make) as place, _opened(make) as other:
+    async with _opened(make) as backend, _opened(make) as other:
         rows = random_rows("set", 3000, numbers)
         keys = rows.column("key").to_pylist()
-        segment = await write(place, "first", "set", rows)
+        segment = await write(backend, "first", "set", rows)
         written = asyncio.Event()
 
         async def read() -> int:
@@ -243,26 +252,26 @@ async def check_reading_while_writing(make: PlaceMaker) -> None:
         reader = asyncio.create_task(read())
         try:
             for number in range(4):
-                later = await write(place, f"later-{number}", "set", rows)
+                later = await write(backend, f"later-{number}", "set", rows)
                 equal(dict(later.extra), dict(segment.extra), "what finds a segment of the same rows")
                 if number % 2:
-                    await place.delete_segments([f"later-{number - 1}"])
+                    await backend.delete_segments([f"later-{number - 1}"])
         finally:
             written.set()
             await reader
 
 
-async def check_drop(make: PlaceMaker) -> None:
+async def check_drop(make: BackendMaker) -> None:
     """After drop() there is nothing, and a new index can begin."""
-    async with _opened(make) as place:
+    async with _opened(make) as backend:
         rows = random_rows("set", 100, random.Random(10))
         for name in ("first", "second"):
-            await write(place, name, "set", rows)
-            assert await place.commit(1, b"first"), "the first commit"
-            await place.touch("build")
-            await place.drop()
-        segment = await write(place, "third", "set", rows)
-        await place.drop()
+            await write(backend, name, "set", rows)
+            assert await backend.commit(1, b"first"), "the first commit"
+            await backend.touch("build")
+            await backend.drop()
+        segment = await write(backend, "third", "set", rows)
+        await backend.drop()
         async with _opened(make) as other:
             equal(await other.latest(), None, "the newest manifest")
             for left in (await other.list_segments(), await other.list_manifests(), await other.builds()):
@@ -272,7 +281,7 @@ async def check_drop(make: PlaceMaker) -> None:
             await other.drop()
 
 
-PLACE_CHECKS: Final[tuple[Callable[[PlaceMaker], Awaitable[None]], ...]] = (
+BACKEND_CHECKS: Final[tuple[Callable[[BackendMaker], Awaitable[None]], ...]] = (
     check_kinds,
     check_refused_kinds,
     check_few_rows,
@@ -293,19 +302,19 @@ PLACE_CHECKS: Final[tuple[Callable[[PlaceMaker], Awaitable[None]], ...]] = (
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def taken(place: Place) -> list[str]:
+def taken(backend: IndexBackend) -> list[str]:
     """The kinds that the place takes."""
     kinds = []
-    for kind in PART_SCHEMAS:
+    for kind in TABLE_SCHEMAS:
         with contextlib.suppress(InvalidOptionError):
-            place.check([kind])
+            backend.check([kind])
             kinds.append(kind)
     return kinds
 
 
 def random_rows(kind: str, num_rows: int, numbers: random.Random) -> pa.Table:
     """A table of a part, sorted by key; some keys are equal, some are ``UNKNOWN_KEY`` and the other special ones."""
-    schema = PART_SCHEMAS[kind]
+    schema = TABLE_SCHEMAS[kind]
     keys = [VALUE_TAG + numbers.randbytes(numbers.choice((0, 1, 1, 2, 8))) for _ in range(num_rows)]
     for _ in range(min(num_rows, 5)):
         keys[numbers.randrange(num_rows)] = numbers.choice((UNKNOWN_KEY, b"\x00", b"\x02"))
@@ -319,7 +328,7 @@ def _postings(num_rows: int, numbers: random.Random) -> pa.Table:
     keys = sorted(VALUE_TAG + some[at : at + 8] for at in range(0, len(some), 8))
     rows = memoryview(numbers.randbytes(8 * num_rows)).cast("q").tolist()
     columns = {"key": keys, "file": [row % 1000 for row in rows], "row": rows, "rows": [1] * num_rows}
-    return pa.table(columns, schema=PART_SCHEMAS["keys"])
+    return pa.table(columns, schema=TABLE_SCHEMAS["keys"])
 
 
 def _value(field: pa.Field, numbers: random.Random) -> Any:
@@ -334,20 +343,20 @@ def _value(field: pa.Field, numbers: random.Random) -> Any:
     return numbers.choice(("", "a/b=c/d.parquet", "\u00e4 \U0001f600 '\"\\", "x" * 300))
 
 
-async def write(place: Place, name: str, kind: str, rows: pa.Table) -> Segment:
+async def write(backend: IndexBackend, name: str, kind: str, rows: pa.Table) -> Segment:
     """Write ``rows``, which are sorted."""
-    part = _part(kind)
+    index_table = _part(kind)
 
     async def batches() -> AsyncIterator[pa.RecordBatch]:
         for batch in rows.to_batches(max(_BATCH_ROWS, rows.num_rows // 5)):
             await asyncio.sleep(0)
             yield batch
 
-    size, extra = await place.write_segment(name, part, batches())
+    size, extra = await backend.write_segment(name, index_table, batches())
     known = [key for key in rows.column("key").to_pylist() if key != UNKNOWN_KEY]
     return Segment(
         name=name,
-        part=part,
+        table=index_table,
         num_rows=rows.num_rows,
         size=size,
         low=known[0] if known else b"",
@@ -358,38 +367,40 @@ async def write(place: Place, name: str, kind: str, rows: pa.Table) -> Segment:
     )
 
 
-def _part(kind: str) -> Part:
-    return Part(kind, () if kind in ("files", "footers", "pages", "manifest") else ("column",))
+def _part(kind: str) -> IndexTable:
+    return IndexTable(kind, () if kind in ("files", "footers", "pages", "manifest") else ("column",))
 
 
-async def _compare(place: Place, segment: Segment, rows: pa.Table, numbers: random.Random, questions: int = 4) -> None:
+async def _compare(
+    backend: IndexBackend, segment: Segment, rows: pa.Table, numbers: random.Random, questions: int = 4
+) -> None:
     """What the place gives of a segment, and what it should."""
-    schema = segment.part.schema
-    _same(await place.read_segment(segment, None), rows, "all rows")
+    schema = segment.table.schema
+    _same(await backend.read_segment(segment, None), rows, "all rows")
     keys: list[bytes] = rows.column("key").to_pylist()
-    given = [batch async for batch in place.iterate_segment(segment)]
+    given = [batch async for batch in backend.iterate_segment(segment)]
     _same(pa.Table.from_batches(given, schema=schema), rows, "all rows, batch by batch")
-    empty = await place.read_segment(segment, [])
+    empty = await backend.read_segment(segment, [])
     _same(empty, schema.empty_table(), "of no range nothing")
     for _ in range(questions):
         ranges = random_ranges(keys, numbers)
         expected = _within(rows, ranges, keys)
-        what = f"rows of {segment.part} in {ranges}"
-        _same(await place.read_segment(segment, ranges), expected, what)
+        what = f"rows of {segment.table} in {ranges}"
+        _same(await backend.read_segment(segment, ranges), expected, what)
         columns = numbers.sample(schema.names, numbers.randrange(1, len(schema.names) + 1))
-        found = await place.read_segment(segment, ranges, columns)
+        found = await backend.read_segment(segment, ranges, columns)
         assert found is not None, f"without a limit there is always an answer: {what}"
         equal(found.column_names, columns, "the columns that were asked for, in that order")
         _same(found.combine_chunks(), expected.select(columns), f"some columns of {what}")
         for limit in {max(0, expected.num_rows - 1), expected.num_rows}:
-            found = await place.read_segment(segment, ranges, limit=limit)
+            found = await backend.read_segment(segment, ranges, limit=limit)
             if expected.num_rows > limit:
                 equal(found, None, f"more than {limit} {what}")
             else:
                 _same(found, expected, what)
         if "max" in schema.names:
             least = numbers.choice([*keys, b""])
-            found = await place.read_segment(segment, ranges, at_least=("max", least))
+            found = await backend.read_segment(segment, ranges, at_least=("max", least))
             assert found is not None, f"without a limit there is always an answer: {what}"
             _between(found, expected, "max", least)
 
@@ -467,18 +478,18 @@ def _contains(whole: list[str], some: list[str]) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _opened(make: PlaceMaker) -> AsyncIterator[Place]:
-    place = make()
+async def _opened(make: BackendMaker) -> AsyncIterator[IndexBackend]:
+    backend = make()
     try:
-        yield place
+        yield backend
     finally:
-        await place.close()
+        await backend.close()
 
 
-async def _nothing_left(place: Place, name: str) -> None:
-    segment = Segment(name=name, part=_part("set"), num_rows=1, size=1, low=b"", high=b"", files=())
+async def _nothing_left(backend: IndexBackend, name: str) -> None:
+    segment = Segment(name=name, table=_part("set"), num_rows=1, size=1, low=b"", high=b"", files=())
     with _raises((StaleSnapshotError, CorruptIndexError), "a segment that could not be written"):
-        await place.read_segment(segment, None)
+        await backend.read_segment(segment, None)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from pyspark.sql.functions import broadcast
 
 import asyncpq.spark
 from asyncpq import col
-from asyncpq.indexing import Bloom, Bounds, Footers, Keys, Kind, Text
+from asyncpq.indexing import Bloom, Bounds, Footers, IndexKind, Keys, Text
 from benchmarks.data import BUCKET, WANTED
 from benchmarks.spark.credentials import PROVIDER
 from benchmarks.spark.lakes import Lake
@@ -136,11 +136,11 @@ def _sorted(*columns: str) -> Side:
     return run
 
 
-def _build(*kinds: Kind) -> Side:
+def _build(*kinds: IndexKind) -> Side:
     def run(stage: Stage, keys: Sequence[int]) -> Answer:
-        place = stage.lake.index_folder("built")
-        shutil.rmtree(place, ignore_errors=True)
-        asyncpq.spark.build_index(stage.spark, stage.url, list(kinds), at=str(place), **stage.settings)
+        backend = stage.lake.index_folder("built")
+        shutil.rmtree(backend, ignore_errors=True)
+        asyncpq.spark.build_index(stage.spark, stage.url, list(kinds), at=str(backend), **stage.settings)
         return None
 
     return run

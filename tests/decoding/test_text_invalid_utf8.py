@@ -13,13 +13,21 @@ import pytest
 import asyncpq
 from asyncpq import CorruptFileError, Expression, ExpressionError, ReadOptions, col
 from asyncpq.expressions import HasPhrase, HasTokens
-from asyncpq.indexing import Bloom, Bounds, Footers, Keys, Kind, NGrams, Pages, Text, ValueSet
+from asyncpq.indexing import Bloom, Bounds, Footers, IndexKind, Keys, NGrams, Pages, Text, ValueSet
 from tests.predicates import oracle, without_views
 from tests.reads import ask
 
 RAW = [b"ab", b"a\xffb", b"\xff", None, b"\xe9t\xe9 word", b"word", b"\x80" * 70, b"a\xff\xffb", b"\xc3\xa9", b""]
 BAD = [1, 2, 4, 6, 7]  # rows that are no UTF-8
-KINDS: list[Kind] = [Bounds("x"), Keys("x"), Keys("x", "n"), ValueSet("x"), Bloom("x"), NGrams("x", n=2), Text("x")]
+KINDS: list[IndexKind] = [
+    Bounds("x"),
+    Keys("x"),
+    Keys("x", "n"),
+    ValueSet("x"),
+    Bloom("x"),
+    NGrams("x", n=2),
+    Text("x"),
+]
 
 
 def text(type_: pa.DataType, raw: Sequence[bytes | None] = RAW) -> pa.Array:
@@ -102,7 +110,7 @@ def test_inside_lists_and_structs() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("type_", TYPES[:3], ids=str)
-def test_an_index(type_: pa.DataType, kind: Kind, tmp_path: Path) -> None:
+def test_an_index(type_: pa.DataType, kind: IndexKind, tmp_path: Path) -> None:
     for at in range(2):
         (tmp_path / f"{at}.parquet").write_bytes(written(text(type_, RAW[5 * at : 5 * at + 5])))
     table = comparable(written(text(type_)))

@@ -11,7 +11,7 @@ import pytest
 
 import asyncpq
 from asyncpq import Expression, col
-from asyncpq.indexing import Bloom, Bounds, Keys, Kind, NGrams, Text, ValueSet
+from asyncpq.indexing import Bloom, Bounds, IndexKind, Keys, NGrams, Text, ValueSet
 from tests.predicates import oracle, without_views
 from tests.reads import ask
 
@@ -25,7 +25,7 @@ NESTED = {
     "large_list_view<string>": pa.large_list_view(pa.string()),
     "large_list_view<string_view>": pa.large_list_view(pa.string_view()),
 }
-KINDS: dict[str, list[Kind]] = {
+KINDS: dict[str, list[IndexKind]] = {
     "bounds": [Bounds("x")],
     "keys": [Keys("x")],
     "composite keys": [Keys("x", "n")],

@@ -26,7 +26,19 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.expressions import Expression
-from asyncpq.indexing import Bloom, Bounds, Footers, Keys, Kind, MemoryPlace, NGrams, Pages, Text, ValkeyPlace, ValueSet
+from asyncpq.indexing import (
+    Bloom,
+    Bounds,
+    Footers,
+    IndexKind,
+    Keys,
+    MemoryBackend,
+    NGrams,
+    Pages,
+    Text,
+    ValkeyBackend,
+    ValueSet,
+)
 from tests.predicates import expressions, oracle
 from tests.test_dataset import by_pyarrow, lakes
 from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
@@ -37,9 +49,9 @@ _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)  # of lite
 Made = tuple[list[tuple[str, bytes]], dict[str, str], bool]
 
 
-def possible_kinds(schema: pa.Schema) -> list[Kind]:
+def possible_kinds(schema: pa.Schema) -> list[IndexKind]:
     """Every kind, of every column that it can be of."""
-    made: list[Kind] = [Footers(), Pages()]
+    made: list[IndexKind] = [Footers(), Pages()]
     for name in schema.names:
         some = [Bounds(name), ValueSet(name), ValueSet(name, max_values=2), Bloom(name), NGrams(name, n=2)]
         made += [*some, Keys(name), Keys(name, max_postings=2), Text(name)]
@@ -47,9 +59,9 @@ def possible_kinds(schema: pa.Schema) -> list[Kind]:
     return [kind for kind in made if _fits(kind, schema)]
 
 
-def _fits(kind: Kind, schema: pa.Schema) -> bool:
+def _fits(kind: IndexKind, schema: pa.Schema) -> bool:
     try:
-        return bool(kind.parts(schema))
+        return bool(kind.tables(schema))
     except asyncpq.InvalidOptionError:
         return False
 
@@ -179,15 +191,15 @@ def place_at(root: Path, name: str, valkey: ValkeyServer | None) -> Any:
     if name == "below":
         return None
     if name == "memory":
-        return MemoryPlace()
+        return MemoryBackend()
     if name == "sqlite":
         return f"sqlite:///{root}-index.sqlite"
     if name == "valkey" and valkey is not None:
-        return ValkeyPlace(f"valkey://admin:{quote(ADMIN_PASSWORD)}@127.0.0.1:{valkey.port}", prefix=f"{root.name}:")
+        return ValkeyBackend(f"valkey://admin:{quote(ADMIN_PASSWORD)}@127.0.0.1:{valkey.port}", prefix=f"{root.name}:")
     return f"{root}-index/"
 
 
-def run(made: Made, place: str, data: st.DataObject, valkey: ValkeyServer | None = None) -> None:
+def run(made: Made, backend: str, data: st.DataObject, valkey: ValkeyServer | None = None) -> None:
     files, types, evolves = made
     root = Path(tempfile.mkdtemp())
 
@@ -203,7 +215,7 @@ def run(made: Made, place: str, data: st.DataObject, valkey: ValkeyServer | None
             kinds = data.draw(st.lists(st.sampled_from(possible_kinds(plain.schema)), min_size=1, max_size=6))
             files_of_commit, rows = data.draw(st.sampled_from([1, 100])), data.draw(st.sampled_from([7, 10**6]))
             building = asyncpq.BuildOptions(checkpoint_files=files_of_commit, segment_rows=rows)
-            at = place_at(root, place, valkey)
+            at = place_at(root, backend, valkey)
             if at is not None and not isinstance(at, str):
                 stack.push_async_callback(at.close)
             index = await session.build_index(root, kinds, at=at, schema_policy=policy, building=building)
@@ -242,11 +254,11 @@ def run(made: Made, place: str, data: st.DataObject, valkey: ValkeyServer | None
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("backend", PLACES)
 @settings(max_examples=max(5, settings().max_examples // 4))
 @given(made=lakes(), data=st.data())
-def test_reads_equal_pyarrow_by_their_view(place: str, made: Made, data: st.DataObject) -> None:
-    run(made, place, data)
+def test_reads_equal_pyarrow_by_their_view(backend: str, made: Made, data: st.DataObject) -> None:
+    run(made, backend, data)
 
 
 @pytest.fixture(scope="module")

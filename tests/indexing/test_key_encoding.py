@@ -25,7 +25,7 @@ from asyncpq.indexing.key_encoding import (
     integer_key,
     is_indexable,
     normalised,
-    part_keys,
+    table_keys,
     text_key,
 )
 from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY
@@ -173,7 +173,7 @@ def test_composite_keys(data: st.DataObject, kinds: list[str]) -> None:
     ]
     parts = [normalised(column, type_).to_pylist() for column, type_ in zip(columns, types, strict=True)]
     rows = list(zip(*parts, strict=True))
-    keys = part_keys(columns, types).to_pylist()
+    keys = table_keys(columns, types).to_pylist()
     for left, left_key in zip(rows, keys, strict=True):
         for right, right_key in zip(rows, keys, strict=True):
             assert (left < right) is (left_key < right_key)

@@ -16,7 +16,7 @@ import asyncpq.blocking
 from asyncpq import col
 from asyncpq.errors import AsyncpqError, ColumnNotFoundError, InvalidOptionError, UsageError
 from asyncpq.expressions import Expression
-from asyncpq.indexing import Bounds, FileSlices, Footers, Keys, MemoryPlace, NGrams, Text
+from asyncpq.indexing import Bounds, FileSlices, Footers, Keys, MemoryBackend, NGrams, Text
 
 TABLE = pa.table(
     {
@@ -66,7 +66,7 @@ async def test_kinds(session: asyncpq.Session, lake: Path, kinds: Any, error: ty
 @pytest.mark.parametrize(
     ("at", "said"),
     [
-        (MemoryPlace, "at: must be a url or a place, not the class MemoryPlace"),
+        (MemoryBackend, "at: must be a url or a place, not the class MemoryBackend"),
         (3, "at: must be a url or a place, not an object of type int"),
         ("", "not ''"),
         ("mysql://user:secret@host/indexes", "indexes are not kept in mysql.*PostgreSQL"),
@@ -139,4 +139,4 @@ async def test_json_is_opened_by_its_own_url(session: asyncpq.Session, lake: Pat
     """And is in no folder that another kind of place would have."""
     index = await session.build_index(lake, [Bounds("id")], at=f"{tmp_path}/index.json")
     await session.build_index(lake, [Keys("id")], at=f"{tmp_path}/index")
-    assert (await session.open_index(index.url)).manifest.parts == index.manifest.parts
+    assert (await session.open_index(index.url)).manifest.tables == index.manifest.tables

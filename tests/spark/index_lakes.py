@@ -47,16 +47,16 @@ async def content(index: Index, *, same_ids: bool = True) -> dict[str, list[tupl
 
     Without ``same_ids``, of footers and pages only how long they are: their checksums are over the file's id, too.
     """
-    manifest, place = index.manifest, index.place
-    files = await files_of(index._runtime, place, manifest, manifest.live)
+    manifest, backend = index.manifest, index.backend
+    files = await files_of(index._runtime, backend, manifest, manifest.live)
     paths = {file.id: file.path for file in files}
     found: dict[str, list[tuple[Any, ...]]] = {}
-    for part in manifest.parts:
+    for part in manifest.tables:
         listed = found[f"{part.kind} {part.columns}"] = []
         covered = {paths[number] for number in manifest.covered(part).rows() if number in paths}
         listed.append(("covered", *sorted(covered)))
-        for segment in manifest.of_part(part):
-            async for batch in place.iterate_segment(segment):
+        for segment in manifest.segments_of(part):
+            async for batch in backend.iterate_segment(segment):
                 for row in batch.to_pylist():
                     key = row.pop("key")
                     number = row.pop("file") if part.kind in BY_VALUE else int.from_bytes(key[:8], "big")

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 
 import asyncpq
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, UnsupportedStoreError
-from asyncpq.indexing import MemoryPlace
+from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.kinds import Bounds, Footers, Keys
 from asyncpq.options import BuildOptions
 from asyncpq.spark import index_executor as index_gathering
@@ -76,11 +76,11 @@ async def _check_segments(at: str) -> None:
     """Of parts with many rows there are several, each with a range of keys of its own, and none too large."""
     async with asyncpq.Session() as session:
         manifest = (await session.open_index(at)).manifest
-    for part in manifest.parts[1:]:
-        some = sorted(manifest.of_part(part), key=lambda segment: (segment.low, segment.high))
+    for part in manifest.tables[1:]:
+        some = sorted(manifest.segments_of(part), key=lambda segment: (segment.low, segment.high))
         assert all(segment.data_bytes <= 2 * _SMALL.segment_bytes for segment in some), part
         assert all(one.high <= other.low for one, other in pairwise(some)), part
-    keys = [segment for segment in manifest.segments if segment.part.kind == "keys"]
+    keys = [segment for segment in manifest.segments if segment.table.kind == "keys"]
     assert len(keys) > 6
 
 
@@ -92,11 +92,11 @@ def test_what_is_small_the_driver_writes(spark: SparkSession, tmp_path: Path, mo
     (found, wrong), (expected, _) = asyncio.run(open_index(f"{lake}/_asyncpq")), asyncio.run(open_index(local))
     assert wrong == []
     assert found == expected
-    place = MemoryPlace()
-    assert build_index(spark, str(lake), FEW, at=place).files == 7
+    backend = MemoryBackend()
+    assert build_index(spark, str(lake), FEW, at=backend).files == 7
     monkeypatch.setattr(index_gathering, "_DRIVER_BYTES", 0)
     with pytest.raises(UnsupportedStoreError, match="executors cannot write"):
-        build_index(spark, str(lake), FEW, at=MemoryPlace())
+        build_index(spark, str(lake), FEW, at=MemoryBackend())
 
 
 def test_a_refresh_reads_what_is_new(

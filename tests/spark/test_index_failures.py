@@ -15,14 +15,14 @@ pytest.importorskip("pyspark", reason="needs pyspark: pip install asyncpq[spark]
 
 import asyncpq
 from asyncpq.errors import CredentialsError, StoreError, TransportError, UsageError
-from asyncpq.indexing import FolderPlace
-from asyncpq.indexing.build.file_rows import FileWork
+from asyncpq.indexing import FolderBackend
+from asyncpq.indexing.build.file_rows import FileTask
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.options import BuildOptions
 from asyncpq.spark import index_executor as index_gathering
 from asyncpq.spark import index_steps as index_sort
 from asyncpq.spark.index_builds import build_index, verify_index
-from asyncpq.spark.index_executor import SparkGathering
+from asyncpq.spark.index_executor import SparkExecutor
 from tests.index_lakes import FEW, write
 from tests.spark import index_tasks
 from tests.spark.index_lakes import open_index, write_lake
@@ -43,10 +43,10 @@ def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 async def _names(at: str) -> tuple[set[str], set[str]]:
     """Of segments that are there, and that the newest snapshot has."""
     async with asyncpq.Session() as session:
-        place = FolderPlace(session, at)
-        manifest = await load(place)
+        backend = FolderBackend(session, at)
+        manifest = await load(backend)
         assert manifest is not None
-        return set(await place.list_segments()), set(manifest.names)
+        return set(await backend.list_segments()), set(manifest.names)
 
 
 @pytest.mark.slow  # the cluster tries a task again after a while
@@ -113,16 +113,16 @@ def test_a_build_whose_driver_died_goes_on(
     for number in range(10):
         write(lake / f"{number}.parquet", number)
     options = BuildOptions(checkpoint_files=4)
-    real, chunks = SparkGathering.segments, list[int]()
+    real, chunks = SparkExecutor.segments, list[int]()
 
-    async def segments(self: SparkGathering, works: Sequence[FileWork], *rest: Any) -> Any:
+    async def segments(self: SparkExecutor, works: Sequence[FileTask], *rest: Any) -> Any:
         if len(chunks) == 2:
             raise TransportError("the driver is gone")
         chunks.append(len(works))
         return await real(self, works, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SparkGathering, "segments", segments)
+        patched.setattr(SparkExecutor, "segments", segments)
         with pytest.raises(TransportError):
             build_index(spark, str(lake), FEW, at=at, building=options)
     assert chunks == [4, 4]

@@ -21,9 +21,9 @@ from pyspark.errors import PySparkException
 from asyncpq.blocking import Portal
 from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CredentialsError
-from asyncpq.indexing.build.file_rows import FileWork
+from asyncpq.indexing.build.file_rows import FileTask
 from asyncpq.indexing.build.sorting import sorted_rows
-from asyncpq.indexing.model import PART_SCHEMAS
+from asyncpq.indexing.model import TABLE_SCHEMAS
 from asyncpq.options import BuildOptions
 from asyncpq.spark import index_steps as index_sort
 from asyncpq.spark.driver import CallerThread
@@ -56,7 +56,7 @@ def test_one_large_file_and_many_tiny_ones() -> None:
 def test_what_files_cost() -> None:
     def cost(size: int | None, validator: Validator | None = None, *, values: bool = True) -> int:
         file = DataFile(url="a", size=size, validator=validator)
-        return cost_of(FileWork(id=0, path="a", file=file), reads_values=values)
+        return cost_of(FileTask(id=0, path="a", file=file), reads_values=values)
 
     assert cost(10 << 20) - cost(0) == 10 << 20
     assert cost(1, Validator(10 << 20, '"e"')) == cost(10 << 20)
@@ -64,7 +64,7 @@ def test_what_files_cost() -> None:
     assert cost(None) > cost(0)
 
 
-_KEYS = PART_SCHEMAS["keys"]
+_KEYS = TABLE_SCHEMAS["keys"]
 _rows = st.tuples(
     st.sampled_from([b"", b"\x00", b"\x01a", b"\x01a\x00", b"\x01b"]), st.integers(0, 3), st.integers(0, 9)
 )
@@ -92,7 +92,7 @@ def test_each_row_goes_to_one_range_and_ranges_ascend(
     assert sorted(row for some in found.values() for row in some) == sorted(row for run in runs for row in run)
     for one, other in pairwise(sorted(found)):
         assert max(found[one]) < min(found[other])
-    assert set(found) <= set(range(len(ranges.parts)))
+    assert set(found) <= set(range(len(ranges.tables)))
 
 
 def test_one_key_of_all_rows_is_cut_by_file_and_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +102,9 @@ def test_one_key_of_all_rows_is_cut_by_file_and_row(monkeypatch: pytest.MonkeyPa
         row = {"part": 1, "task": 0, "digest": b"", "num_rows": 10, "num_bytes": 100}
         pieces.append({**row, "middle": {"key": b"\x01k", "file": number // 100, "at": number}})
     ranges = planned(pieces, BuildOptions(segment_bytes=1000), builds=1)
-    assert len(ranges.cuts[1]) + 1 == len(ranges.parts) == 54
+    assert len(ranges.cuts[1]) + 1 == len(ranges.tables) == 54
     assert list(ranges.cuts[1]) == sorted(set(ranges.cuts[1]))
-    sizes = [0] * len(ranges.parts)
+    sizes = [0] * len(ranges.tables)
     for piece in pieces:
         sizes[sum(cut < order_in(piece["middle"]) for cut in ranges.cuts[1])] += 100
     assert max(sizes) <= 1000

@@ -162,7 +162,7 @@ def test_files_are_laid_out_as_asked(spark: SparkSession, tmp_path: Path) -> Non
         dataset = session.open_dataset(str(tmp_path / "lake"))
         assert dataset.lookup({"id": [5, 2999, 3000]}).num_rows == 2
         index = session.open_index(str(tmp_path / "lake" / "_asyncpq"))
-        assert {part.kind for part in index.show().parts} == {"files", "footers", "keys"}
+        assert {report.kind for report in index.show().tables} == {"files", "footers", "keys"}
 
 
 def test_of_two_attempts_one_counts(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

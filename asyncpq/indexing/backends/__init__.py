@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from asyncpq.errors import InvalidOptionError
-from asyncpq.indexing.backends.folder import FolderPlace
-from asyncpq.indexing.backends.json import JsonPlace, is_json
-from asyncpq.indexing.backends.objects import ObjectPlace
-from asyncpq.indexing.model import Place
+from asyncpq.indexing.backends.folder import FolderBackend
+from asyncpq.indexing.backends.json import JsonBackend, is_json
+from asyncpq.indexing.backends.objects import ObjectBackend
+from asyncpq.indexing.model import IndexBackend
 from asyncpq.objects.runtime import Runtime
 
 if TYPE_CHECKING:
-    from asyncpq.indexing.backends.sql import SqlPlace
-    from asyncpq.indexing.backends.valkey import ValkeyPlace
+    from asyncpq.indexing.backends.sql import SqlBackend
+    from asyncpq.indexing.backends.valkey import ValkeyBackend
 
-_SQL = ("postgresql", "postgres", "sqlite", "mysql", "mariadb", "mssql", "oracle", "duckdb")  # SqlPlace has not all
+_SQL = ("postgresql", "postgres", "sqlite", "mysql", "mariadb", "mssql", "oracle", "duckdb")  # SqlBackend has not all
 _VALKEY = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 
-async def open_place(runtime: Runtime, at: str | Place, *, create: bool) -> Place:
+async def open_backend(runtime: Runtime, at: str | IndexBackend, *, create: bool) -> IndexBackend:
     """The place that ``at`` names; closed with the session if it was made here.
 
     Args:
@@ -38,18 +38,18 @@ async def open_place(runtime: Runtime, at: str | Place, *, create: bool) -> Plac
     if not at:
         raise InvalidOptionError("the place of an index is a url or a place, not ''")
     scheme = at.partition("://")[0].partition("+")[0] if "://" in at else ""
-    place: ObjectPlace | SqlPlace | ValkeyPlace
+    backend: ObjectBackend | SqlBackend | ValkeyBackend
     if scheme in _SQL:
-        from asyncpq.indexing.backends.sql import SqlPlace
+        from asyncpq.indexing.backends.sql import SqlBackend
 
-        place = SqlPlace(at)
+        backend = SqlBackend(at)
     elif scheme in _VALKEY:
-        from asyncpq.indexing.backends.valkey import ValkeyPlace
+        from asyncpq.indexing.backends.valkey import ValkeyBackend
 
-        place = ValkeyPlace(at)
+        backend = ValkeyBackend(at)
     else:
-        place = JsonPlace(runtime, at) if is_json(at) else FolderPlace(runtime, at)
+        backend = JsonBackend(runtime, at) if is_json(at) else FolderBackend(runtime, at)
         if create:
-            await place.check_writable()
-    runtime.register(place, place.close)
-    return cast("Place", place)
+            await backend.check_writable()
+    runtime.register(backend, backend.close)
+    return cast("IndexBackend", backend)

@@ -10,7 +10,7 @@ from asyncpq.events import Operation
 from asyncpq.metrics import Purpose, RequestRecord
 
 
-class Sent:
+class SentRequest:
     """A request under way.
 
     Attributes:
@@ -24,14 +24,14 @@ class Sent:
 
 
 @contextmanager
-def counted_request(operation: Operation | None, method: str, purpose: Purpose = "table") -> Iterator[Sent]:
+def counted_request(operation: Operation | None, method: str, purpose: Purpose = "table") -> Iterator[SentRequest]:
     """One round trip.
 
     Args:
         operation: the request is counted there; None: nowhere.
         method: what was sent, e.g. "SELECT".
     """
-    sent = Sent()
+    sent = SentRequest()
     if operation is None:
         yield sent
         return

@@ -24,10 +24,10 @@ from asyncpq.errors import (
     StoreError,
 )
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.objects import ObjectPlace
-from asyncpq.indexing.backends.segment_file import BOUNDED, Spool, digest_of
-from asyncpq.indexing.backends.sorted_rows import InOrder, KeyGroups, SortedRows
-from asyncpq.indexing.model import KeyRange, Part, Segment, whole_bytes
+from asyncpq.indexing.backends.objects import ObjectBackend
+from asyncpq.indexing.backends.segment_file import BOUNDED, SegmentSpool, digest_of
+from asyncpq.indexing.backends.sorted_rows import KeyGroups, OrderCheck, SortedRows
+from asyncpq.indexing.model import IndexTable, KeyRange, Segment, whole_bytes
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.opening import held_source, load_version, open_source
 from asyncpq.objects.source import ObjectSource, PackedTail
@@ -53,10 +53,15 @@ class SegmentFile:
     """
 
     def __init__(
-        self, source: ObjectSource, part: Part, version: FileVersion, groups: KeyGroups, operation: Operation
+        self,
+        source: ObjectSource,
+        index_table: IndexTable,
+        version: FileVersion,
+        groups: KeyGroups,
+        operation: Operation,
     ) -> None:
         self._source = source
-        self._part = part
+        self._table = index_table
         self._version = version
         self._operation = operation
         self.groups = groups
@@ -85,7 +90,7 @@ class SegmentFile:
         groups = version.derived(("row groups of a segment", segment.extra["footer"]), make, lambda made: made.weight)
         if groups.num_rows != segment.num_rows:
             raise CorruptIndexError(f"its row groups have {groups.num_rows} rows of {segment.num_rows}")
-        return cls(source, segment.part, version, groups, operation)
+        return cls(source, segment.table, version, groups, operation)
 
     async def read(self, ordinals: Sequence[int], columns: Sequence[str], *, scan: bool = False) -> pa.Table:
         """All rows of some row groups, in one round where they are not too many.
@@ -110,7 +115,7 @@ class SegmentFile:
                 start += num_rows
                 if keeps:
                     memory.put(keys[place], table, table.nbytes + 500)
-        return pa.concat_tables(tables) if tables else self._part.schema.empty_table().select(columns)
+        return pa.concat_tables(tables) if tables else self._table.schema.empty_table().select(columns)
 
     async def _fetch(self, ordinals: Sequence[int], columns: Sequence[str]) -> pa.Table:
         question = ScanRequest(columns=columns, access=AccessPlan.row_groups(ordinals))
@@ -174,8 +179,8 @@ _RUN_BYTES = 8 << 20  # and of the file, roughly: rows with payloads are large
 _HINT = "BuildOptions.folder names another folder for local files."
 
 
-class FolderPlace(ObjectPlace):
-    """An :class:`asyncpq.indexing.model.Place`; see :class:`asyncpq.indexing.backends.objects.ObjectPlace`.
+class FolderBackend(ObjectBackend):
+    """An :class:`asyncpq.indexing.model.IndexBackend`; see :class:`asyncpq.indexing.backends.objects.ObjectBackend`.
 
     Segments of at most ``RequestOptions.whole_segment_bytes`` are fetched whole when they are first asked for, in one
     request, and kept decoded in the session's memory. Of larger ones the footer is; a question takes one round, and a
@@ -193,22 +198,22 @@ class FolderPlace(ObjectPlace):
     async def write_segment(
         self,
         name: str,
-        part: Part,
+        index_table: IndexTable,
         rows: AsyncIterator[pa.RecordBatch],
         *,
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """See :class:`asyncpq.indexing.model.Place`. Goes through local files."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`. Goes through local files."""
         url, in_thread = self._segment_url(name), self._runtime.in_thread
-        store, order = await self._writable(), InOrder(part, safe_url(url))
+        store, order = await self._writable(), OrderCheck(index_table, safe_url(url))
         with _local_folder(folder) as local:
-            spool = Spool(Path(local, "rows.arrow"), part)
+            spool = SegmentSpool(Path(local, "rows.arrow"), index_table)
             try:
                 async for batch in rows:
                     await in_thread(partial(_add, spool, order, batch))
                 path = Path(local, name.replace("/", "_") + self._suffix)
-                written = await in_thread(partial(spool.write, path, self._whole_bytes(part)))
+                written = await in_thread(partial(spool.write, path, self._whole_bytes(index_table)))
             except (pa.ArrowException, OSError) as error:
                 if isinstance(error, StoreError):
                     raise error.locate(url=safe_url(url)) from None
@@ -232,7 +237,7 @@ class FolderPlace(ObjectPlace):
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         if await self._comes_whole(segment, ranges):
             rows = await self._whole(operation, segment)
             return rows.select(ranges, columns, at_least=at_least, limit=limit)
@@ -240,7 +245,7 @@ class FolderPlace(ObjectPlace):
             ordinals = segment_file.groups.touched(ranges, at_least)
             if limit is not None and at_least is None and segment_file.groups.least_rows(ranges, ordinals) > limit:
                 return None
-            schema = segment.part.schema
+            schema = segment.table.schema
             wanted = schema.names if columns is None else [name for name in schema.names if name in columns]
             asked = dict.fromkeys(["key", *wanted, *([at_least[0]] if at_least is not None else [])])
             table = await segment_file.read(ordinals, [name for name in schema.names if name in asked])
@@ -250,24 +255,24 @@ class FolderPlace(ObjectPlace):
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         num_rows = 0
         async with self._opened(operation, segment) as segment_file:
             of_bytes = segment.num_rows * _RUN_BYTES // max(1, segment.size)
             for ordinals in segment_file.groups.runs(max(1, min(_RUN_ROWS, of_bytes))):
-                table = await segment_file.read(ordinals, segment.part.schema.names, scan=True)
+                table = await segment_file.read(ordinals, segment.table.schema.names, scan=True)
                 for batch in table.to_batches():
                     num_rows += batch.num_rows
                     yield batch
         if num_rows != segment.num_rows:
             raise self._corrupt(segment, f"it has {num_rows} rows, where {segment.num_rows} were written")
 
-    def _whole_bytes(self, part: Part) -> int:
-        return whole_bytes(part, self._runtime.options.requests.whole_segment_bytes)
+    def _whole_bytes(self, index_table: IndexTable) -> int:
+        return whole_bytes(index_table, self._runtime.options.requests.whole_segment_bytes)
 
     async def _comes_whole(self, segment: Segment, ranges: Sequence[KeyRange] | None) -> bool:
         """Whether a question takes all of the segment, which is then kept, rather than some of its row groups."""
-        if "whole" not in segment.extra or segment.size > self._whole_bytes(segment.part):
+        if "whole" not in segment.extra or segment.size > self._whole_bytes(segment.table):
             return False
         if segment.size <= _SMALL_BYTES or await self._held(segment, segment.extra["whole"]) is not None:
             return True
@@ -296,7 +301,7 @@ class FolderPlace(ObjectPlace):
             source = held_source(self._runtime, url, data)
             inner = Operation("read", safe_url(url), ReadMetrics(), None)
             segment_file = await SegmentFile.load(source, segment, inner)
-            table = await segment_file.read(range(len(segment_file.groups)), segment.part.schema.names, scan=True)
+            table = await segment_file.read(range(len(segment_file.groups)), segment.table.schema.names, scan=True)
         return SortedRows(table.combine_chunks())
 
     @asynccontextmanager
@@ -343,5 +348,5 @@ def _local_folder(parent: str | None) -> tempfile.TemporaryDirectory[str]:
         raise StoreError(f"a segment needs a local file: {error}", url=where, hint=_HINT) from error
 
 
-def _add(spool: Spool, order: InOrder, batch: pa.RecordBatch) -> None:
+def _add(spool: SegmentSpool, order: OrderCheck, batch: pa.RecordBatch) -> None:
     spool.add(order.take(batch))

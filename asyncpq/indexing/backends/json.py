@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from asyncpq.errors import InvalidOptionError, ResourceLimitError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.objects import ObjectPlace, Owner
+from asyncpq.indexing.backends.objects import ObjectBackend, Owner
 from asyncpq.indexing.backends.segment_file import digest_of
-from asyncpq.indexing.backends.sorted_rows import InOrder, SortedRows
-from asyncpq.indexing.model import KeyRange, Part, Segment
+from asyncpq.indexing.backends.sorted_rows import OrderCheck, SortedRows
+from asyncpq.indexing.model import IndexTable, KeyRange, Segment
 from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.urls import safe_url
 
@@ -25,14 +25,14 @@ _SUFFIX = ".json"
 _HINT = "Keep the index in a folder: a url that does not end in .json."
 
 
-class JsonPlace(ObjectPlace):
-    """An :class:`asyncpq.indexing.model.Place` in the folder ``<url>/``: manifests, and segments of one JSON
+class JsonBackend(ObjectBackend):
+    """An :class:`asyncpq.indexing.model.IndexBackend` in the folder ``<url>/``: manifests, and segments of one JSON
     object each, whose byte strings are base64. They are fetched whole, and kept in the session's memory.
 
     Args:
-        session: see :class:`asyncpq.indexing.backends.objects.ObjectPlace`.
+        session: see :class:`asyncpq.indexing.backends.objects.ObjectBackend`.
         url: ends in ``.json``.
-        single_writer: see :class:`asyncpq.indexing.backends.objects.ObjectPlace`.
+        single_writer: see :class:`asyncpq.indexing.backends.objects.ObjectBackend`.
 
     Raises:
         InvalidOptionError: it does not.
@@ -46,7 +46,7 @@ class JsonPlace(ObjectPlace):
         super().__init__(session, url, single_writer=single_writer)
 
     def check(self, kinds: Sequence[str]) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         refused = sorted(set(kinds) - _KINDS)
         if refused:
             raise InvalidOptionError(f"{refused[0]!r} is too large for JSON, at {self.description}", hint=_HINT)
@@ -54,28 +54,30 @@ class JsonPlace(ObjectPlace):
     async def write_segment(
         self,
         name: str,
-        part: Part,
+        index_table: IndexTable,
         rows: AsyncIterator[pa.RecordBatch],
         *,
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """See :class:`asyncpq.indexing.model.Place`.
+        """See :class:`asyncpq.indexing.model.IndexBackend`.
 
         Raises:
             ResourceLimitError: more than ``MAX_ROWS``.
         """
-        self.check([part.kind])
+        self.check([index_table.kind])
         url = self._segment_url(name)
-        order = InOrder(part, safe_url(url))
+        order = OrderCheck(index_table, safe_url(url))
         batches: list[pa.RecordBatch] = []
         async for batch in rows:
             batches.append(order.take(batch))
             if order.num_rows > MAX_ROWS:
                 raise ResourceLimitError(
-                    f"more than {MAX_ROWS:,} rows of {part} for one segment of JSON", url=safe_url(url), hint=_HINT
+                    f"more than {MAX_ROWS:,} rows of {index_table} for one segment of JSON",
+                    url=safe_url(url),
+                    hint=_HINT,
                 )
-        data = _encode(pa.Table.from_batches(batches, schema=part.schema))
+        data = _encode(pa.Table.from_batches(batches, schema=index_table.schema))
         store = await self._writable()
         await store.put_object(url, data, context=self._context(operation, "write"))
         return len(data), {"digest": digest_of(data)}
@@ -90,7 +92,7 @@ class JsonPlace(ObjectPlace):
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         rows = await self._kept(
             operation, segment, str(segment.extra.get("digest")), partial(self._load, operation, segment)
         )
@@ -99,7 +101,7 @@ class JsonPlace(ObjectPlace):
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         rows = await self._load(operation, segment)
         for batch in rows.table.to_batches():
             yield batch
@@ -113,7 +115,7 @@ class JsonPlace(ObjectPlace):
         if digest_of(data) != segment.extra.get("digest"):
             raise self._corrupt(segment, "it is not what was written")
         try:
-            return SortedRows(_decode(data, segment.part))
+            return SortedRows(_decode(data, segment.table))
         except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
             raise self._corrupt(segment, f"it cannot be understood: {error}") from error
 
@@ -133,15 +135,15 @@ def _encode(table: pa.Table) -> bytes:
     return json.dumps(columns, separators=(",", ":")).encode()
 
 
-def _decode(data: bytes, part: Part) -> pa.Table:
+def _decode(data: bytes, index_table: IndexTable) -> pa.Table:
     columns = json.loads(data)
     arrays = []
-    for field in part.schema:
+    for field in index_table.schema:
         values = columns[field.name]
         if pa.types.is_binary(field.type):
             values = [None if value is None else base64.b64decode(value, validate=True) for value in values]
         arrays.append(pa.array(values, field.type))
-    return pa.Table.from_arrays(arrays, schema=part.schema)
+    return pa.Table.from_arrays(arrays, schema=index_table.schema)
 
 
 def _text(value: bytes | None) -> str | None:

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.sorted_rows import InOrder, SortedRows
-from asyncpq.indexing.model import KeyRange, Part, Segment
+from asyncpq.indexing.backends.sorted_rows import OrderCheck, SortedRows
+from asyncpq.indexing.model import IndexTable, KeyRange, Segment
 
 
 class _Kept(NamedTuple):
@@ -22,8 +22,8 @@ class _Kept(NamedTuple):
     since: float
 
 
-class MemoryPlace:
-    """An :class:`asyncpq.indexing.model.Place` that all sessions of a process may share, each in its own thread."""
+class MemoryBackend:
+    """A backend that all sessions of a process may share, each in its own thread."""
 
     description = "memory"
 
@@ -34,7 +34,7 @@ class MemoryPlace:
         self._builds: dict[str, float] = {}
 
     def __repr__(self) -> str:
-        return f"MemoryPlace({len(self._manifests)} manifests, {len(self._segments)} segments)"
+        return f"MemoryBackend({len(self._manifests)} manifests, {len(self._segments)} segments)"
 
     def check(self, kinds: Sequence[str]) -> None:
         """Every kind may be kept in memory."""
@@ -44,16 +44,16 @@ class MemoryPlace:
     async def write_segment(
         self,
         name: str,
-        part: Part,
+        index_table: IndexTable,
         rows: AsyncIterator[pa.RecordBatch],
         *,
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """See :class:`asyncpq.indexing.model.Place`."""
-        order = InOrder(part, self.description)
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
+        order = OrderCheck(index_table, self.description)
         batches = [order.take(batch) async for batch in rows]
-        kept = SortedRows(pa.Table.from_batches(batches, schema=part.schema))
+        kept = SortedRows(pa.Table.from_batches(batches, schema=index_table.schema))
         with self._lock:
             self._segments[name] = _Kept(kept, time.monotonic())
         return int(kept.table.nbytes), {}
@@ -68,13 +68,13 @@ class MemoryPlace:
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return self._rows(segment).select(ranges, columns, at_least=at_least, limit=limit)
 
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         for batch in self._rows(segment).table.to_batches():
             yield batch
 
@@ -91,13 +91,13 @@ class MemoryPlace:
         return rows
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             for name in names:
                 self._segments.pop(name, None)
 
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         now = time.monotonic()
         with self._lock:
             return {name: now - kept.since for name, kept in self._segments.items()}
@@ -105,7 +105,7 @@ class MemoryPlace:
     # -- manifests --------------------------------------------------------------------------------
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             if not self._manifests:
                 return None
@@ -113,24 +113,24 @@ class MemoryPlace:
             return number, self._manifests[number].value
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         kept = self._manifests.get(number)
         return None if kept is None else kept.value
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         kept = _Kept(content, time.monotonic())
         with self._lock:
             return self._manifests.setdefault(number, kept) is kept
 
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             for number in numbers:
                 self._manifests.pop(number, None)
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         now = time.monotonic()
         with self._lock:
             return {number: now - kept.since for number, kept in self._manifests.items()}
@@ -138,23 +138,23 @@ class MemoryPlace:
     # -- builds -----------------------------------------------------------------------------------
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             self._builds[build] = time.monotonic()
 
     async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         now = time.monotonic()
         with self._lock:
             return {build: now - since for build, since in self._builds.items()}
 
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             self._builds.pop(build, None)
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         with self._lock:
             self._segments.clear()
             self._manifests.clear()

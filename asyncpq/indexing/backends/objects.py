@@ -63,7 +63,7 @@ class Owner(Protocol):
     def _runtime(self) -> Runtime: ...
 
 
-class ObjectPlace:
+class ObjectBackend:
     """What places on object stores have in common: names, manifests, signs of life, and what is removed.
 
     ``manifests/<number>.json``, of which none is written twice; ``latest``, a copy of one that was the newest not long
@@ -105,11 +105,11 @@ class ObjectPlace:
     # -- segments ---------------------------------------------------------------------------------
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         await self._delete(operation, [self._segment_url(name) for name in names])
 
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, "segments", self._suffix)
 
     async def _kept(
@@ -164,18 +164,18 @@ class ObjectPlace:
     # -- manifests --------------------------------------------------------------------------------
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         data = await self._fetch(operation, self._url("latest"))
         if data is None:
             return None
         return decode_latest(data, safe_url(self._url("latest")))
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._fetch(operation, self._manifest_url(number))
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         store, url, context = await self._writable(), self._manifest_url(number), self._context(operation, "write")
         if not await self._can_create(operation, store):
             if not self._single_writer:
@@ -209,33 +209,33 @@ class ObjectPlace:
         return self._creates
 
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         await self._delete(operation, [self._manifest_url(number) for number in numbers])
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         ages = await self._ages(operation, "manifests", ".json")
         return {int(name): age for name, age in ages.items() if len(name) == _DIGITS and name.isdigit()}
 
     # -- builds -----------------------------------------------------------------------------------
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         store = await self._writable()
         await store.put_object(self._url("builds", build), build.encode(), context=self._context(operation, "write"))
 
     async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, "builds", "")
 
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         await self._delete(operation, [self._url("builds", build)])
 
     # -- all of it --------------------------------------------------------------------------------
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         first = [self._url("latest")]
         found = {folder: await self._list(operation, folder) for folder in ("manifests", "builds", "segments")}
         await self._delete(operation, first)  # and manifests before segments: what a reader still finds is whole

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from asyncpq.errors import StoreError
-from asyncpq.indexing.model import Part
+from asyncpq.indexing.model import IndexTable
 
 FOOTER_BYTES: Final = 256 * 1024
 TRAILER_BYTES: Final = 8  # length of the footer, and the magic
@@ -62,7 +62,7 @@ class Written(NamedTuple):
         return {"tail": self.tail, "footer": self.footer, **packed, **whole}
 
 
-class Spool:
+class SegmentSpool:
     """Rows on their way to a segment, on disk until it is known how many there are. Blocking.
 
     Args:
@@ -70,10 +70,10 @@ class Spool:
         part: whose rows they are.
     """
 
-    def __init__(self, path: Path, part: Part) -> None:
+    def __init__(self, path: Path, index_table: IndexTable) -> None:
         self._path = path
-        self._schema = schema = part.schema
-        self._group_bytes = _GROUP_BYTES * (_OFTEN_WHOLE if part.kind in ("files", "bounds") else 1)
+        self._schema = schema = index_table.schema
+        self._group_bytes = _GROUP_BYTES * (_OFTEN_WHOLE if index_table.kind in ("files", "bounds") else 1)
         self._sink = pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_stream(self._sink, schema)
         self._weight = 0
@@ -142,14 +142,14 @@ class Spool:
             num_leaves = len(self._schema)
             of_group = _FOOTER_OF_GROUP + num_leaves * _FOOTER_OF_COLUMN + 2 * sum(self._longest.values())
             target = max(self._group_bytes, self._weight * of_group // FOOTER_BYTES + 1)
-        cutter = Cutter(target)
+        cutter = RowCutter(target)
         with pa.memory_map(str(self._path)) as source:
             for batch in pa.ipc.open_stream(source):
                 yield from cutter.add(batch)
         yield from cutter.rest()
 
 
-class Cutter:
+class RowCutter:
     """Cuts rows into tables of about the same weight.
 
     Args:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.errors import StoreError
-from asyncpq.indexing.model import KeyRange, Part
+from asyncpq.indexing.model import IndexTable, KeyRange
 
 _BLOCK_ROWS: Final = 256  # whose greatest values are known, so that most are not looked at
 
@@ -49,7 +49,7 @@ class SortedRows:
         at_least: tuple[str, bytes] | None = None,
         limit: int | None = None,
     ) -> pa.Table | None:
-        """As :meth:`asyncpq.indexing.model.Place.read_segment`."""
+        """As :meth:`asyncpq.indexing.model.IndexBackend.read_segment`."""
         found = self.table
         if ranges is not None or at_least is not None:
             spans = self._all() if ranges is None else self._within(ranges)
@@ -104,7 +104,7 @@ def _greatest(column: pa.BinaryArray) -> list[bytes]:
     return [pc.max(block).as_py() or b"" for block in blocks]
 
 
-class InOrder:
+class OrderCheck:
     """Looks at rows as they come: whether they are the part's, and ascend.
 
     Args:
@@ -115,9 +115,9 @@ class InOrder:
         num_rows: that came.
     """
 
-    def __init__(self, part: Part, place: str) -> None:
-        self._part = part
-        self._place = place
+    def __init__(self, index_table: IndexTable, backend: str) -> None:
+        self._table = index_table
+        self._backend = backend
         self._last = b""
         self.num_rows = 0
 
@@ -128,17 +128,17 @@ class InOrder:
             StoreError: it has other columns, or keys that do not ascend.
         """
         try:
-            batch = batch.cast(self._part.schema)
+            batch = batch.cast(self._table.schema)
             batch.validate()
         except (pa.ArrowException, ValueError) as error:
-            raise StoreError(f"rows that are none of {self._part}: {error}", url=self._place) from error
+            raise StoreError(f"rows that are none of {self._table}: {error}", url=self._backend) from error
         if batch.num_rows:
             keys = batch.column(0)
             ascend = keys[0].as_py() >= self._last
             if ascend and batch.num_rows > 1:
                 ascend = pc.all(pc.less_equal(keys[:-1], keys[1:])).as_py()
             if not ascend:
-                raise StoreError(f"rows of {self._part} that are not sorted by key", url=self._place)
+                raise StoreError(f"rows of {self._table} that are not sorted by key", url=self._backend)
             self._last = keys[-1].as_py()
             self.num_rows += batch.num_rows
         return batch

@@ -19,9 +19,9 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.events import Operation
-from asyncpq.indexing.backends.counted import Sent, counted_request
-from asyncpq.indexing.backends.sorted_rows import InOrder
-from asyncpq.indexing.model import KeyRange, Part, Segment
+from asyncpq.indexing.backends.counted import SentRequest, counted_request
+from asyncpq.indexing.backends.sorted_rows import OrderCheck
+from asyncpq.indexing.model import IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose
 from asyncpq.storage.concurrency import Threads
 
@@ -41,8 +41,8 @@ _CREATING = 0x6173796E63  # number of the lock that who makes the tables holds, 
 _DIALECTS: Final = ("postgresql", "sqlite")
 
 
-class SqlPlace:
-    """An :class:`asyncpq.indexing.model.Place` of tables whose names begin with ``name``: one for each kind of part,
+class SqlBackend:
+    """A backend of tables whose names begin with ``name``: one for each kind of part,
     with an index on segment and key, and those of manifests, segments and builds.
 
     Args:
@@ -74,7 +74,7 @@ class SqlPlace:
         self._is_there = False  # the tables were seen
 
     def __repr__(self) -> str:
-        return f"SqlPlace({self.description!r})"
+        return f"SqlBackend({self.description!r})"
 
     def check(self, kinds: Sequence[str]) -> None:
         """Every kind may be kept in a database."""
@@ -84,15 +84,15 @@ class SqlPlace:
     async def write_segment(
         self,
         name: str,
-        part: Part,
+        index_table: IndexTable,
         rows: AsyncIterator[pa.RecordBatch],
         *,
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """See :class:`asyncpq.indexing.model.Place`. It is whole once its row among the segments says its rows."""
-        segment = await self._write(operation, "INSERT", partial(self._begin_segment, name=name, kind=part.kind))
-        order, size = InOrder(part, self.description), 0
+        """It is whole once its row among the segments says its rows."""
+        segment = await self._write(operation, "INSERT", partial(self._begin_segment, name=name, kind=index_table.kind))
+        order, size = OrderCheck(index_table, self.description), 0
         try:
             async for batch in rows:
                 checked = order.take(batch)
@@ -100,7 +100,9 @@ class SqlPlace:
                 for start in range(0, checked.num_rows, _BATCH_ROWS):
                     piece = checked.slice(start, _BATCH_ROWS)
                     first = order.num_rows - checked.num_rows + start
-                    await self._write(operation, "INSERT", partial(self._insert, part.kind, piece, segment, first))
+                    await self._write(
+                        operation, "INSERT", partial(self._insert, index_table.kind, piece, segment, first)
+                    )
             await self._write(
                 operation, "UPDATE", partial(self._finish_segment, segment=segment, num_rows=order.num_rows)
             )
@@ -133,13 +135,13 @@ class SqlPlace:
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy import true
 
         from asyncpq.indexing.backends.sql_tables import conditions
 
-        rows = self._tables.rows[segment.part.kind]
-        schema = segment.part.schema
+        rows = self._tables.rows[segment.table.kind]
+        schema = segment.table.schema
         schema = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         least = true() if at_least is None else rows.c[at_least[0]] >= at_least[1]
         searches: list[list[ColumnElement[bool]]] = [[true()]]
@@ -164,11 +166,11 @@ class SqlPlace:
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy import and_, or_, true
 
-        rows = self._tables.rows[segment.part.kind]
-        schema = segment.part.schema
+        rows = self._tables.rows[segment.table.kind]
+        schema = segment.table.schema
         numbered = schema.append(pa.field("ordinal", pa.int64()))
         search: ColumnElement[bool] = true()
         after: ColumnElement[bool] = true()
@@ -204,7 +206,7 @@ class SqlPlace:
 
         from asyncpq.indexing.backends.sql_tables import to_table
 
-        segments, rows = self._tables.segments, self._tables.rows[segment.part.kind]
+        segments, rows = self._tables.segments, self._tables.rows[segment.table.kind]
         wanted = [rows.c.ordinal, rows.c.key, *(rows.c[field.name].label(f"c_{field.name}") for field in schema)]
         whole = and_(segments.c.name == segment.name, segments.c.num_rows.is_not(None))
         # the first one is the segment's own row
@@ -222,7 +224,7 @@ class SqlPlace:
         ordered = query.order_by(query.selected_columns.key.asc().nulls_first(), query.selected_columns.ordinal)
         limited = ordered if limit is None else ordered.limit(limit + 1)
 
-        def work(connection: Connection, sent: Sent) -> list[Any]:
+        def work(connection: Connection, sent: SentRequest) -> list[Any]:
             found = connection.execute(limited).fetchall()
             if not found:
                 return []
@@ -256,7 +258,7 @@ class SqlPlace:
         )
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         if names:
             await self._write(operation, "DELETE", partial(self._delete_segments, names=names))
 
@@ -272,13 +274,13 @@ class SqlPlace:
             connection.execute(table.delete().where(named))
 
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, self._tables.segments, "name")
 
     # -- manifests --------------------------------------------------------------------------------
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy import select
 
         table = self._tables.manifests
@@ -287,7 +289,7 @@ class SqlPlace:
         return (int(found[0][0]), bytes(found[0][1])) if found else None
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy import select
 
         table = self._tables.manifests
@@ -296,7 +298,7 @@ class SqlPlace:
         return bytes(found[0][0]) if found else None
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy.exc import IntegrityError
 
         insert = self._tables.manifests.insert().values(number=number, content=content, created=self._clock)
@@ -312,20 +314,20 @@ class SqlPlace:
         return await self._write(operation, "INSERT", work)
 
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         if numbers:
             table = self._tables.manifests
             delete = table.delete().where(table.c.number.in_(list(numbers)))
             await self._write(operation, "DELETE", lambda connection: connection.execute(delete))
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, self._tables.manifests, "number")
 
     # -- builds -----------------------------------------------------------------------------------
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         from sqlalchemy.exc import IntegrityError
 
         table = self._tables.builds
@@ -341,11 +343,11 @@ class SqlPlace:
         await self._write(operation, "UPDATE", work)
 
     async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, self._tables.builds, "name")
 
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         table = self._tables.builds
         await self._write(
             operation, "DELETE", lambda connection: connection.execute(table.delete().where(table.c.name == build))
@@ -354,7 +356,7 @@ class SqlPlace:
     # -- all of it --------------------------------------------------------------------------------
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         await self._write(operation, "DROP", self._tables.metadata.drop_all)
         self._is_there = False
 
@@ -380,7 +382,7 @@ class SqlPlace:
         self,
         operation: Operation | None,
         method: str,
-        work: Callable[[Connection, Sent], list[Any]],
+        work: Callable[[Connection, SentRequest], list[Any]],
         purpose: Purpose = "table",
     ) -> list[Any]:
         """What ``work`` finds; nothing where there are no tables."""
@@ -501,7 +503,7 @@ def _engine(database: str | URL | Engine) -> tuple[Engine, bool]:
     _check_dialect(engine.dialect.name)
     if engine.dialect.name == "sqlite" and engine.url.database in (None, "", ":memory:"):
         raise InvalidOptionError(
-            "a SQLite database in memory is of one thread alone", hint="Take a MemoryPlace, or a file."
+            "a SQLite database in memory is of one thread alone", hint="Take a MemoryBackend, or a file."
         )
     return engine, owned
 

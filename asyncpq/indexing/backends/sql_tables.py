@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from asyncpq.indexing.model import PART_SCHEMAS, KeyRange
+from asyncpq.indexing.model import TABLE_SCHEMAS, KeyRange
 
 
 class IndexTables:
@@ -62,7 +62,7 @@ class IndexTables:
             Column("name", Text, primary_key=True),
             Column("created", Double, nullable=False),
         )
-        self.rows = {kind: self._rows_of(f"{name}_{kind}_rows", schema) for kind, schema in PART_SCHEMAS.items()}
+        self.rows = {kind: self._rows_of(f"{name}_{kind}_rows", schema) for kind, schema in TABLE_SCHEMAS.items()}
 
     def _rows_of(self, name: str, schema: pa.Schema) -> Table:
         return Table(

@@ -27,9 +27,9 @@ from asyncpq.errors import (
 from asyncpq.events import Operation
 from asyncpq.indexing.backends.counted import counted_request
 from asyncpq.indexing.backends.objects import decode_latest, encode_latest
-from asyncpq.indexing.backends.segment_file import Cutter, digest_of
-from asyncpq.indexing.backends.sorted_rows import InOrder, KeyGroups, SortedRows
-from asyncpq.indexing.model import KeyRange, Part, Segment
+from asyncpq.indexing.backends.segment_file import RowCutter, digest_of
+from asyncpq.indexing.backends.sorted_rows import KeyGroups, OrderCheck, SortedRows
+from asyncpq.indexing.model import IndexTable, KeyRange, Segment
 from asyncpq.metrics import Purpose
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class _Directory(NamedTuple):
     raw_bytes: Sequence[int]
 
 
-class ValkeyPlace:
-    """An :class:`asyncpq.indexing.model.Place`. Belongs to one event loop.
+class ValkeyBackend:
+    """An :class:`asyncpq.indexing.model.IndexBackend`. Belongs to one event loop.
 
     The server must evict nothing (``maxmemory-policy noeviction``), which is looked at first where it tells; keys have
     no expiry.
@@ -109,7 +109,7 @@ class ValkeyPlace:
         self._is_checked = False
 
     def __repr__(self) -> str:
-        return f"ValkeyPlace({self.description!r})"
+        return f"ValkeyBackend({self.description!r})"
 
     def check(self, kinds: Sequence[str]) -> None:
         """Every kind may be kept in a server, as far as its memory goes."""
@@ -119,14 +119,14 @@ class ValkeyPlace:
     async def write_segment(
         self,
         name: str,
-        part: Part,
+        index_table: IndexTable,
         rows: AsyncIterator[pa.RecordBatch],
         *,
         folder: str | None = None,
         operation: Operation | None = None,
     ) -> tuple[int, Mapping[str, Any]]:
-        """See :class:`asyncpq.indexing.model.Place`."""
-        order, cutter = InOrder(part, self.description), Cutter(_CHUNK_BYTES)
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
+        order, cutter = OrderCheck(index_table, self.description), RowCutter(_CHUNK_BYTES)
         writer = _Chunks(partial(self._ask, operation), self._key(b"segment", name.encode()))
         await self._register(operation, name)
         try:
@@ -156,7 +156,7 @@ class ValkeyPlace:
         limit: int | None = None,
         operation: Operation | None = None,
     ) -> pa.Table | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         if segment.size <= _WHOLE_BYTES:
             rows = await self._whole(operation, segment)
         else:
@@ -170,7 +170,7 @@ class ValkeyPlace:
     async def iterate_segment(
         self, segment: Segment, *, operation: Operation | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         directory = await self._directory(operation, segment)
         for start in range(0, len(directory.groups), _WINDOW):
             stop = min(start + _WINDOW, len(directory.groups))
@@ -214,7 +214,7 @@ class ValkeyPlace:
     async def _chunks(
         self, operation: Operation | None, segment: Segment, directory: _Directory, ordinals: Sequence[int]
     ) -> pa.Table:
-        key, schema = self._key(b"segment", segment.name.encode()), segment.part.schema
+        key, schema = self._key(b"segment", segment.name.encode()), segment.table.schema
         batches: list[pa.RecordBatch] = []
         for start in range(0, len(ordinals), _WINDOW):
             window = ordinals[start : start + _WINDOW]
@@ -248,7 +248,7 @@ class ValkeyPlace:
         )
 
     async def delete_segments(self, names: Sequence[str], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         for start in range(0, len(names), _WINDOW):
             window = [name.encode() for name in names[start : start + _WINDOW]]
             keys = [self._key(b"segment", name) for name in window]
@@ -259,23 +259,23 @@ class ValkeyPlace:
                 self._kept.pop(f"directory {name}", None)
 
     async def list_segments(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, b"segments")
 
     # -- manifests --------------------------------------------------------------------------------
 
     async def latest(self, *, operation: Operation | None = None) -> tuple[int, bytes] | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         (data,) = await self._ask(operation, [(b"GET", self._key(b"latest"))], "GET")
         return decode_latest(data, self.description) if isinstance(data, bytes) else None
 
     async def manifest(self, number: int, *, operation: Operation | None = None) -> bytes | None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         (data,) = await self._ask(operation, [(b"HGET", self._key(b"manifests"), b"%d" % number)], "HGET")
         return data if isinstance(data, bytes) else None
 
     async def commit(self, number: int, content: bytes, *, operation: Operation | None = None) -> bool:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         now, field = await self._clock(operation), b"%d" % number
         commands: list[Command] = [
             (b"HSETNX", self._key(b"manifests"), field, content),
@@ -290,35 +290,35 @@ class ValkeyPlace:
         return True
 
     async def delete_manifests(self, numbers: Sequence[int], *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         if numbers:
             fields = [b"%d" % number for number in numbers]
             commands: list[Command] = [(b"HDEL", self._key(name), *fields) for name in (b"manifests", b"committed")]
             await self._ask(operation, commands, "HDEL", "write")
 
     async def list_manifests(self, *, operation: Operation | None = None) -> Mapping[int, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return {int(name): age for name, age in (await self._ages(operation, b"committed")).items()}
 
     # -- builds -----------------------------------------------------------------------------------
 
     async def touch(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         now = await self._clock(operation)
         await self._ask(operation, [(b"HSET", self._key(b"builds"), build.encode(), now)], "HSET", "write")
 
     async def builds(self, *, operation: Operation | None = None) -> Mapping[str, float]:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         return await self._ages(operation, b"builds")
 
     async def end_build(self, build: str, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         await self._ask(operation, [(b"HDEL", self._key(b"builds"), build.encode())], "HDEL", "write")
 
     # -- all of it --------------------------------------------------------------------------------
 
     async def drop(self, *, operation: Operation | None = None) -> None:
-        """See :class:`asyncpq.indexing.model.Place`."""
+        """See :class:`asyncpq.indexing.model.IndexBackend`."""
         await self._ask(operation, [(b"DEL", self._key(b"latest"), self._key(b"manifests"))], "DEL", "write")
         await self.delete_segments(list(await self.list_segments(operation=operation)), operation=operation)
         rest = [self._key(name) for name in (b"committed", b"builds", b"segments")]
@@ -418,7 +418,7 @@ class ValkeyPlace:
             self._owner = owner
         if self._owner != owner:
             raise UsageError(
-                "a ValkeyPlace belongs to the event loop and process that used it first", hint="Make one for each."
+                "a ValkeyBackend belongs to the event loop and process that used it first", hint="Make one for each."
             )
         attempt = 1
         while True:

@@ -15,16 +15,16 @@ from asyncpq.datasets.model import DataFile, IndexEntry
 from asyncpq.datasets.partitioning import parse_partitioning
 from asyncpq.errors import AsyncpqError, InvalidOptionError, ObjectNotFoundError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends import open_place
+from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.build.builder import Refreshed, build
-from asyncpq.indexing.build.differences import Lake
+from asyncpq.indexing.build.differences import DatasetFiles
 from asyncpq.indexing.build.lakes import described_files, is_committed
 from asyncpq.indexing.build.maintenance import compact_if_due
-from asyncpq.indexing.kinds import Bounds, Footers, Kind
+from asyncpq.indexing.kinds import Bounds, Footers, IndexKind
 from asyncpq.indexing.manifest.commits import load, numbered
 from asyncpq.indexing.manifest.listed_files import files_of
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import Part, Place
+from asyncpq.indexing.model import IndexBackend, IndexTable
 from asyncpq.objects.runtime import Runtime
 from asyncpq.objects.version import KnownVersion
 from asyncpq.options import BuildOptions
@@ -64,9 +64,9 @@ class NewFile:
     tail: bytes = b""
 
 
-async def lake_place(runtime: Runtime, folder: str, *, create: bool) -> Place:
+async def lake_backend(runtime: Runtime, folder: str, *, create: bool) -> IndexBackend:
     """Where the index of a lake is kept: below its ``folder``, which ends in a slash."""
-    return await open_place(runtime, folder + INDEX_FOLDER, create=create)
+    return await open_backend(runtime, folder + INDEX_FOLDER, create=create)
 
 
 async def add_files(
@@ -75,7 +75,7 @@ async def add_files(
     files: Sequence[NewFile],
     schema: pa.Schema,
     *,
-    kinds: Sequence[Kind] | None = None,
+    kinds: Sequence[IndexKind] | None = None,
     overwrite: bool = False,
     options: BuildOptions,
 ) -> Refreshed:
@@ -96,12 +96,12 @@ async def add_files(
     """
     operation = runtime.operation("build", safe_url(folder))
     with operation:
-        place = await lake_place(runtime, folder, create=True)
-        base = await load(place, operation)
+        backend = await lake_backend(runtime, folder, create=True)
+        base = await load(backend, operation)
         if base is not None:
-            check_lake(base, place)
+            check_lake(base, backend)
         kept = base is not None and kinds is None and (not overwrite or base.schema.equals(schema))
-        lake = Lake(
+        source = DatasetFiles(
             url=safe_url(folder),
             root=folder,
             dataset=described_lake(folder),
@@ -114,12 +114,12 @@ async def add_files(
             alone=overwrite,
             as_of=datetime.now(UTC),
         )
-        parts = None if kept else lake_parts(schema, kinds)
-        done = await build(runtime, place, lake, parts, operation, options, base)
+        index_tables = None if kept else lake_tables(schema, kinds)
+        done = await build(runtime, backend, source, index_tables, operation, options, base)
         try:
-            done = done.after(await compact_if_due(runtime, place, options, done.manifest, operation))
+            done = done.after(await compact_if_due(runtime, backend, options, done.manifest, operation))
         except AsyncpqError as error:  # the files are there
-            logger.warning("%s is not compacted: %s", place.description, error)
+            logger.warning("%s is not compacted: %s", backend.description, error)
     return done
 
 
@@ -129,7 +129,7 @@ def described_lake(folder: str) -> dict[str, object]:
     return {**described, "committed": True}
 
 
-def check_lake(manifest: Manifest, place: Place) -> None:
+def check_lake(manifest: Manifest, backend: IndexBackend) -> None:
     """
     Raises:
         InvalidOptionError: the index was built over files that others write.
@@ -137,20 +137,20 @@ def check_lake(manifest: Manifest, place: Place) -> None:
     if not is_committed(manifest):
         raise InvalidOptionError(
             "there is an index of files that were not written by asyncpq, and it does not decide which of them count",
-            url=place.description,
+            url=backend.description,
             hint="Write to another folder; or drop that index and optimize its files into a new one.",
         )
 
 
-def lake_parts(schema: pa.Schema, kinds: Sequence[Kind] | None) -> list[Part]:
+def lake_tables(schema: pa.Schema, kinds: Sequence[IndexKind] | None) -> list[IndexTable]:
     """The parts of a new index.
 
     Raises:
         ColumnNotFoundError, InvalidOptionError: of a kind.
     """
     if kinds is not None:
-        return [part for kind in kinds for part in kind.parts(schema)]
-    return [*Footers().parts(schema), *Bounds().parts(schema)[:MOST_BOUNDS]]
+        return [index_table for kind in kinds for index_table in kind.tables(schema)]
+    return [*Footers().tables(schema), *Bounds().tables(schema)[:MOST_BOUNDS]]
 
 
 def _data_file(folder: str, file: NewFile) -> DataFile:
@@ -200,11 +200,11 @@ async def discard_files(runtime: Runtime, folder: str, prefix: str) -> list[str]
         found = await _list(runtime, folder, prefix, operation)
         if not found:
             return []
-        place = await lake_place(runtime, folder, create=False)
-        manifest = await load(place, operation)
+        backend = await lake_backend(runtime, folder, create=False)
+        manifest = await load(backend, operation)
         kept = set[str]()
         if manifest is not None:
-            kept = {file.path for file in await files_of(runtime, place, manifest, manifest.live, operation)}
+            kept = {file.path for file in await files_of(runtime, backend, manifest, manifest.live, operation)}
         return await _delete(runtime, folder, [item for item in found if _path(folder, item) not in kept], operation)
 
 
@@ -224,29 +224,31 @@ async def vacuum_files(runtime: Runtime, folder: str, *, older_than_s: float) ->
     """
     operation = runtime.operation("vacuum", safe_url(folder))
     with operation:
-        place = await lake_place(runtime, folder, create=False)
+        backend = await lake_backend(runtime, folder, create=False)
         found = await _list(runtime, folder, DATA_FOLDER, operation)
         store = writable((await runtime.store(folder))[0], safe_url(folder))
         now = await store.clock(folder, context=RequestContext(operation.metrics, purpose="list"))
-        kept = await _kept(runtime, place, operation)  # after the listing: what is committed meanwhile is in it
+        kept = await _kept(runtime, backend, operation)  # after the listing: what is committed meanwhile is in it
         old = [item for item in found if item.modified is not None and now - item.modified > older_than_s]
         return await _delete(runtime, folder, [item for item in old if _path(folder, item) not in kept], operation)
 
 
-async def _kept(runtime: Runtime, place: Place, operation: Operation) -> set[str]:
+async def _kept(runtime: Runtime, backend: IndexBackend, operation: Operation) -> set[str]:
     """Paths of the files that a snapshot lists, or that a build which has begun may bring."""
-    newest = await load(place, operation)
+    newest = await load(backend, operation)
     if newest is None:
-        raise ObjectNotFoundError("there is no index", url=place.description, hint="Nothing was ever committed there.")
-    check_lake(newest, place)
+        raise ObjectNotFoundError(
+            "there is no index", url=backend.description, hint="Nothing was ever committed there."
+        )
+    check_lake(newest, backend)
     seen, paths = RowRanges(), set[str]()
-    for number in sorted({*await place.list_manifests(operation=operation), newest.snapshot}, reverse=True):
-        manifest = newest if number == newest.snapshot else await numbered(place, number, operation)
+    for number in sorted({*await backend.list_manifests(operation=operation), newest.snapshot}, reverse=True):
+        manifest = newest if number == newest.snapshot else await numbered(backend, number, operation)
         if manifest is None:
             continue
         ids = (manifest.live | manifest.reserved) - seen
         if ids:
-            paths.update(file.path for file in await files_of(runtime, place, manifest, ids, operation))
+            paths.update(file.path for file in await files_of(runtime, backend, manifest, ids, operation))
             seen = seen | ids
     return paths
 

@@ -25,14 +25,14 @@ from asyncpq.errors import (
     printable,
 )
 from asyncpq.events import Operation, OperationName
-from asyncpq.indexing.build.differences import Lake, Todo, differences
-from asyncpq.indexing.build.executor import LocalGathering, MakeGathering
-from asyncpq.indexing.build.file_rows import FileRows, FileWork, Wanted, version_of
+from asyncpq.indexing.build.differences import BuildPlan, DatasetFiles, differences
+from asyncpq.indexing.build.executor import ExecutorFactory, LocalExecutor
+from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec, version_of
 from asyncpq.indexing.build.lakes import another_place
 from asyncpq.indexing.manifest.commits import Heartbeat, commit, gone, new_id
 from asyncpq.indexing.manifest.listed_files import IndexedFile, files_of
 from asyncpq.indexing.manifest.manifest import FILES, Build, Manifest
-from asyncpq.indexing.model import Part, Place, Segment
+from asyncpq.indexing.model import IndexBackend, IndexTable, Segment
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
@@ -53,8 +53,8 @@ class BuildLog:
         place: description of where the index is kept, safe to be shown.
     """
 
-    def __init__(self, name: OperationName, place: str) -> None:
-        self._what = f"{name} of {printable(place)}"
+    def __init__(self, name: OperationName, backend: str) -> None:
+        self._what = f"{name} of {printable(backend)}"
         self._began = time.perf_counter()
         self._files = self._done = self._step = 0
 
@@ -113,14 +113,14 @@ class Refreshed:
 
 async def build(
     runtime: Runtime,
-    place: Place,
-    lake: Lake,
-    parts: Sequence[Part] | None,
+    backend: IndexBackend,
+    source: DatasetFiles,
+    index_tables: Sequence[IndexTable] | None,
     operation: Operation,
     options: BuildOptions,
     base: Manifest | None,
     index: str | None = None,
-    gathering: MakeGathering = LocalGathering,
+    executor: ExecutorFactory = LocalExecutor,
 ) -> Refreshed:
     """Bring the index at ``place`` up to ``lake``; only files are read that it does not know as they are.
 
@@ -138,49 +138,49 @@ async def build(
         StaleSnapshotError: others took this build for dead, or dropped the index.
         StoreError: the lake or the place failed; what was committed is used by the next build.
     """
-    if parts is not None:
-        parts = list(dict.fromkeys((FILES, *parts)))
-        place.check([part.kind for part in parts])
-    return await _Build(runtime, place, lake, parts, operation, options, base, index, gathering).run()
+    if index_tables is not None:
+        index_tables = list(dict.fromkeys((FILES, *index_tables)))
+        backend.check([index_table.kind for index_table in index_tables])
+    return await _Build(runtime, backend, source, index_tables, operation, options, base, index, executor).run()
 
 
 class _Build:
     def __init__(
         self,
         runtime: Runtime,
-        place: Place,
-        lake: Lake,
-        parts: Sequence[Part] | None,
+        backend: IndexBackend,
+        source: DatasetFiles,
+        index_tables: Sequence[IndexTable] | None,
         operation: Operation,
         options: BuildOptions,
         base: Manifest | None,
         index: str | None,
-        gathering: MakeGathering,
+        executor: ExecutorFactory,
     ) -> None:
         self._index = index
-        self._gathering = gathering(runtime, place, operation, options)
+        self._executor = executor(runtime, backend, operation, options)
         self._base = base
         self._runtime = runtime
-        self._place = place
-        self._lake = lake
-        self._parts = parts
+        self._backend = backend
+        self._source = source
+        self._tables = index_tables
         self._operation = operation
-        self._log = BuildLog(operation.name, place.description)
+        self._log = BuildLog(operation.name, backend.description)
         self._options = options
         self._id = new_id()
         self._brought: dict[str, IndexedFile] = {}
         self._removed: dict[int, IndexedFile] = {}
         self._problems: list[tuple[str, AsyncpqError]] = []
-        self._heartbeat = Heartbeat(place, self._id, options.grace_s, operation)
+        self._heartbeat = Heartbeat(backend, self._id, options.grace_s, operation)
         self._known: RowRanges = RowRanges()
         self._outdated = 0  # files that had to go since the lake's are to be alone
 
     async def run(self) -> Refreshed:
         base = self._base
         todo = await self._without_unchanged(await self._todo(base))
-        idle = todo.is_nothing and not self._lake.alone
+        idle = todo.is_nothing and not self._source.alone
         if base is not None and base.is_built and idle and not await self._dead(base):
-            self._log.begins(0, len(self._lake.files))
+            self._log.begins(0, len(self._source.files))
             return Refreshed(base)
         async with self._heartbeat:
             manifest, todo = await self._begin(base, todo)
@@ -198,7 +198,7 @@ class _Build:
 
     # -- what is to be done -----------------------------------------------------------------------
 
-    async def _todo(self, base: Manifest | None) -> Todo:
+    async def _todo(self, base: Manifest | None) -> BuildPlan:
         """How the lake differs from ``base``.
 
         Raises:
@@ -206,14 +206,14 @@ class _Build:
         """
         if base is not None:
             self._check(base)
-        elif self._parts is None:
-            raise ObjectNotFoundError("there is no index", url=self._place.description, hint="Build it first.")
+        elif self._tables is None:
+            raise ObjectNotFoundError("there is no index", url=self._backend.description, hint="Build it first.")
         before = RowRanges() if self._base is None else self._base.live
-        return await differences(self._runtime, self._place, base, self._lake, before, self._operation)
+        return await differences(self._runtime, self._backend, base, self._source, before, self._operation)
 
-    async def _without_unchanged(self, todo: Todo) -> Todo:
+    async def _without_unchanged(self, todo: BuildPlan) -> BuildPlan:
         """The same without files of which no listing names the version, and whose footers say that it is known."""
-        asked: list[tuple[FileWork, Validator]] = []
+        asked: list[tuple[FileTask, Validator]] = []
         for work in todo.works:
             known = todo.replaced.get(work.path)
             if known is None or known.num_rows is None or work.file.validator is not None:
@@ -222,11 +222,11 @@ class _Build:
                 asked.append((work, known.validator))
         same: set[str] = set()
 
-        async def look(item: tuple[FileWork, Validator]) -> None:
+        async def look(item: tuple[FileTask, Validator]) -> None:
             work, known = item
             part = self._operation.part(safe_url(work.file.url), 0)
             try:
-                found = await version_of(self._runtime, work.file, self._lake.url, part)
+                found = await version_of(self._runtime, work.file, self._source.url, part)
             finally:
                 self._operation.metrics.add_part(part.metrics)
             if found is not None and found.is_strong and found.same_version(known):
@@ -240,34 +240,34 @@ class _Build:
 
     def _check(self, base: Manifest) -> None:
         if self._index not in (None, base.index):
-            raise gone(self._place)
-        if self._lake.alone:
+            raise gone(self._backend)
+        if self._source.alone:
             return
-        if self._lake.required:
+        if self._source.required:
             self._check_columns(base)
-        if self._parts is not None and set(self._parts) != set(base.parts):
+        if self._tables is not None and set(self._tables) != set(base.tables):
             raise InvalidOptionError(
-                f"the index there knows {', '.join(map(str, base.parts[1:])) or 'files alone'}",
-                url=self._place.description,
+                f"the index there knows {', '.join(map(str, base.tables[1:])) or 'files alone'}",
+                url=self._backend.description,
                 hint=another_place(base),
             )
         known = dict(base.field_ids)
-        for name, number in self._lake.field_ids(base.parts):
+        for name, number in self._source.field_ids(base.tables):
             if known.get(name, number) != number:
                 raise SchemaMismatchError(
                     "the table's column of this name is another one than the one that was indexed",
-                    url=self._lake.url,
+                    url=self._source.url,
                     column=name,
                     hint="Drop the index and build it again.",
                 )
 
     def _check_columns(self, base: Manifest) -> None:
-        here, new = ({field.name: field.type for field in schema} for schema in (base.schema, self._lake.schema))
+        here, new = ({field.name: field.type for field in schema} for schema in (base.schema, self._source.schema))
         for name in dict.fromkeys((*here, *new)):
             if here.get(name) != new.get(name):
                 raise SchemaMismatchError(
                     f"the files have it as {new.get(name)}, and the index as {here.get(name)}",
-                    url=self._place.description,
+                    url=self._backend.description,
                     column=name,
                     hint="Files that are added have the columns of those that are there.",
                 )
@@ -275,25 +275,25 @@ class _Build:
     def _shaped(self, newest: Manifest) -> Manifest:
         """With the columns and parts that are to be. Where these are others it is another index, which is what readers
         of the one before are told."""
-        lake, parts = self._lake, newest.parts if self._parts is None else tuple(self._parts)
-        if not lake.alone:
+        source, index_tables = self._source, newest.tables if self._tables is None else tuple(self._tables)
+        if not source.alone:
             return newest
-        if newest.schema.equals(lake.schema) and newest.parts == parts:
-            return replace(newest, schema=lake.schema)  # its metadata may be others
+        if newest.schema.equals(source.schema) and newest.tables == index_tables:
+            return replace(newest, schema=source.schema)  # its metadata may be others
         return replace(
             newest,
             index=new_id(),
-            root=lake.root,
-            dataset=lake.dataset,
-            schema=lake.schema,
-            partitions=lake.partitions,
-            field_ids=lake.field_ids(parts),
-            parts=parts,
+            root=source.root,
+            dataset=source.dataset,
+            schema=source.schema,
+            partitions=source.partitions,
+            field_ids=source.field_ids(index_tables),
+            tables=index_tables,
             segments=tuple(segment for segment in newest.segments if segment.name.startswith(f"{self._id}-")),
             builds=tuple(begun for begun in newest.builds if begun.id == self._id),
         )
 
-    async def _begin(self, base: Manifest | None, todo: Todo) -> tuple[Manifest, Todo]:
+    async def _begin(self, base: Manifest | None, todo: BuildPlan) -> tuple[Manifest, BuildPlan]:
         """Reserve ids for the files that will be read, and hold those that others have read."""
 
         async def reserve(newest: Manifest | None) -> Manifest:
@@ -301,18 +301,18 @@ class _Build:
             if newest is not todo.base:
                 todo = await self._todo(newest)
             if newest is None:
-                lake, parts = self._lake, tuple(self._parts or ())
+                source, index_tables = self._source, tuple(self._tables or ())
                 newest = Manifest(
                     index=new_id(),
                     snapshot=0,
                     commit="",
-                    created=lake.as_of,
-                    root=lake.root,
-                    dataset=lake.dataset,
-                    schema=lake.schema,
-                    partitions=lake.partitions,
-                    field_ids=lake.field_ids(parts),
-                    parts=parts,
+                    created=source.as_of,
+                    root=source.root,
+                    dataset=source.dataset,
+                    schema=source.schema,
+                    partitions=source.partitions,
+                    field_ids=source.field_ids(index_tables),
+                    tables=index_tables,
                 )
             first = newest.next_file
             mine = RowRanges([(first, first + len(todo.works))])
@@ -324,7 +324,7 @@ class _Build:
                 builds=(*newest.builds, Build(self._id, mine | held)),
             )
 
-        manifest = await commit(self._place, base, reserve, self._id, self._operation)
+        manifest = await commit(self._backend, base, reserve, self._id, self._operation)
         assert manifest is not None
         first = manifest.next_file - len(todo.works)
         works = tuple(replace(work, id=first + at) for at, work in enumerate(todo.works))
@@ -338,23 +338,23 @@ class _Build:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def _read_all(self, manifest: Manifest, todo: Todo) -> list[Segment]:
+    async def _read_all(self, manifest: Manifest, todo: BuildPlan) -> list[Segment]:
         """Read the files; what was found is committed now and then. Returns the segments that were not."""
-        lake, metrics = self._lake, self._operation.metrics
-        metrics.files_total = len(lake.files)
-        metrics.files_ruled_out = len(lake.files) - len(todo.works)
+        source, metrics = self._source, self._operation.metrics
+        metrics.files_total = len(source.files)
+        metrics.files_ruled_out = len(source.files) - len(todo.works)
         shaped = self._shaped(manifest)
-        wanted = Wanted(
+        wanted = IndexSpec(
             schema=shaped.schema,
-            fields=lake.fields,
-            parts=lake.readable(shaped.parts),
-            neighbours=lake.url,
+            fields=source.fields,
+            tables=source.readable(shaped.tables),
+            neighbours=source.url,
             options=self._options,
         )
         self._log.begins(len(todo.works), metrics.files_ruled_out)
         done, left = metrics.files_ruled_out, list[Segment]()
         # who merges what a checkpoint has committed cannot know that a lake is to have other parts
-        commits = not lake.alone
+        commits = not source.alone
 
         def told(rows: FileRows, part: Operation) -> None:
             nonlocal done
@@ -364,19 +364,19 @@ class _Build:
             self._operation.part_ended(part, rows.problem, done)
             self._log.file_done()
 
-        step = self._gathering.files_between_commits(len(todo.works))
+        step = self._executor.files_between_commits(len(todo.works))
         for at in range(0, len(todo.works), step):
             if left and commits:
                 manifest, left = await self._checkpoint(manifest, left), []
             works = todo.works[at : at + step]
-            left = [*left, *await self._gathering.segments(works, wanted, shaped.parts, self._id, told)]
+            left = [*left, *await self._executor.segments(works, wanted, shaped.tables, self._id, told)]
         return left
 
-    def _note(self, rows: FileRows, todo: Todo) -> None:
+    def _note(self, rows: FileRows, todo: BuildPlan) -> None:
         work, last = rows.work, todo.replaced.get(rows.work.path)
         if last is not None:
             self._removed[last.id] = last
-        if self._lake.required and (rows.gone or rows.problem is not None):
+        if self._source.required and (rows.gone or rows.problem is not None):
             raise rows.problem or ObjectNotFoundError("the file is not there any more", url=safe_url(work.file.url))
         if rows.gone:
             return
@@ -394,7 +394,7 @@ class _Build:
             newest = self._still_mine(newest)
             return replace(newest, segments=(*newest.segments, *segments))
 
-        committed = await commit(self._place, manifest, add, self._id, self._operation)
+        committed = await commit(self._backend, manifest, add, self._id, self._operation)
         assert committed is not None
         return committed
 
@@ -408,7 +408,7 @@ class _Build:
             live = newest.live
             mine = RowRanges((file.id, file.id + 1) for file in brought)
             more = sum(file.num_rows or 0 for file in brought if file.id not in live)
-            if self._lake.alone:
+            if self._source.alone:
                 newest, out, less = self._shaped(newest), live - mine, newest.num_rows
                 self._outdated = out.num_rows
             else:
@@ -420,11 +420,11 @@ class _Build:
                 retired=(newest.retired - mine) | out,
                 num_files=newest.num_files + (mine - live).num_rows - (out & live).num_rows,
                 num_rows=newest.num_rows + more - less,
-                as_of=max(filter(None, (newest.as_of, self._lake.as_of))),
+                as_of=max(filter(None, (newest.as_of, self._source.as_of))),
                 builds=tuple(begun for begun in newest.builds if begun.id != self._id and begun.id not in dead),
             )
 
-        committed = await commit(self._place, manifest, bring, self._id, self._operation)
+        committed = await commit(self._backend, manifest, bring, self._id, self._operation)
         assert committed is not None
         return committed
 
@@ -432,7 +432,7 @@ class _Build:
         """Builds that were broken off: their files are forgotten, but for those that this build brings."""
         if all(begun.id == self._id for begun in manifest.builds):
             return set()
-        builds, grace = await self._place.builds(operation=self._operation), self._options.grace_s
+        builds, grace = await self._backend.builds(operation=self._operation), self._options.grace_s
         return {begun.id for begun in manifest.builds if builds.get(begun.id, grace + 1) > grace} - {self._id}
 
     def _still_mine(self, newest: Manifest | None) -> Manifest:
@@ -444,7 +444,7 @@ class _Build:
         if newest is None or all(begun.id != self._id for begun in newest.builds):
             raise StaleSnapshotError(
                 "others took this build for dead",
-                url=self._place.description,
+                url=self._backend.description,
                 hint="Run it again: what it has committed is used.",
             )
         return newest
@@ -452,10 +452,10 @@ class _Build:
     async def _against(self, newest: Manifest) -> tuple[list[IndexedFile], list[IndexedFile]]:
         """Files to bring and to remove, now that others may have brought some of them: each path is listed once."""
         brought, removed = dict(self._brought), dict(self._removed)
-        if self._lake.alone:
+        if self._source.alone:
             return list(brought.values()), []
         others = newest.live - self._known
-        newer = await files_of(self._runtime, self._place, newest, others, self._operation) if others else ()
+        newer = await files_of(self._runtime, self._backend, newest, others, self._operation) if others else ()
         for file in newer:
             mine = brought.get(file.path)
             if mine is None or mine.id == file.id:

@@ -15,17 +15,17 @@ from asyncpq.datasets.file_statistics import type_of
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.errors import InvalidOptionError
 from asyncpq.events import Operation
-from asyncpq.indexing.build.file_rows import FileWork
+from asyncpq.indexing.build.file_rows import FileTask
 from asyncpq.indexing.manifest.listed_files import IndexedFile, files_of, newest_by_path
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import Part, Place
+from asyncpq.indexing.model import IndexBackend, IndexTable
 from asyncpq.indexing.query.segment_reads import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lake:
+class DatasetFiles:
     """The files that an index is to know.
 
     Attributes:
@@ -72,14 +72,20 @@ class Lake:
             raise InvalidOptionError("a file is named twice, and an index knows each once", url=self.url)
         return found
 
-    def readable(self, parts: Iterable[Part]) -> tuple[Part, ...]:
+    def readable(self, index_tables: Iterable[IndexTable]) -> tuple[IndexTable, ...]:
         """Those whose columns the dataset has. One that a table has dropped or renamed may come back, or be there in an
         older version: of files that are read meanwhile these parts know nothing."""
-        return tuple(part for part in parts if all(type_of(self.schema, name) is not None for name in part.columns))
+        return tuple(
+            index_table
+            for index_table in index_tables
+            if all(type_of(self.schema, name) is not None for name in index_table.columns)
+        )
 
-    def field_ids(self, parts: Iterable[Part]) -> tuple[tuple[str, int], ...]:
+    def field_ids(self, index_tables: Iterable[IndexTable]) -> tuple[tuple[str, int], ...]:
         """See :func:`field_ids`; of the columns that are indexed."""
-        return tuple(field_ids(self.fields or (), (name for part in parts for name in part.columns)).items())
+        return tuple(
+            field_ids(self.fields or (), (name for index_table in index_tables for name in index_table.columns)).items()
+        )
 
 
 def field_ids(fields: Sequence[TableField], columns: Iterable[str]) -> dict[str, int]:
@@ -111,7 +117,7 @@ def _number_of(field: TableField) -> int | None:
     return int.from_bytes(hashlib.blake2b("\0".join(field.names).encode(), digest_size=6).digest(), "big")
 
 
-class Todo(NamedTuple):
+class BuildPlan(NamedTuple):
     """How a lake differs from a snapshot.
 
     Attributes:
@@ -123,7 +129,7 @@ class Todo(NamedTuple):
     """
 
     base: Manifest | None
-    works: tuple[FileWork, ...] = ()
+    works: tuple[FileTask, ...] = ()
     taken: tuple[IndexedFile, ...] = ()
     removed: tuple[IndexedFile, ...] = ()
     replaced: Mapping[str, IndexedFile] = {}
@@ -135,12 +141,12 @@ class Todo(NamedTuple):
 
 async def differences(
     runtime: Runtime,
-    place: Place,
+    backend: IndexBackend,
     base: Manifest | None,
-    lake: Lake,
+    source: DatasetFiles,
     before: RowRanges,
     operation: Operation | None = None,
-) -> Todo:
+) -> BuildPlan:
     """How ``lake`` differs from ``base``.
 
     Args:
@@ -150,22 +156,22 @@ async def differences(
         InvalidOptionError: a file is named twice.
     """
     if base is None:
-        works = [FileWork(id=0, path=path, file=file) for path, file in lake.by_path().items()]
-        return Todo(None, tuple(works))
-    found = await files_of(runtime, place, base, base.live | base.reserved, operation)
-    return await worked(runtime, len(lake.files), partial(_compared, base, lake, found, before))
+        works = [FileTask(id=0, path=path, file=file) for path, file in source.by_path().items()]
+        return BuildPlan(None, tuple(works))
+    found = await files_of(runtime, backend, base, base.live | base.reserved, operation)
+    return await worked(runtime, len(source.files), partial(_compared, base, source, found, before))
 
 
-def _compared(base: Manifest, lake: Lake, found: Sequence[IndexedFile], before: RowRanges) -> Todo:
-    files, live = lake.by_path(), base.live
-    if lake.alone:  # what is known of a file is not there any more if the index gets other columns
-        return Todo(base, tuple(FileWork(id=0, path=path, file=file) for path, file in files.items()))
+def _compared(base: Manifest, source: DatasetFiles, found: Sequence[IndexedFile], before: RowRanges) -> BuildPlan:
+    files, live = source.by_path(), base.live
+    if source.alone:  # what is known of a file is not there any more if the index gets other columns
+        return BuildPlan(base, tuple(FileTask(id=0, path=path, file=file) for path, file in files.items()))
     listed = newest_by_path(one for one in found if one.id in live)
     begun: dict[str, list[IndexedFile]] = {}
     for one in found:
         if one.id not in live:
             begun.setdefault(one.path, []).append(one)
-    works: list[FileWork] = []
+    works: list[FileTask] = []
     taken: list[IndexedFile] = []
     replaced: dict[str, IndexedFile] = {}
     for path, file in files.items():
@@ -178,7 +184,7 @@ def _compared(base: Manifest, lake: Lake, found: Sequence[IndexedFile], before: 
         if left is not None:
             taken.append(left)
             continue
-        works.append(FileWork(id=0, path=path, file=file))
-    looked = listed if lake.complete else lake.asked
+        works.append(FileTask(id=0, path=path, file=file))
+    looked = listed if source.complete else source.asked
     removed = [one for path, one in listed.items() if path in looked and path not in files and one.id in before]
-    return Todo(base, tuple(works), tuple(taken), tuple(removed), replaced)
+    return BuildPlan(base, tuple(works), tuple(taken), tuple(removed), replaced)

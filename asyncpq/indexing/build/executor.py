@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.events import Operation
-from asyncpq.indexing.build.file_rows import FileRows, FileWork, Wanted, collect_file
+from asyncpq.indexing.build.file_rows import FileRows, FileTask, IndexSpec, collect_file
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.manifest.commits import segment_name
-from asyncpq.indexing.model import UNKNOWN_KEY, Part, Place, Segment
+from asyncpq.indexing.model import UNKNOWN_KEY, IndexBackend, IndexTable, Segment
 from asyncpq.objects.runtime import ByteBudget, Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
@@ -31,9 +31,9 @@ from asyncpq.storage.urls import safe_url
 
 
 async def write_segments(
-    place: Place,
+    backend: IndexBackend,
     build: str,
-    part: Part,
+    index_table: IndexTable,
     batches: AsyncIterator[pa.RecordBatch],
     files: RowRanges,
     options: BuildOptions,
@@ -53,11 +53,13 @@ async def write_segments(
     while not segments or await rows.more():
         piece = _Piece(rows, options)
         name = segment_name(build)
-        size, extra = await place.write_segment(name, part, piece.batches(), folder=options.folder, operation=operation)
+        size, extra = await backend.write_segment(
+            name, index_table, piece.batches(), folder=options.folder, operation=operation
+        )
         segments.append(
             Segment(
                 name=name,
-                part=part,
+                table=index_table,
                 num_rows=piece.num_rows,
                 size=size,
                 data_bytes=piece.data_bytes,
@@ -143,44 +145,44 @@ class _Piece:
         self.high = keys[-1].as_py()
 
 
-class SortedParts:
+class SortedTables:
     """Rows of all parts, of some files, sorted within bounded memory. Close it: it may have local files."""
 
-    def __init__(self, runtime: Runtime, parts: Sequence[Part], options: BuildOptions) -> None:
-        memory = max(1 << 20, options.memory_bytes // 2 // len(parts))
+    def __init__(self, runtime: Runtime, index_tables: Sequence[IndexTable], options: BuildOptions) -> None:
+        memory = max(1 << 20, options.memory_bytes // 2 // len(index_tables))
         self._runtime = runtime
         self._options = options
         folder = Path(options.folder or tempfile.gettempdir())
-        self._sorts = {part: ExternalSort(part.schema, memory, folder) for part in parts}
-        self._files: dict[Part, list[int]] = {part: [] for part in parts}
+        self._sorts = {index_table: ExternalSort(index_table.schema, memory, folder) for index_table in index_tables}
+        self._files: dict[IndexTable, list[int]] = {index_table: [] for index_table in index_tables}
 
     async def add(self, rows: FileRows) -> None:
         """What one file gives."""
-        for part in rows.tables:
-            self._files[part].append(rows.work.id)
-        sorts = any(self._sorts[part].is_filled_by(table) for part, table in rows.tables.items())
+        for index_table in rows.tables:
+            self._files[index_table].append(rows.work.id)
+        sorts = any(self._sorts[index_table].is_filled_by(table) for index_table, table in rows.tables.items())
         await self._runtime.in_thread(partial(self._add, rows), small=not sorts)
 
     def _add(self, rows: FileRows) -> None:
-        for part, table in rows.tables.items():
+        for index_table, table in rows.tables.items():
             if table.num_rows:
-                self._sorts[part].add(table)
+                self._sorts[index_table].add(table)
 
-    def files(self, part: Part) -> RowRanges:
+    def files(self, index_table: IndexTable) -> RowRanges:
         """Ids of those of which it has all rows of the part."""
-        return RowRanges((file, file + 1) for file in self._files[part])
+        return RowRanges((file, file + 1) for file in self._files[index_table])
 
-    async def batches(self, part: Part) -> AsyncIterator[pa.RecordBatch]:
+    async def batches(self, index_table: IndexTable) -> AsyncIterator[pa.RecordBatch]:
         """All rows of the part, in order; once, and nothing can be added after."""
-        return from_thread(self._runtime, await self._runtime.in_thread(self._sorts[part].batches))
+        return from_thread(self._runtime, await self._runtime.in_thread(self._sorts[index_table].batches))
 
-    async def write(self, place: Place, build: str, operation: Operation) -> list[Segment]:
+    async def write(self, backend: IndexBackend, build: str, operation: Operation) -> list[Segment]:
         """The segments of all parts, which are not committed yet."""
         segments: list[Segment] = []
-        for part in self._sorts:
-            if files := self.files(part):
-                rows = await self.batches(part)
-                segments += await write_segments(place, build, part, rows, files, self._options, operation)
+        for index_table in self._sorts:
+            if files := self.files(index_table):
+                rows = await self.batches(index_table)
+                segments += await write_segments(backend, build, index_table, rows, files, self._options, operation)
         return segments
 
     async def close(self) -> None:
@@ -193,17 +195,22 @@ class SortedParts:
 
 
 #: Given what came of a file and what it cost, once it is done with; of the rows only those of "files" may be there.
-Told: TypeAlias = Callable[[FileRows, Operation], None]
+OnFileDone: TypeAlias = Callable[[FileRows, Operation], None]
 
 
-class Gathering(Protocol):
+class BuildExecutor(Protocol):
     """The step of a build that reads files; a build asks for it once for each of its commits."""
 
     def files_between_commits(self, num_files: int) -> int:
         """Of a build that reads ``num_files``."""
 
     async def segments(
-        self, works: Sequence[FileWork], wanted: Wanted, parts: Sequence[Part], build: str, told: Told
+        self,
+        works: Sequence[FileTask],
+        wanted: IndexSpec,
+        index_tables: Sequence[IndexTable],
+        build: str,
+        told: OnFileDone,
     ) -> list[Segment]:
         """Read ``works``, and write what they give.
 
@@ -220,39 +227,44 @@ class Gathering(Protocol):
 
 
 #: Makes that of one build.
-MakeGathering: TypeAlias = Callable[[Runtime, Place, Operation, BuildOptions], Gathering]
+ExecutorFactory: TypeAlias = Callable[[Runtime, IndexBackend, Operation, BuildOptions], BuildExecutor]
 
 
-class LocalGathering:
-    """A :class:`Gathering` in this process."""
+class LocalExecutor:
+    """A :class:`BuildExecutor` in this process."""
 
-    def __init__(self, runtime: Runtime, place: Place, operation: Operation, options: BuildOptions) -> None:
+    def __init__(self, runtime: Runtime, backend: IndexBackend, operation: Operation, options: BuildOptions) -> None:
         self._runtime = runtime
-        self._place = place
+        self._backend = backend
         self._operation = operation
         self._options = options
 
     def files_between_commits(self, num_files: int) -> int:
-        """See :class:`Gathering`."""
+        """See :class:`BuildExecutor`."""
         return self._options.checkpoint_files
 
     async def segments(
-        self, works: Sequence[FileWork], wanted: Wanted, parts: Sequence[Part], build: str, told: Told
+        self,
+        works: Sequence[FileTask],
+        wanted: IndexSpec,
+        index_tables: Sequence[IndexTable],
+        build: str,
+        told: OnFileDone,
     ) -> list[Segment]:
-        """See :class:`Gathering`."""
-        rows_of_parts = SortedParts(self._runtime, parts, self._options)
+        """See :class:`BuildExecutor`."""
+        rows_of_parts = SortedTables(self._runtime, index_tables, self._options)
         try:
             async with aclosing(collect_files(self._runtime, works, wanted, self._operation)) as found:
                 async for rows, part in found:
                     await rows_of_parts.add(rows)
                     told(rows, part)
-            return await rows_of_parts.write(self._place, build, self._operation)
+            return await rows_of_parts.write(self._backend, build, self._operation)
         finally:
             await rows_of_parts.close()
 
 
 async def collect_files(
-    runtime: Runtime, works: Sequence[FileWork], wanted: Wanted, operation: Operation
+    runtime: Runtime, works: Sequence[FileTask], wanted: IndexSpec, operation: Operation
 ) -> AsyncGenerator[tuple[FileRows, Operation]]:
     """What the files give and what each has cost, as they become ready: a bounded number at once."""
     columns, names, options = wanted.columns(), wanted.names(), wanted.options
@@ -276,7 +288,7 @@ async def collect_files(
         finally:
             budget.release(weight)
 
-    async def one(work: FileWork) -> tuple[FileRows, Operation]:
+    async def one(work: FileTask) -> tuple[FileRows, Operation]:
         part = operation.part(safe_url(work.file.url), 0)
         try:
             return await collect_file(runtime, work, wanted, columns, names, part, room), part

@@ -29,7 +29,7 @@ from asyncpq.indexing.key_encoding import (
     is_variable,
     width_of,
 )
-from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, PART_SCHEMAS, UNKNOWN_KEY, VALUE_TAG
+from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCHEMAS, UNKNOWN_KEY, VALUE_TAG
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, chunk_bounds, order_of
@@ -129,7 +129,7 @@ def zone_rows(file: int, zones: Mapping[int, ZoneBounds]) -> pa.Table:
 
 
 def _table(rows: Sequence[tuple[bytes, bytes, int, int, int | None]]) -> pa.Table:
-    schema = PART_SCHEMAS["bounds"]
+    schema = TABLE_SCHEMAS["bounds"]
     columns = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(schema)]
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -32,7 +32,7 @@ from asyncpq.indexing.build.file_values import FROM_VALUES, value_rows
 from asyncpq.indexing.build.page_indexes import pages_rows
 from asyncpq.indexing.entry_encoding import SHARED, LeafEntry, SharedEntry, encode_leaf, encode_shared, payload_table
 from asyncpq.indexing.manifest.manifest import FILES
-from asyncpq.indexing.model import PART_SCHEMAS, Part, file_key
+from asyncpq.indexing.model import TABLE_SCHEMAS, IndexTable, file_key
 from asyncpq.objects.page_indexes import index_keys
 from asyncpq.objects.parts import fetch_parts
 from asyncpq.objects.runtime import Runtime
@@ -97,10 +97,10 @@ def _index_keys(version: FileVersion, leaf: int) -> list[ContentKey]:
     keys: list[ContentKey] = []
     for group in version.metadata.row_groups:
         try:
-            places = group.index_places(leaf)
+            backends = group.index_places(leaf)
         except FormatError:  # whoever reads the column is told
             continue
-        offsets, bounds = index_keys(version, places, leaf)
+        offsets, bounds = index_keys(version, backends, leaf)
         if offsets is not None:
             keys += [offsets] if bounds is None else [bounds, offsets]
     return keys
@@ -110,7 +110,7 @@ _MOST_KEPT: Final = 64
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-class NameCases:
+class CaseConflicts:
     """What files of one dataset have to say; most have the columns of others.
 
     Args:
@@ -189,7 +189,7 @@ _FILES_TYPE: Final = pa.struct(list(FILES.schema))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileWork:
+class FileTask:
     """One file that is to be read. Can be pickled where the file can.
 
     Attributes:
@@ -219,8 +219,8 @@ class FileRows:
         gone: there is no such file.
     """
 
-    work: FileWork
-    tables: Mapping[Part, pa.Table]
+    work: FileTask
+    tables: Mapping[IndexTable, pa.Table]
     num_rows: int | None = None
     validator: Validator | None = None
     problem: AsyncpqError | None = None
@@ -228,7 +228,7 @@ class FileRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class IndexSpec:
     """What is to be known of each file.
 
     Attributes:
@@ -240,22 +240,22 @@ class Wanted:
 
     schema: pa.Schema
     fields: tuple[TableField, ...] | None
-    parts: tuple[Part, ...]
+    tables: tuple[IndexTable, ...]
     neighbours: str
     options: BuildOptions
 
     @property
     def reads_values(self) -> bool:
         """Whether data pages are read, not footers alone."""
-        return any(part.kind in FROM_VALUES for part in self.parts)
+        return any(index_table.kind in FROM_VALUES for index_table in self.tables)
 
     def columns(self) -> DatasetColumns:
         """For :class:`OpenedFile`; one for all files of a process, as views are kept by it."""
         return DatasetColumns(self.schema, self.fields, object())
 
-    def names(self) -> NameCases:
+    def names(self) -> CaseConflicts:
         """One for all files of a process, too."""
-        return NameCases(self.schema)
+        return CaseConflicts(self.schema)
 
 
 #: Given bytes: held while that much of a file is in memory.
@@ -264,10 +264,10 @@ Room = Callable[[int], AbstractAsyncContextManager[None]]
 
 async def collect_file(
     runtime: Runtime,
-    work: FileWork,
-    wanted: Wanted,
+    work: FileTask,
+    wanted: IndexSpec,
     columns: DatasetColumns,
-    names: NameCases,
+    names: CaseConflicts,
     operation: Operation,
     room: Room,
 ) -> FileRows:
@@ -336,10 +336,10 @@ async def _open(runtime: Runtime, file: DataFile, neighbours: str, operation: Op
 
 async def _collect(
     runtime: Runtime,
-    work: FileWork,
-    wanted: Wanted,
+    work: FileTask,
+    wanted: IndexSpec,
     columns: DatasetColumns,
-    names: NameCases,
+    names: CaseConflicts,
     operation: Operation,
     room: Room,
 ) -> FileRows:
@@ -367,15 +367,15 @@ async def _collect(
         await opened.close()
 
 
-def _problem(work: FileWork, error: AsyncpqError, validator: Validator | None) -> FileRows:
+def _problem(work: FileTask, error: AsyncpqError, validator: Validator | None) -> FileRows:
     row = _files_row(work, validator or Validator(work.file.size or 0), None, None, f"{type(error).__name__}: {error}")
     return FileRows(work=work, tables={FILES: row}, validator=validator, problem=error)
 
 
 def _files_row(
-    work: FileWork, validator: Validator, num_rows: int | None, row_groups: list[int] | None, problem: str | None
+    work: FileTask, validator: Validator, num_rows: int | None, row_groups: list[int] | None, problem: str | None
 ) -> pa.Table:
-    schema = PART_SCHEMAS["files"]
+    schema = TABLE_SCHEMAS["files"]
     row: dict[str, Any] = {
         "key": file_key(work.id),
         "path": work.path,
@@ -392,46 +392,48 @@ def _files_row(
     return pa.Table.from_arrays(batch.columns, schema=schema)
 
 
-def _weight(num_rows: int, wanted: Wanted) -> int:
+def _weight(num_rows: int, wanted: IndexSpec) -> int:
     """What a file's rows may take in memory, roughly."""
-    return num_rows * 64 * sum(part.kind in FROM_VALUES for part in wanted.parts)
+    return num_rows * 64 * sum(index_table.kind in FROM_VALUES for index_table in wanted.tables)
 
 
 # -- the parts ------------------------------------------------------------------------------------
 
 
 async def _tables(
-    runtime: Runtime, opened: OpenedFile, file: int, wanted: Wanted, columns: DatasetColumns
-) -> dict[Part, pa.Table]:
+    runtime: Runtime, opened: OpenedFile, file: int, wanted: IndexSpec, columns: DatasetColumns
+) -> dict[IndexTable, pa.Table]:
     version, operation = opened.version, opened.operation
     context = RequestContext(operation.metrics, scan=True, guest=True, round=operation.metrics.rounds + 1)
-    tables: dict[Part, pa.Table] = {}
-    bounded: list[Part] = []
-    for part in wanted.parts:
-        if part.kind == "footers":
-            tables[part] = await footer_rows(opened.source, version, file, context)
-        elif part.kind == "pages":
-            tables[part] = await pages_rows(opened.source, version, file, context)
-        elif part.kind == "bounds":
-            bounded.append(part)
+    tables: dict[IndexTable, pa.Table] = {}
+    bounded: list[IndexTable] = []
+    for index_table in wanted.tables:
+        if index_table.kind == "footers":
+            tables[index_table] = await footer_rows(opened.source, version, file, context)
+        elif index_table.kind == "pages":
+            tables[index_table] = await pages_rows(opened.source, version, file, context)
+        elif index_table.kind == "bounds":
+            bounded.append(index_table)
     if bounded:
         work = partial(_bounds, opened, file, wanted, bounded)
         tables.update(await runtime.in_thread(work, small=len(bounded) == 1 and is_small(version)))
-    by_value = [part for part in wanted.parts if part.kind in FROM_VALUES]
+    by_value = [index_table for index_table in wanted.tables if index_table.kind in FROM_VALUES]
     if by_value:
         tables.update(await value_rows(runtime, opened, file, by_value, columns, wanted.options))
     return tables
 
 
-def _bounds(opened: OpenedFile, file: int, wanted: Wanted, parts: Sequence[Part]) -> dict[Part, pa.Table]:
+def _bounds(
+    opened: OpenedFile, file: int, wanted: IndexSpec, index_tables: Sequence[IndexTable]
+) -> dict[IndexTable, pa.Table]:
     version, schema, fields, partition = opened.version, wanted.schema, wanted.fields, opened.file.partition
     try:
         opened.share_types(frozenset())
         view = view_of(version, schema, fields, partition)
     except AsyncpqError:
         view = None  # the rows of each part say so
-    tables: dict[Part, pa.Table] = {}
-    for part in parts:
-        (name,) = part.columns
-        tables[part] = bounds_rows(version, file, name, schema, fields, partition, view)
+    tables: dict[IndexTable, pa.Table] = {}
+    for index_table in index_tables:
+        (name,) = index_table.columns
+        tables[index_table] = bounds_rows(version, file, name, schema, fields, partition, view)
     return tables

@@ -21,8 +21,8 @@ from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.errors import CorruptFileError
 from asyncpq.indexing.blooms import key_hashes, make_bitset
 from asyncpq.indexing.build.sorting import LocalRows, key_order
-from asyncpq.indexing.key_encoding import element_type, elements, normalised, part_keys
-from asyncpq.indexing.model import UNKNOWN_KEY, VALUE_TAG, Part, file_key
+from asyncpq.indexing.key_encoding import element_type, elements, normalised, table_keys
+from asyncpq.indexing.model import UNKNOWN_KEY, VALUE_TAG, IndexTable, file_key
 from asyncpq.indexing.query.file_selection import BY_ROW
 from asyncpq.indexing.text_keys import ngrams, token_lists
 from asyncpq.objects.runtime import Runtime
@@ -45,8 +45,8 @@ class ValueCollector:
         types: of its columns in the dataset.
     """
 
-    def __init__(self, part: Part, types: Sequence[pa.DataType]) -> None:
-        self._rows = _rows(part, types)
+    def __init__(self, index_table: IndexTable, types: Sequence[pa.DataType]) -> None:
+        self._rows = _rows(index_table, types)
 
     @property
     def pending_bytes(self) -> int:
@@ -63,7 +63,10 @@ class ValueCollector:
         """
         for start in range(0, len(arrays[0]), _CHUNK_ROWS):
             slices = [array.slice(start, _CHUNK_ROWS) for array in arrays]
-            whole = [part.combine_chunks() if isinstance(part, pa.ChunkedArray) else part for part in slices]
+            whole = [
+                index_table.combine_chunks() if isinstance(index_table, pa.ChunkedArray) else index_table
+                for index_table in slices
+            ]
             self._rows.add(whole, first_row + start, group)
 
     def finish(self, file: int) -> pa.Table:
@@ -87,18 +90,18 @@ class _Rows(Protocol):
     def finish(self, file: int) -> pa.Table: ...
 
 
-def _rows(part: Part, types: Sequence[pa.DataType]) -> _Rows:
-    options = dict(part.options)
-    if part.kind == "set":
-        return _Distinct(part, lambda arrays: _keys(arrays, types)[0], options["max_values"])
-    if part.kind == "ngram":
+def _rows(index_table: IndexTable, types: Sequence[pa.DataType]) -> _Rows:
+    options = dict(index_table.options)
+    if index_table.kind == "set":
+        return _Distinct(index_table, lambda arrays: _keys(arrays, types)[0], options["max_values"])
+    if index_table.kind == "ngram":
         n = options["n"]
-        return _Distinct(part, lambda arrays: _tagged(ngrams(arrays[0], n)), options["max_ngrams"])
-    if part.kind == "keys":
-        return _Postings(part, lambda arrays: _keys(arrays, types), options["max_postings"])
-    if part.kind == "text":
-        return _Postings(part, lambda arrays: _token_keys(arrays[0]), None)
-    return _Blooms(part, lambda arrays: _keys(arrays, types)[0], options["fpp"])
+        return _Distinct(index_table, lambda arrays: _tagged(ngrams(arrays[0], n)), options["max_ngrams"])
+    if index_table.kind == "keys":
+        return _Postings(index_table, lambda arrays: _keys(arrays, types), options["max_postings"])
+    if index_table.kind == "text":
+        return _Postings(index_table, lambda arrays: _token_keys(arrays[0]), None)
+    return _Blooms(index_table, lambda arrays: _keys(arrays, types)[0], options["fpp"])
 
 
 # -- keys of rows ---------------------------------------------------------------------------------
@@ -108,7 +111,7 @@ def _keys(arrays: Sequence[pa.Array], types: Sequence[pa.DataType]) -> tuple[pa.
     """The keys, and the position of each one's row; None: one for each row."""
     item = element_type(types[0])
     if item is None:
-        return part_keys(arrays, types), None
+        return table_keys(arrays, types), None
     values, rows = elements(arrays[0])
     return normalised(values, item), rows
 
@@ -137,8 +140,10 @@ def _tagged(grams: pa.BinaryArray) -> pa.BinaryArray:
 class _Distinct:
     """Distinct keys of a file; too many of them: it may hold anything."""
 
-    def __init__(self, part: Part, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], limit: int) -> None:
-        self._schema = part.schema
+    def __init__(
+        self, index_table: IndexTable, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], limit: int
+    ) -> None:
+        self._schema = index_table.schema
         self._keys = keys
         self._limit = limit
         self._seen: pa.BinaryArray | None = pa.array([], pa.binary())
@@ -168,11 +173,11 @@ class _Postings:
 
     def __init__(
         self,
-        part: Part,
+        index_table: IndexTable,
         keys: Callable[[Sequence[pa.Array]], tuple[pa.BinaryArray, pa.Int64Array | None]],
         limit: int | None,
     ) -> None:
-        self._schema = part.schema
+        self._schema = index_table.schema
         self._keys = keys
         self._limit = limit
         self._pending: list[pa.BinaryArray] = []
@@ -227,8 +232,10 @@ class _Postings:
 class _Blooms:
     """A filter of each row group's keys, and one of all."""
 
-    def __init__(self, part: Part, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], fpp: float) -> None:
-        self._schema = part.schema
+    def __init__(
+        self, index_table: IndexTable, keys: Callable[[Sequence[pa.Array]], pa.BinaryArray], fpp: float
+    ) -> None:
+        self._schema = index_table.schema
         self._keys = keys
         self._fpp = fpp
         self._hashes: dict[int, list[pa.UInt64Array]] = {}
@@ -340,21 +347,21 @@ async def value_rows(
     runtime: Runtime,
     opened: OpenedFile,
     file: int,
-    parts: Sequence[Part],
+    index_tables: Sequence[IndexTable],
     columns: DatasetColumns,
     options: BuildOptions,
-) -> dict[Part, pa.Table]:
+) -> dict[IndexTable, pa.Table]:
     """Rows of ``parts``, by one scan of their columns; see :class:`asyncpq.indexing.build.file_rows.FileRows`.
 
     Args:
         file: id of the version that is open.
     """
-    names = list(dict.fromkeys(name for part in parts for name in part.columns))
+    names = list(dict.fromkeys(name for index_table in index_tables for name in index_table.columns))
     groups = [group.num_rows for group in opened.version.metadata.row_groups]
     first_row = left_of_group = 0
     group = -1
-    few = sum(groups) <= _QUICK_ROWS and all(part.kind in _QUICK for part in parts)
-    with _Values(file, parts, columns.schema, options) as values:
+    few = sum(groups) <= _QUICK_ROWS and all(index_table.kind in _QUICK for index_table in index_tables)
+    with _Values(file, index_tables, columns.schema, options) as values:
         async with aclosing(_batches(runtime, opened, names, columns)) as batches:
             async for batch in batches:
                 while batch.num_rows:
@@ -368,19 +375,24 @@ async def value_rows(
                     left_of_group -= piece.num_rows
         if first_row != sum(groups):
             raise CorruptFileError(f"{first_row} rows were read of {sum(groups)}", url=opened.version.url)
-        return {part: await runtime.in_thread(partial(values.finish, part), small=few) for part in parts}
+        return {
+            index_table: await runtime.in_thread(partial(values.finish, index_table), small=few)
+            for index_table in index_tables
+        }
 
 
 class _Values:
     """Collects the values of one file for several parts. Postings go to local files where they are too many."""
 
-    def __init__(self, file: int, parts: Sequence[Part], schema: pa.Schema, options: BuildOptions) -> None:
+    def __init__(self, file: int, index_tables: Sequence[IndexTable], schema: pa.Schema, options: BuildOptions) -> None:
         self._file = file
         self._schema = schema
         self._most_bytes = options.memory_bytes // _SHARE
         self._folder = Path(options.folder or tempfile.gettempdir())
-        self._collectors = {part: ValueCollector(part, _types(schema, part)) for part in parts}
-        self._local: dict[Part, LocalRows] = {}
+        self._collectors = {
+            index_table: ValueCollector(index_table, _types(schema, index_table)) for index_table in index_tables
+        }
+        self._local: dict[IndexTable, LocalRows] = {}
         self._open = ExitStack()
 
     def __enter__(self) -> _Values:
@@ -391,32 +403,39 @@ class _Values:
 
     def add(self, batch: pa.RecordBatch, first_row: int, group: int) -> None:
         """Take rows of one row group, which follow those before."""
-        names = dict.fromkeys(name for part in self._collectors for name in part.columns)
+        names = dict.fromkeys(name for index_table in self._collectors for name in index_table.columns)
         arrays = {name: leaf_array(batch, name) for name in names}
-        postings = {part: found for part, found in self._collectors.items() if part.kind in BY_ROW}
-        texts = [arrays[name] for part in self._collectors if part.kind == "text" for name in part.columns]
+        postings = {index_table: found for index_table, found in self._collectors.items() if index_table.kind in BY_ROW}
+        texts = [
+            arrays[name]
+            for index_table in self._collectors
+            if index_table.kind == "text"
+            for name in index_table.columns
+        ]
         size = max(map(_text_bytes, texts), default=0)
         step = max(1, min(batch.num_rows, batch.num_rows * (self._most_bytes // _TOKENS) // max(size, 1)))
         for start in range(0, batch.num_rows, step):
-            for part, collector in self._collectors.items():
-                collector.add([arrays[name].slice(start, step) for name in part.columns], first_row + start, group)
+            for index_table, collector in self._collectors.items():
+                collector.add(
+                    [arrays[name].slice(start, step) for name in index_table.columns], first_row + start, group
+                )
             if sum(found.pending_bytes for found in postings.values()) > self._most_bytes:
-                for part, found in postings.items():
-                    self._put_aside(part, found.finish(self._file))
+                for index_table, found in postings.items():
+                    self._put_aside(index_table, found.finish(self._file))
 
-    def finish(self, part: Part) -> pa.Table:
+    def finish(self, index_table: IndexTable) -> pa.Table:
         """All rows of the part."""
-        table = self._collectors[part].finish(self._file)
-        if part not in self._local:
+        table = self._collectors[index_table].finish(self._file)
+        if index_table not in self._local:
             return table
-        self._put_aside(part, table)
-        return self._local[part].table()
+        self._put_aside(index_table, table)
+        return self._local[index_table].table()
 
-    def _put_aside(self, part: Part, rows: pa.Table) -> None:
-        if part not in self._local:
-            self._local[part] = LocalRows(part.schema, self._folder)
-            self._open.callback(self._local[part].close)
-        self._local[part].add(rows)
+    def _put_aside(self, index_table: IndexTable, rows: pa.Table) -> None:
+        if index_table not in self._local:
+            self._local[index_table] = LocalRows(index_table.schema, self._folder)
+            self._open.callback(self._local[index_table].close)
+        self._local[index_table].add(rows)
 
 
 def _text_bytes(array: pa.Array) -> int:
@@ -426,8 +445,8 @@ def _text_bytes(array: pa.Array) -> int:
     return int(array.nbytes)
 
 
-def _types(schema: pa.Schema, part: Part) -> list[pa.DataType]:
-    return [found for name in part.columns if (found := type_of(schema, name)) is not None]
+def _types(schema: pa.Schema, index_table: IndexTable) -> list[pa.DataType]:
+    return [found for name in index_table.columns if (found := type_of(schema, name)) is not None]
 
 
 def leaf_array(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -27,12 +27,12 @@ from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.datasets.partitioning import Partitioning, read_partitions
 from asyncpq.errors import InvalidOptionError, ObjectNotFoundError, SchemaMismatchError, UsageError
 from asyncpq.events import Operation
-from asyncpq.indexing.backends import open_place
-from asyncpq.indexing.build.differences import Lake, field_ids
+from asyncpq.indexing.backends import open_backend
+from asyncpq.indexing.build.differences import DatasetFiles, field_ids
 from asyncpq.indexing.manifest.commits import load
 from asyncpq.indexing.manifest.listed_files import files_of
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import Place
+from asyncpq.indexing.model import IndexBackend
 from asyncpq.objects.runtime import Runtime
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import safe_url
@@ -95,17 +95,19 @@ def root_of(target: Target) -> str:
     return "" if target.urls is not None else target.folder
 
 
-async def dataset_lake(state: DatasetState, root: str, dataset: Mapping[str, Any], operation: Operation) -> Lake:
+async def dataset_lake(
+    state: DatasetState, root: str, dataset: Mapping[str, Any], operation: Operation
+) -> DatasetFiles:
     """The files of an open dataset, as they are now.
 
     Args:
-        root, dataset: see :class:`Lake`.
+        root, dataset: see :class:`DatasetFiles`.
     """
     began = datetime.now(UTC)
     files = (await state.source.files(DatasetRequest(), operation)).files
     partitions = dict.fromkeys(name for file in files for name in file.partition)
     schema, fields, _ = state.columns
-    return Lake(
+    return DatasetFiles(
         url=state.url,
         root=root,
         dataset=dataset,
@@ -125,7 +127,7 @@ async def listed_lake(
     *,
     given: Target | None = None,
     at: object = None,
-) -> Lake:
+) -> DatasetFiles:
     """The files of the prefix, pattern or list that an index was built over, as they are now.
 
     Args:
@@ -145,7 +147,7 @@ async def listed_lake(
         )
     target = target_of(manifest, given, at)
     partitioning = partitioning_of(manifest)
-    lake = Lake(
+    source = DatasetFiles(
         url=safe_url(target.url),
         root=root_of(target),
         dataset=dataset,
@@ -158,10 +160,10 @@ async def listed_lake(
     if urls is not None:
         named = _named(list(dict.fromkeys(urls)), target, partitioning)
         if counts_all(manifest) or not any(may_be_uncommitted(file.url) for file in named):
-            return only(replace(lake, files=named), urls)
+            return only(replace(source, files=named), urls)
     files, is_lake = await _list(runtime, manifest, target, partitioning, operation)
-    lake = await as_committed(runtime, target, replace(lake, files=files), is_lake, operation)
-    return lake if urls is None else only(lake, urls)
+    source = await as_committed(runtime, target, replace(source, files=files), is_lake, operation)
+    return source if urls is None else only(source, urls)
 
 
 async def _list(
@@ -206,17 +208,21 @@ def is_committed(manifest: Manifest) -> bool:
 
 
 async def committed(
-    runtime: Runtime, place: Place, manifest: Manifest, lake: Lake, operation: Operation | None = None
-) -> Lake:
+    runtime: Runtime,
+    backend: IndexBackend,
+    manifest: Manifest,
+    source: DatasetFiles,
+    operation: Operation | None = None,
+) -> DatasetFiles:
     """Of the files that were found those that the index lists: the others were never committed, or not to be seen any
     more."""
-    listed = {file.path for file in await files_of(runtime, place, manifest, manifest.live, operation)}
-    return replace(lake, files=[file for file in lake.files if lake.path(file.url) in listed])
+    listed = {file.path for file in await files_of(runtime, backend, manifest, manifest.live, operation)}
+    return replace(source, files=[file for file in source.files if source.path(file.url) in listed])
 
 
 async def own_lake(
     runtime: Runtime, folder: str, may_be: bool, operation: Operation | None = None
-) -> tuple[Place, Manifest] | None:
+) -> tuple[IndexBackend, Manifest] | None:
     """The index below a folder that says which of its files count; None: there is none.
 
     Args:
@@ -224,9 +230,9 @@ async def own_lake(
     """
     if not may_be:
         return None
-    place = await open_place(runtime, folder + INDEX_FOLDER, create=False)
-    manifest = await load(place, operation)
-    return None if manifest is None or not is_committed(manifest) else (place, manifest)
+    backend = await open_backend(runtime, folder + INDEX_FOLDER, create=False)
+    manifest = await load(backend, operation)
+    return None if manifest is None or not is_committed(manifest) else (backend, manifest)
 
 
 def committing(runtime: Runtime, operation: Operation | None = None) -> Commits:
@@ -241,12 +247,12 @@ def committing(runtime: Runtime, operation: Operation | None = None) -> Commits:
 async def as_committed(
     runtime: Runtime,
     target: Target,
-    lake: Lake,
+    source: DatasetFiles,
     may_be: bool,
     operation: Operation | None = None,
     *,
     own_columns: bool = False,
-) -> Lake:
+) -> DatasetFiles:
     """Of the files of a folder those that count, for an index that is kept elsewhere: see :func:`own_lake`.
 
     Also those that are not among ``lake.files``: they were committed since these were listed, or are gone, which is
@@ -257,21 +263,21 @@ async def as_committed(
     """
     found = await own_lake(runtime, target.folder, may_be, operation)
     if found is None:
-        return lake
+        return source
     own, manifest = found
-    there = {lake.path(file.url): file for file in lake.files}
+    there = {source.path(file.url): file for file in source.files}
     files = await files_of(runtime, own, manifest, manifest.live, operation)
     missing = {f"{target.folder}{file.path}": file for file in files if file.path not in there}
-    for named in _named(list(missing), target, _with_types(lake.dataset, lake.schema, lake.partitions)):
+    for named in _named(list(missing), target, _with_types(source.dataset, source.schema, source.partitions)):
         version = missing[named.url].validator
         size = None if version is None else version.size
-        there[lake.path(named.url)] = replace(named, validator=version, size=size)
+        there[source.path(named.url)] = replace(named, validator=version, size=size)
     listed = [there[file.path] for file in files if file.path in there]
-    schema = lake.schema
+    schema = source.schema
     if own_columns:
-        fields = [schema.field(name) for name in lake.partitions if name not in manifest.schema.names]
+        fields = [schema.field(name) for name in source.partitions if name not in manifest.schema.names]
         schema = pa.schema([*manifest.schema, *fields])
-    return replace(lake, files=sorted(listed, key=lambda file: file.url), schema=schema)
+    return replace(source, files=sorted(listed, key=lambda file: file.url), schema=schema)
 
 
 def another_place(manifest: Manifest) -> str:
@@ -293,7 +299,7 @@ def check_columns(manifest: Manifest, state: DatasetState) -> None:
     schema, fields, _ = state.columns
     known = dict(manifest.field_ids)
     in_paths = manifest.partitions if state.partitions is None else state.partitions
-    for name in dict.fromkeys(name for part in manifest.parts for name in part.columns):
+    for name in dict.fromkeys(name for index_table in manifest.tables for name in index_table.columns):
         found, indexed = type_of(schema, name), type_of(manifest.schema, name)
         if found is None:
             continue
@@ -377,8 +383,8 @@ def _named(urls: Sequence[str], target: Target, partitioning: Partitioning | Non
     return [DataFile(url=url, partition=values) for url, values in zip(urls, partitions.values, strict=True)]
 
 
-def only(lake: Lake, urls: Sequence[str]) -> Lake:
+def only(source: DatasetFiles, urls: Sequence[str]) -> DatasetFiles:
     """Of ``lake`` these files alone; those that it does not have are gone."""
     wanted = dict.fromkeys(urls)
-    asked = {lake.path(url) for url in wanted}
-    return replace(lake, files=[file for file in lake.files if file.url in wanted], complete=False, asked=asked)
+    asked = {source.path(url) for url in wanted}
+    return replace(source, files=[file for file in source.files if file.url in wanted], complete=False, asked=asked)

@@ -21,12 +21,12 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.errors import AsyncpqError, CorruptIndexError, ObjectNotFoundError
 from asyncpq.events import Operation
 from asyncpq.indexing.build.executor import write_segments
-from asyncpq.indexing.build.file_rows import FileWork, Wanted, collect_file
+from asyncpq.indexing.build.file_rows import FileTask, IndexSpec, collect_file
 from asyncpq.indexing.build.sorting import merged_async, without_files
 from asyncpq.indexing.manifest.commits import Heartbeat, commit, load, new_id, numbered
 from asyncpq.indexing.manifest.listed_files import IndexedFile
 from asyncpq.indexing.manifest.manifest import Manifest, union
-from asyncpq.indexing.model import BY_VALUE, KeyRange, Part, Place, Segment, file_key
+from asyncpq.indexing.model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.query.file_selection import BY_ROW
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
@@ -48,11 +48,11 @@ class Compacted:
     manifest: Manifest = field(repr=False)
     merged: int = 0
     written: int = 0
-    given_up: tuple[Part, ...] = ()
+    given_up: tuple[IndexTable, ...] = ()
 
 
 async def compact(
-    runtime: Runtime, place: Place, options: BuildOptions, operation: Operation, *, max_segments: int = 1
+    runtime: Runtime, backend: IndexBackend, options: BuildOptions, operation: Operation, *, max_segments: int = 1
 ) -> Compacted:
     """Merge segments of each part: where more than ``max_segments`` are not full, or may hold the same key of a part by
     value, or the files of some are mostly not in use.
@@ -61,18 +61,25 @@ async def compact(
         ObjectNotFoundError: there is no index.
         StaleSnapshotError: others took this compaction for dead.
     """
-    manifest = await load(place, operation)
+    manifest = await load(backend, operation)
     if manifest is None:
-        raise ObjectNotFoundError("there is no index", url=place.description, hint="Build it first.")
+        raise ObjectNotFoundError("there is no index", url=backend.description, hint="Build it first.")
     unused = manifest.retired - manifest.reserved  # these never come back
-    chosen = {part: _chosen(manifest.of_part(part), unused, max_segments, options) for part in manifest.parts}
+    chosen = {
+        index_table: _chosen(manifest.segments_of(index_table), unused, max_segments, options)
+        for index_table in manifest.tables
+    }
     if not any(chosen.values()):
         return Compacted(manifest)
-    swaps = _Swaps(place, new_id(), manifest, operation)
-    async with Heartbeat(place, swaps.build, options.grace_s, operation) as heartbeat:
-        for part, old in chosen.items():
+    swaps = _Swaps(backend, new_id(), manifest, operation)
+    async with Heartbeat(backend, swaps.build, options.grace_s, operation) as heartbeat:
+        for index_table, old in chosen.items():
             if old:
-                swaps.add(part, old, await _merge(runtime, place, swaps.build, part, old, unused, options, operation))
+                swaps.add(
+                    index_table,
+                    old,
+                    await _merge(runtime, backend, swaps.build, index_table, old, unused, options, operation),
+                )
                 if swaps.num_rows >= options.segment_rows:
                     await swaps.commit(heartbeat)
         await swaps.commit(heartbeat)
@@ -80,20 +87,20 @@ async def compact(
 
 
 async def compact_if_due(
-    runtime: Runtime, place: Place, options: BuildOptions, manifest: Manifest, operation: Operation
+    runtime: Runtime, backend: IndexBackend, options: BuildOptions, manifest: Manifest, operation: Operation
 ) -> Manifest:
     """The newest manifest, once a build that led to ``manifest`` has left no more segments than it may.
 
     Raises:
         StaleSnapshotError: as :func:`compact`.
     """
-    if all(len(manifest.of_part(part)) <= options.max_segments for part in manifest.parts):
+    if all(len(manifest.segments_of(index_table)) <= options.max_segments for index_table in manifest.tables):
         return manifest
-    return (await compact(runtime, place, options, operation, max_segments=options.max_segments)).manifest
+    return (await compact(runtime, backend, options, operation, max_segments=options.max_segments)).manifest
 
 
 class _Swap(NamedTuple):
-    part: Part
+    table: IndexTable
     old: Sequence[Segment]
     new: Sequence[Segment]
 
@@ -107,17 +114,17 @@ class _Swaps:
         num_rows: of segments that wait to be committed.
     """
 
-    def __init__(self, place: Place, build: str, manifest: Manifest, operation: Operation) -> None:
+    def __init__(self, backend: IndexBackend, build: str, manifest: Manifest, operation: Operation) -> None:
         self.build = build
         self.manifest = manifest
         self.num_rows = self.taken = self.written = 0
-        self.given_up: list[Part] = []
-        self._place = place
+        self.given_up: list[IndexTable] = []
+        self._backend = backend
         self._operation = operation
         self._waiting: list[_Swap] = []
 
-    def add(self, part: Part, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-        self._waiting.append(_Swap(part, old, new))
+    def add(self, index_table: IndexTable, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+        self._waiting.append(_Swap(index_table, old, new))
         self.num_rows += sum(segment.num_rows for segment in new)
 
     async def commit(self, heartbeat: Heartbeat) -> None:
@@ -139,7 +146,7 @@ class _Swaps:
 
         if not self._waiting:
             return
-        committed = await commit(self._place, self.manifest, change, self.build, self._operation)
+        committed = await commit(self._backend, self.manifest, change, self.build, self._operation)
         self.manifest = committed or self.manifest
         unneeded: list[str] = []
         for swap in self._waiting:
@@ -148,11 +155,11 @@ class _Swaps:
                 self.taken += len(swap.old)
                 self.written += len(new)
             else:  # another compaction was faster
-                self.given_up.append(swap.part)
+                self.given_up.append(swap.table)
                 unneeded += new
         self._waiting, self.num_rows = [], 0
         if unneeded:
-            await self._place.delete_segments(unneeded, operation=self._operation)
+            await self._backend.delete_segments(unneeded, operation=self._operation)
 
 
 def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, options: BuildOptions) -> list[Segment]:
@@ -161,7 +168,7 @@ def _chosen(segments: Sequence[Segment], unused: RowRanges, max_segments: int, o
     small = [segment for segment in segments if not _is_full(segment, options)]
     chosen = {segment.name for segment in (small if len(small) > max_segments else ())}
     chosen |= {segment.name for segment in segments if _is_mostly(segment, unused)}
-    if segments and segments[0].part.kind in BY_VALUE:
+    if segments and segments[0].table.kind in BY_VALUE:
         chosen |= {segment.name for run in _overlapping(segments, max_segments) for segment in run}
     return [segment for segment in segments if segment.name in chosen]
 
@@ -196,9 +203,9 @@ def _is_mostly(segment: Segment, unused: RowRanges) -> bool:
 
 async def _merge(
     runtime: Runtime,
-    place: Place,
+    backend: IndexBackend,
     build: str,
-    part: Part,
+    index_table: IndexTable,
     segments: Sequence[Segment],
     unused: RowRanges,
     options: BuildOptions,
@@ -208,23 +215,24 @@ async def _merge(
     files = union(RowRanges(segment.files) for segment in segments) - unused
     async with AsyncExitStack() as stack:
         streams = [
-            await stack.enter_async_context(aclosing(_rows(runtime, place, segment, unused, operation)))
+            await stack.enter_async_context(aclosing(_rows(runtime, backend, segment, unused, operation)))
             for segment in segments
         ]
         rows = merged_async(runtime, streams)
-        return await write_segments(place, build, part, rows, files, options, operation)
+        return await write_segments(backend, build, index_table, rows, files, options, operation)
 
 
 async def _rows(
-    runtime: Runtime, place: Place, segment: Segment, unused: RowRanges, operation: Operation
+    runtime: Runtime, backend: IndexBackend, segment: Segment, unused: RowRanges, operation: Operation
 ) -> AsyncGenerator[pa.RecordBatch]:
     num_rows = 0
-    async for batch in place.iterate_segment(segment, operation=operation):
+    async for batch in backend.iterate_segment(segment, operation=operation):
         num_rows += batch.num_rows
         yield await runtime.in_thread(partial(without_files, batch, unused)) if unused else batch
     if num_rows != segment.num_rows:
         raise CorruptIndexError(
-            f"the segment {segment.name} has {num_rows} rows, and should have {segment.num_rows}", url=place.description
+            f"the segment {segment.name} has {num_rows} rows, and should have {segment.num_rows}",
+            url=backend.description,
         )
 
 
@@ -244,7 +252,7 @@ class Vacuumed:
 
 
 async def vacuum(
-    place: Place,
+    backend: IndexBackend,
     *,
     keep: int,
     older_than_s: float,
@@ -262,14 +270,14 @@ async def vacuum(
         grace_s: a build that gave no sign of life for so long is dead.
     """
     # in this order: what a build that was alive then commits from now on is not taken for an orphan
-    signs = await place.builds(operation=operation)
+    signs = await backend.builds(operation=operation)
     builds = {build for build, age in signs.items() if age <= grace_s}
-    segments = await place.list_segments(operation=operation)
-    newest = await load(place, operation)
+    segments = await backend.list_segments(operation=operation)
+    newest = await load(backend, operation)
     if newest is None:
         return Vacuumed((), ())
-    ages = await place.list_manifests(operation=operation)
-    shown = await place.latest(operation=operation)
+    ages = await backend.list_manifests(operation=operation)
+    shown = await backend.latest(operation=operation)
     first = min(newest.snapshot, newest.snapshot if shown is None else shown[0])
     numbers = sorted(number for number in ages if number < first)
     kept = {number for number in ages if number >= first}
@@ -278,8 +286,8 @@ async def vacuum(
         if ages.get(following, 0.0) <= older_than_s:
             kept.add(number)
     old = [number for number in numbers if number not in kept]
-    needed = {name for manifest in await _load_all(place, kept, operation) for name in manifest.names} | newest.names
-    outdated = {name for manifest in await _load_all(place, old, operation, damaged=True) for name in manifest.names}
+    needed = {name for manifest in await _load_all(backend, kept, operation) for name in manifest.names} | newest.names
+    outdated = {name for manifest in await _load_all(backend, old, operation, damaged=True) for name in manifest.names}
     unneeded = [
         name
         for name, age in segments.items()
@@ -287,23 +295,23 @@ async def vacuum(
     ]
     for build, age in signs.items():
         if age > orphans_s:
-            await place.end_build(build, operation=operation)
-    await place.delete_segments(unneeded, operation=operation)
-    await place.delete_manifests(
+            await backend.end_build(build, operation=operation)
+    await backend.delete_segments(unneeded, operation=operation)
+    await backend.delete_manifests(
         old, operation=operation
     )  # last: they name what was to be removed, should this be broken off
     return Vacuumed(tuple(old), tuple(sorted(unneeded)))
 
 
 async def _load_all(
-    place: Place, numbers: Iterable[int], operation: Operation | None, *, damaged: bool = False
+    backend: IndexBackend, numbers: Iterable[int], operation: Operation | None, *, damaged: bool = False
 ) -> list[Manifest]:
     """Those that are there; without ``damaged`` ones where these do not matter."""
     found: dict[int, Manifest] = {}
 
     async def one(number: int) -> None:
         try:
-            manifest = await numbered(place, number, operation)
+            manifest = await numbered(backend, number, operation)
         except CorruptIndexError:
             if not damaged:
                 raise
@@ -339,10 +347,10 @@ class Verified:
 
 async def verify(
     runtime: Runtime,
-    place: Place,
+    backend: IndexBackend,
     manifest: Manifest,
     files: Sequence[tuple[IndexedFile, DataFile]],
-    wanted: Wanted,
+    wanted: IndexSpec,
     operation: Operation,
     *,
     num_rows: int,
@@ -358,12 +366,12 @@ async def verify(
         StoreError: the lake failed. What is wrong with the index is told, not raised.
     """
     found = Verified()
-    await _segments(place, manifest, found, operation)
+    await _segments(backend, manifest, found, operation)
     columns, names = wanted.columns(), wanted.names()
     operation.metrics.files_total = len(files)
     for known, file in files:
         part_operation = operation.part(safe_url(file.url), 0)
-        work = FileWork(id=known.id, path=known.path, file=file)
+        work = FileTask(id=known.id, path=known.path, file=file)
         rows = await collect_file(runtime, work, wanted, columns, names, part_operation, _no_limit)
         found.files += 1
         same = (
@@ -376,24 +384,24 @@ async def verify(
                 f"{known.path}: {rows.problem or 'it can be read, and the index says that it cannot'}"
             )
         else:
-            for part, table in rows.tables.items():
-                if known.id in manifest.covered(part):
-                    await _compare(place, manifest, part, known, table, num_rows, randomness, found, operation)
+            for index_table, table in rows.tables.items():
+                if known.id in manifest.covered(index_table):
+                    await _compare(backend, manifest, index_table, known, table, num_rows, randomness, found, operation)
                 else:
-                    found.problems.append(f"{known.path}: {part} has nothing of it")
+                    found.problems.append(f"{known.path}: {index_table} has nothing of it")
         operation.part_ended(part_operation, rows.problem, found.files)
     return found
 
 
-async def _segments(place: Place, manifest: Manifest, found: Verified, operation: Operation) -> None:
-    there = await place.list_segments(operation=operation)
+async def _segments(backend: IndexBackend, manifest: Manifest, found: Verified, operation: Operation) -> None:
+    there = await backend.list_segments(operation=operation)
     found.problems += [f"the segment {name} is not there" for name in sorted(manifest.names - there.keys())]
 
 
 async def _compare(
-    place: Place,
+    backend: IndexBackend,
     manifest: Manifest,
-    part: Part,
+    index_table: IndexTable,
     file: IndexedFile,
     table: pa.Table,
     num_rows: int,
@@ -402,27 +410,27 @@ async def _compare(
     operation: Operation,
 ) -> None:
     """Whether the index has the rows of ``table``, all that one file gives to a part."""
-    if part.kind in BY_VALUE:
+    if index_table.kind in BY_VALUE:
         chosen = sorted(randomness.sample(range(table.num_rows), min(num_rows, table.num_rows)))
         table = table.take(pa.array(chosen, pa.int64()))
         ranges = [KeyRange.point(key) for key in sorted(set(table.column("key").to_pylist()))]
     else:
         ranges = [KeyRange(file_key(file.id), file_key(file.id + 1))]
     try:
-        held = await _held_rows(place, manifest, part, ranges, operation) if ranges else []
+        held = await _held_rows(backend, manifest, index_table, ranges, operation) if ranges else []
     except CorruptIndexError as error:
         found.problems.append(str(error))
         return
     except AsyncpqError as error:
-        found.problems.append(f"{part} could not be read: {error}")
+        found.problems.append(f"{index_table} could not be read: {error}")
         return
     expected = table.to_pylist()
     found.rows += len(expected)
-    missing = _missing_postings(expected, held) if part.kind in BY_ROW else _missing(expected, held)
+    missing = _missing_postings(expected, held) if index_table.kind in BY_ROW else _missing(expected, held)
     if missing:
-        found.problems.append(f"{file.path}: {missing} of {len(expected)} rows are not in {part}")
-    if part.kind not in BY_VALUE and len(held) > len(expected):
-        found.problems.append(f"{file.path}: {part} has {len(held)} rows of it, and should have {len(expected)}")
+        found.problems.append(f"{file.path}: {missing} of {len(expected)} rows are not in {index_table}")
+    if index_table.kind not in BY_VALUE and len(held) > len(expected):
+        found.problems.append(f"{file.path}: {index_table} has {len(held)} rows of it, and should have {len(expected)}")
 
 
 def _missing(expected: Sequence[dict[str, Any]], held: Sequence[dict[str, Any]]) -> int:
@@ -444,11 +452,11 @@ def _missing_postings(expected: Sequence[dict[str, Any]], held: Sequence[dict[st
 
 
 async def _held_rows(
-    place: Place, manifest: Manifest, part: Part, ranges: list[KeyRange], operation: Operation
+    backend: IndexBackend, manifest: Manifest, index_table: IndexTable, ranges: list[KeyRange], operation: Operation
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for segment in manifest.of_part(part):
-        table = await place.read_segment(segment, ranges, operation=operation)
+    for segment in manifest.segments_of(index_table):
+        table = await backend.read_segment(segment, ranges, operation=operation)
         if table is not None:
             rows += table.to_pylist()
     return rows

@@ -21,7 +21,7 @@ import pyarrow as pa
 from asyncpq.errors import AsyncpqError, CorruptIndexError, StaleSnapshotError, StoreError
 from asyncpq.events import Operation
 from asyncpq.indexing.manifest.manifest import LONG, ROOT_BYTES, Manifest, decode, encode, encode_long, long_members
-from asyncpq.indexing.model import Part, Place, Segment
+from asyncpq.indexing.model import IndexBackend, IndexTable, Segment
 from asyncpq.storage.concurrency import results_of
 
 #: Given the newest manifest, or None, what is to follow it; None if that is nothing. It is asked again where another
@@ -33,7 +33,7 @@ _ATTEMPTS: Final = 64  # commits that may come first
 _WAIT_S: Final = 0.02
 _FORGOTTEN_S: Final = 60.0  # the index may have been dropped, or numbers in between vacuumed
 _PIECE_BYTES: Final = 1 << 20
-_LONG_PART: Final = Part("manifest")
+_LONG_PART: Final = IndexTable("manifest")
 
 
 def segment_name(build: str) -> str:
@@ -49,49 +49,49 @@ def new_id() -> str:
 # -- loading --------------------------------------------------------------------------------------
 
 
-async def latest(place: Place, operation: Operation | None = None) -> Manifest | None:
+async def latest(backend: IndexBackend, operation: Operation | None = None) -> Manifest | None:
     """A manifest that was the newest not long ago; None: there is no index. One request, unless it is very large.
 
     Raises:
         UnsupportedFeatureError, CorruptIndexError: it cannot be read.
     """
-    found = await place.latest(operation=operation)
-    return None if found is None else await _decoded(place, *found, operation)
+    found = await backend.latest(operation=operation)
+    return None if found is None else await _decoded(backend, *found, operation)
 
 
-async def numbered(place: Place, number: int, operation: Operation | None = None) -> Manifest | None:
+async def numbered(backend: IndexBackend, number: int, operation: Operation | None = None) -> Manifest | None:
     """The manifest of a snapshot; None where there is none. One request, unless it is very large."""
-    content = await place.manifest(number, operation=operation)
-    return None if content is None else await _decoded(place, number, content, operation)
+    content = await backend.manifest(number, operation=operation)
+    return None if content is None else await _decoded(backend, number, content, operation)
 
 
-async def load(place: Place, operation: Operation | None = None) -> Manifest | None:
+async def load(backend: IndexBackend, operation: Operation | None = None) -> Manifest | None:
     """The newest manifest; None: there is no index."""
-    manifest = await latest(place, operation)
-    manifest = manifest or await numbered(place, 1, operation)  # what is latest is told only once it was created
-    return None if manifest is None else await _forward(place, manifest, operation)
+    manifest = await latest(backend, operation)
+    manifest = manifest or await numbered(backend, 1, operation)  # what is latest is told only once it was created
+    return None if manifest is None else await _forward(backend, manifest, operation)
 
 
-async def _forward(place: Place, manifest: Manifest, operation: Operation | None) -> Manifest:
-    while (following := await numbered(place, manifest.snapshot + 1, operation)) is not None:
+async def _forward(backend: IndexBackend, manifest: Manifest, operation: Operation | None) -> Manifest:
+    while (following := await numbered(backend, manifest.snapshot + 1, operation)) is not None:
         manifest = following
     return manifest
 
 
-async def _decoded(place: Place, number: int, content: bytes, operation: Operation | None) -> Manifest:
-    url = place.description
+async def _decoded(backend: IndexBackend, number: int, content: bytes, operation: Operation | None) -> Manifest:
+    url = backend.description
     elsewhere = long_members(content, url=url)
-    bodies = await results_of([_long_member(place, segment, operation) for segment in elsewhere.values()])
+    bodies = await results_of([_long_member(backend, segment, operation) for segment in elsewhere.values()])
     manifest = decode(content, dict(zip(elsewhere, bodies, strict=True)), url=url)
     if manifest.snapshot != number:
         raise CorruptIndexError(f"manifest {number} says that it is {manifest.snapshot}", url=url)
     return manifest
 
 
-async def _long_member(place: Place, segment: Segment, operation: Operation | None) -> bytes:
-    table = await place.read_segment(segment, None, operation=operation)
+async def _long_member(backend: IndexBackend, segment: Segment, operation: Operation | None) -> bytes:
+    table = await backend.read_segment(segment, None, operation=operation)
     if table is None:
-        raise CorruptIndexError("a part of the manifest was not given", url=place.description)
+        raise CorruptIndexError("a part of the manifest was not given", url=backend.description)
     return b"".join(table.column("payload").to_pylist())
 
 
@@ -109,7 +109,7 @@ class Head:
 
     def __init__(
         self,
-        place: Place,
+        backend: IndexBackend,
         manifest: Manifest,
         checked_at: float | None = None,
         *,
@@ -121,7 +121,7 @@ class Head:
         self.manifest = self._rooted(manifest)
         self.checked_at = time.monotonic() if checked_at is None else checked_at
         self._loaded_at = self.checked_at  # when it was asked for from the beginning
-        self._place = place
+        self._backend = backend
 
     async def advance(self, operation: Operation | None = None, *, anew: bool = False) -> bool:
         """Look for a newer snapshot; whether there is one. One request where there is none; now and then two.
@@ -136,15 +136,15 @@ class Head:
         if self.pinned:
             return False
         if anew or began - self._loaded_at > _FORGOTTEN_S:
-            found = await load(self._place, operation)
+            found = await load(self._backend, operation)
             if found is None:
-                raise gone(self._place)
+                raise gone(self._backend)
             self._loaded_at = began
         else:
-            following = await numbered(self._place, known.snapshot + 1, operation)
-            found = known if following is None else await _forward(self._place, following, operation)
+            following = await numbered(self._backend, known.snapshot + 1, operation)
+            found = known if following is None else await _forward(self._backend, following, operation)
         if found.index != known.index:
-            raise gone(self._place)
+            raise gone(self._backend)
         if found.snapshot > self.manifest.snapshot:
             self.manifest = self._rooted(found)
         self.checked_at = began
@@ -157,9 +157,9 @@ class Head:
             StaleSnapshotError: there is no other one, so the index is incomplete or was dropped.
         """
         known = self.manifest
-        found = await load(self._place, operation)
+        found = await load(self._backend, operation)
         if self.pinned or found is None or found.index != known.index or found.snapshot <= known.snapshot:
-            raise gone(self._place)
+            raise gone(self._backend)
         self.manifest, self.checked_at = self._rooted(found), time.monotonic()
         self._loaded_at = self.checked_at
 
@@ -167,10 +167,10 @@ class Head:
         return manifest if self._root is None or not manifest.root else replace(manifest, root=self._root)
 
 
-def gone(place: Place) -> StaleSnapshotError:
+def gone(backend: IndexBackend) -> StaleSnapshotError:
     """The index is not there any more as it was known."""
     return StaleSnapshotError(
-        "the index was dropped or replaced, or parts of it are gone", url=place.description, hint="Open it again."
+        "the index was dropped or replaced, or parts of it are gone", url=backend.description, hint="Open it again."
     )
 
 
@@ -178,7 +178,7 @@ def gone(place: Place) -> StaleSnapshotError:
 
 
 async def commit(
-    place: Place, base: Manifest | None, change: Change, build: str, operation: Operation | None = None
+    backend: IndexBackend, base: Manifest | None, change: Change, build: str, operation: Operation | None = None
 ) -> Manifest | None:
     """Make ``change`` the newest snapshot.
 
@@ -196,9 +196,9 @@ async def commit(
     mine, index = new_id(), None if base is None else base.index
     if base is not None and time.monotonic() - base.known_since > _OLD_S:
         # the numbers behind it may have been vacuumed, and would be free again
-        newest = await load(place, operation)
+        newest = await load(backend, operation)
         if newest is None or newest.index != index:
-            raise gone(place)
+            raise gone(backend)
         base = newest if newest.snapshot > base.snapshot else base
     for attempt in range(_ATTEMPTS):
         changed = await change(base)
@@ -206,42 +206,42 @@ async def commit(
             return base
         number = 1 if base is None else base.snapshot + 1
         proposed = replace(changed, snapshot=number, commit=mine, created=datetime.now(UTC))
-        proposed = await _with_long(place, base, proposed, build, operation)
+        proposed = await _with_long(backend, base, proposed, build, operation)
         try:
-            created = await place.commit(number, encode(proposed), operation=operation)
+            created = await backend.commit(number, encode(proposed), operation=operation)
         except StoreError as error:
             # its answer may have been lost
-            if not await _is_mine(place, number, mine, operation):
+            if not await _is_mine(backend, number, mine, operation):
                 raise error
             created = True
         if created:
             return proposed
-        found = await numbered(place, number, operation) or await load(place, operation)
+        found = await numbered(backend, number, operation) or await load(backend, operation)
         if found is not None and found.commit == mine:
             return proposed  # a PUT that was sent again met itself
         if found is None or (index is not None and found.index != index):
-            raise gone(place)
-        base = await _forward(place, found, operation)
+            raise gone(backend)
+        base = await _forward(backend, found, operation)
         index = base.index
         if attempt:
             await asyncio.sleep(random.random() * _WAIT_S * min(attempt, 10))
     raise StoreError(
         f"{_ATTEMPTS} other commits came first",
-        url=place.description,
+        url=backend.description,
         hint="Let fewer processes write one index at once, and run it again.",
     )
 
 
-async def _is_mine(place: Place, number: int, mine: str, operation: Operation | None) -> bool:
+async def _is_mine(backend: IndexBackend, number: int, mine: str, operation: Operation | None) -> bool:
     try:
-        found = await numbered(place, number, operation)
+        found = await numbered(backend, number, operation)
     except (StoreError, CorruptIndexError):
         return False  # what went wrong first is what counts
     return found is not None and found.commit == mine
 
 
 async def _with_long(
-    place: Place, base: Manifest | None, manifest: Manifest, build: str, operation: Operation | None
+    backend: IndexBackend, base: Manifest | None, manifest: Manifest, build: str, operation: Operation | None
 ) -> Manifest:
     """The manifest with as many members in segments of their own as keep its root small. One that has not changed stays
     where it is."""
@@ -255,22 +255,22 @@ async def _with_long(
             break
         segment = known.get(name)
         if segment is None or base is None or encode_long(base, name) != encode_long(manifest, name):
-            segment = await _write_long(place, segment_name(build), encode_long(manifest, name), operation)
+            segment = await _write_long(backend, segment_name(build), encode_long(manifest, name), operation)
         held.append((name, segment))
         size -= sizes[name]
     return replace(manifest, long=tuple(held))
 
 
-async def _write_long(place: Place, name: str, content: bytes, operation: Operation | None) -> Segment:
+async def _write_long(backend: IndexBackend, name: str, content: bytes, operation: Operation | None) -> Segment:
     pieces = [content[at : at + _PIECE_BYTES] for at in range(0, len(content), _PIECE_BYTES)]
     keys = [number.to_bytes(4, "big") for number in range(len(pieces))]
 
     async def batches() -> AsyncIterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array(keys, pa.binary()), pa.array(pieces, pa.binary())], schema=_LONG_PART.schema)
 
-    size, extra = await place.write_segment(name, _LONG_PART, batches(), operation=operation)
+    size, extra = await backend.write_segment(name, _LONG_PART, batches(), operation=operation)
     return Segment(
-        name=name, part=_LONG_PART, num_rows=len(pieces), size=size, low=keys[0], high=keys[-1], files=(), extra=extra
+        name=name, table=_LONG_PART, num_rows=len(pieces), size=size, low=keys[0], high=keys[-1], files=(), extra=extra
     )
 
 
@@ -285,9 +285,9 @@ class Heartbeat:
         operation: counts the requests.
     """
 
-    def __init__(self, place: Place, build: str, grace_s: float, operation: Operation) -> None:
+    def __init__(self, backend: IndexBackend, build: str, grace_s: float, operation: Operation) -> None:
         self.build = build
-        self._place = place
+        self._backend = backend
         self._grace_s = grace_s
         self._operation = operation
         self._last = 0.0
@@ -305,9 +305,9 @@ class Heartbeat:
             self._task.cancel()
             await asyncio.wait((self._task,))
         try:
-            await self._place.end_build(self.build, operation=self._operation)
+            await self._backend.end_build(self.build, operation=self._operation)
         except AsyncpqError as failed:
-            logger.warning("%s still names the build %s: %s", self._place.description, self.build, failed)
+            logger.warning("%s still names the build %s: %s", self._backend.description, self.build, failed)
 
     def check(self) -> None:
         """
@@ -318,7 +318,7 @@ class Heartbeat:
         if silent > self._grace_s:
             raise StaleSnapshotError(
                 f"this build gave no sign of life for {silent:.0f} s, and others may have taken its place",
-                url=self._place.description,
+                url=self._backend.description,
                 hint="Run it again: what it has committed is used.",
             )
 
@@ -328,9 +328,9 @@ class Heartbeat:
             try:
                 await self._touch()
             except AsyncpqError as error:
-                logger.warning("%s took no sign of life: %s", self._place.description, error)
+                logger.warning("%s took no sign of life: %s", self._backend.description, error)
 
     async def _touch(self) -> None:
         began = time.time()
-        await self._place.touch(self.build, operation=self._operation)
+        await self._backend.touch(self.build, operation=self._operation)
         self._last = began

@@ -13,7 +13,7 @@ from asyncpq.datasets.model import DataFile
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.model import KeyRange, Place, file_key
+from asyncpq.indexing.model import IndexBackend, KeyRange, file_key
 from asyncpq.indexing.query.segment_reads import worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
@@ -63,7 +63,7 @@ def _written(file: IndexedFile) -> float | None:
 
 
 async def files_of(
-    runtime: Runtime, place: Place, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
+    runtime: Runtime, backend: IndexBackend, manifest: Manifest, ids: RowRanges, operation: Operation | None = None
 ) -> list[IndexedFile]:
     """The files of these ids that the index knows.
 
@@ -73,10 +73,10 @@ async def files_of(
     found: list[IndexedFile] = []
     wanted = ids.num_ranges <= _MOST_RANGES
     ranges = [KeyRange(file_key(start), file_key(stop)) for start, stop in ids] if wanted else None
-    for segment in manifest.of_part(FILES):
+    for segment in manifest.segments_of(FILES):
         if not any(ids.overlaps(start, stop) for start, stop in segment.files):
             continue
-        table = await place.read_segment(segment, ranges, operation=operation)
+        table = await backend.read_segment(segment, ranges, operation=operation)
         if table is not None:
             listed = await worked(runtime, table.num_rows, partial(files_in, table))
             found += [file for file in listed if file.id in ids]

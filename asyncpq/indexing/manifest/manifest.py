@@ -24,10 +24,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
-from asyncpq.indexing.model import PART_SCHEMAS, Part, Segment
+from asyncpq.indexing.model import TABLE_SCHEMAS, IndexTable, Segment
 from asyncpq.pruning.row_ranges import RowRanges
 
-FILES: Final = Part("files")
+FILES: Final = IndexTable("files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Manifest:
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
     field_ids: tuple[tuple[str, int], ...] = ()
-    parts: tuple[Part, ...]
+    tables: tuple[IndexTable, ...]
     segments: tuple[Segment, ...] = ()
     next_file: int = 0
     retired: RowRanges = field(default_factory=RowRanges)
@@ -88,8 +88,8 @@ class Manifest:
     #: By the monotonic clock of the process that has it.
     known_since: float = field(default_factory=time.monotonic, init=False, compare=False, repr=False)
     # what follows from these, once it was asked for: lookups ask each time, and files may be many
-    _ids: dict[tuple[str, Part], RowRanges] = field(default_factory=dict, init=False, compare=False, repr=False)
-    _by_part: dict[Part, tuple[Segment, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _ids: dict[tuple[str, IndexTable], RowRanges] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _by_part: dict[IndexTable, tuple[Segment, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def live(self) -> RowRanges:
@@ -106,25 +106,27 @@ class Manifest:
         """Whether a build has ended."""
         return self.as_of is not None
 
-    def of_part(self, part: Part) -> tuple[Segment, ...]:
+    def segments_of(self, index_table: IndexTable) -> tuple[Segment, ...]:
         """The segments of one part."""
-        found = self._by_part.get(part)
+        found = self._by_part.get(index_table)
         if found is None:
-            found = self._by_part[part] = tuple(segment for segment in self.segments if segment.part == part)
+            found = self._by_part[index_table] = tuple(
+                segment for segment in self.segments if segment.table == index_table
+            )
         return found
 
-    def covered(self, part: Part) -> RowRanges:
+    def covered(self, index_table: IndexTable) -> RowRanges:
         """Ids of files of which the part holds all there is."""
-        return self._known("covered", part, lambda: _files_of(self.of_part(part)))
+        return self._known("covered", index_table, lambda: _files_of(self.segments_of(index_table)))
 
-    def unknown(self, part: Part) -> RowRanges:
+    def unknown(self, index_table: IndexTable) -> RowRanges:
         """Ids of files in use of which the part holds nothing."""
-        return self._known("unknown", part, lambda: self.live - self.covered(part))
+        return self._known("unknown", index_table, lambda: self.live - self.covered(index_table))
 
-    def _known(self, name: str, part: Part, make: Callable[[], RowRanges]) -> RowRanges:
-        found = self._ids.get((name, part))
+    def _known(self, name: str, index_table: IndexTable, make: Callable[[], RowRanges]) -> RowRanges:
+        found = self._ids.get((name, index_table))
         if found is None:
-            found = self._ids[name, part] = make()
+            found = self._ids[name, index_table] = make()
         return found
 
     @property
@@ -170,12 +172,12 @@ def encode(manifest: Manifest) -> bytes:
         "root": manifest.root,
         "partitions": manifest.partitions,
         "field_ids": manifest.field_ids,
-        "parts": [_part_record(part) for part in manifest.parts],
+        "parts": [_part_record(index_table) for index_table in manifest.tables],
         "next_file": manifest.next_file,
         "num_files": manifest.num_files,
         "num_rows": manifest.num_rows,
         "builds": [{"id": build.id, "files": _packed_ranges(build.files)} for build in manifest.builds],
-        "long": {name: _segment_record(segment, manifest.parts) for name, segment in manifest.long},
+        "long": {name: _segment_record(segment, manifest.tables) for name, segment in manifest.long},
     }
     for name in LONG:
         if name not in elsewhere:
@@ -202,8 +204,8 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
     """
     record = _checked(content, url)
     try:
-        parts = tuple(_part(item) for item in record["parts"])
-        held = {str(name): _segment(item, parts) for name, item in record["long"].items()}
+        index_tables = tuple(_part(item) for item in record["parts"])
+        held = {str(name): _segment(item, index_tables) for name, item in record["long"].items()}
         members = {name: json.loads((long or {})[name]) if name in held else record[name] for name in LONG}
         as_of = record["as_of"]
         manifest = Manifest(
@@ -217,8 +219,8 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
             schema=pa.ipc.read_schema(pa.py_buffer(_unpacked(members["schema"]))),
             partitions=tuple(_text(name) for name in record["partitions"]),
             field_ids=tuple((_text(name), int(number)) for name, number in record["field_ids"]),
-            parts=parts,
-            segments=_segments(members["segments"], parts),
+            tables=index_tables,
+            segments=_segments(members["segments"], index_tables),
             next_file=_count(record["next_file"]),
             retired=_ranges(members["retired"]),
             num_files=_count(record["num_files"]),
@@ -226,7 +228,7 @@ def decode(content: bytes, long: Mapping[str, bytes] | None = None, *, url: str 
             builds=tuple(Build(_text(item["id"]), _ranges(item["files"])) for item in record["builds"]),
             long=tuple(held.items()),
         )
-        if manifest.retired.stop > manifest.next_file or FILES not in parts:
+        if manifest.retired.stop > manifest.next_file or FILES not in index_tables:
             raise ValueError("ids that were never given, or no files")
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, zlib.error, pa.ArrowException) as error:
         raise _damaged(url, str(error)) from error
@@ -241,8 +243,8 @@ def long_members(content: bytes, *, url: str | None = None) -> dict[str, Segment
     """
     record = _checked(content, url)
     try:
-        parts = tuple(_part(item) for item in record["parts"])
-        return {_text(name): _segment(item, parts) for name, item in record["long"].items() if name in LONG}
+        index_tables = tuple(_part(item) for item in record["parts"])
+        return {_text(name): _segment(item, index_tables) for name, item in record["long"].items() if name in LONG}
     except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
         raise _damaged(url, str(error)) from error
 
@@ -291,20 +293,20 @@ def _member(manifest: Manifest, name: str) -> Any:
     first: dict[int, int] = {}
     for at, segment in enumerate(manifest.segments):
         same = first.setdefault(id(segment.files), at)
-        records.append(_segment_record(segment, manifest.parts, None if same == at else same))
+        records.append(_segment_record(segment, manifest.tables, None if same == at else same))
     return records
 
 
-def _part_record(part: Part) -> dict[str, Any]:
-    return {"kind": part.kind, "columns": part.columns, "options": part.options}
+def _part_record(index_table: IndexTable) -> dict[str, Any]:
+    return {"kind": index_table.kind, "columns": index_table.columns, "options": index_table.options}
 
 
-def _part(record: Any) -> Part:
+def _part(record: Any) -> IndexTable:
     kind = _text(record["kind"])
-    if kind not in PART_SCHEMAS:
+    if kind not in TABLE_SCHEMAS:
         raise ValueError(f"no such kind: {kind!r}")
     options = tuple((_text(name), _frozen(value)) for name, value in record["options"])
-    return Part(kind, tuple(_text(name) for name in record["columns"]), options)
+    return IndexTable(kind, tuple(_text(name) for name in record["columns"]), options)
 
 
 def _frozen(value: Any) -> Any:
@@ -312,11 +314,15 @@ def _frozen(value: Any) -> Any:
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
 
 
-def _segment_record(segment: Segment, parts: tuple[Part, ...], same_files: int | None = None) -> dict[str, Any]:
-    part: Any = parts.index(segment.part) if segment.part in parts else _part_record(segment.part)
+def _segment_record(
+    segment: Segment, index_tables: tuple[IndexTable, ...], same_files: int | None = None
+) -> dict[str, Any]:
+    index_table: Any = (
+        index_tables.index(segment.table) if segment.table in index_tables else _part_record(segment.table)
+    )
     record = {
         "name": segment.name,
-        "part": part,
+        "part": index_table,
         "rows": segment.num_rows,
         "size": segment.size,
         "low": base64.b64encode(segment.low).decode(),
@@ -324,7 +330,7 @@ def _segment_record(segment: Segment, parts: tuple[Part, ...], same_files: int |
         "files": _packed_ranges(RowRanges(segment.files)) if same_files is None else same_files,
         "extra": dict(segment.extra),
     }
-    if segment.part.kind == "bounds":
+    if segment.table.kind == "bounds":
         record["bounds_version"] = BOUNDS_VERSION
     if segment.has_unknown:
         record["unknown"] = True
@@ -333,23 +339,23 @@ def _segment_record(segment: Segment, parts: tuple[Part, ...], same_files: int |
     return record
 
 
-def _segments(records: Any, parts: tuple[Part, ...]) -> tuple[Segment, ...]:
+def _segments(records: Any, index_tables: tuple[IndexTable, ...]) -> tuple[Segment, ...]:
     found: list[Segment] = []
     for record in records:
-        found.append(_segment(record, parts, found))
+        found.append(_segment(record, index_tables, found))
     return tuple([segment for segment, record in zip(found, records, strict=True) if _is_believed(segment, record)])
 
 
 def _is_believed(segment: Segment, record: Any) -> bool:
     """Whether the statistics that a segment was made of are believed today."""
-    return segment.part.kind != "bounds" or record.get("bounds_version", 0) >= BOUNDS_VERSION
+    return segment.table.kind != "bounds" or record.get("bounds_version", 0) >= BOUNDS_VERSION
 
 
-def _segment(record: Any, parts: tuple[Part, ...], before: Sequence[Segment] = ()) -> Segment:
-    part, files = record["part"], record["files"]
+def _segment(record: Any, index_tables: tuple[IndexTable, ...], before: Sequence[Segment] = ()) -> Segment:
+    index_table, files = record["part"], record["files"]
     return Segment(
         name=_text(record["name"]),
-        part=parts[_count(part)] if isinstance(part, int) else _part(part),
+        table=index_tables[_count(index_table)] if isinstance(index_table, int) else _part(index_table),
         num_rows=_count(record["rows"]),
         size=_count(record["size"]),
         low=base64.b64decode(record["low"], validate=True),

@@ -23,7 +23,7 @@ from asyncpq.expressions import columns
 from asyncpq.indexing.entry_encoding import SHARED, by_file, decode_leaf, decode_made, decode_shared
 from asyncpq.indexing.manifest.listed_files import IndexedFile, files_in
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
-from asyncpq.indexing.model import BY_VALUE, KeyRange, Part, Place, Segment, file_key
+from asyncpq.indexing.model import BY_VALUE, IndexBackend, IndexTable, KeyRange, Segment, file_key
 from asyncpq.indexing.query.key_ranges import merged_ranges
 from asyncpq.indexing.query.segment_reads import Reads, segment_reads, together, tolerant
 from asyncpq.objects.runtime import Runtime
@@ -157,14 +157,14 @@ class FileKnowledge:
         ask: what is asked of them.
     """
 
-    def __init__(self, runtime: Runtime, place: Place, manifest: Manifest, ask: DatasetRequest) -> None:
+    def __init__(self, runtime: Runtime, backend: IndexBackend, manifest: Manifest, ask: DatasetRequest) -> None:
         self._runtime = runtime
-        self._place = place
+        self._backend = backend
         self._manifest = manifest
         self._ids: Sequence[int] = ()
         self._places: dict[int, int] = {}
         self._leaves = asked_leaves(manifest.schema, manifest.partitions, ask)
-        self._parts = [part for part in manifest.parts if part.kind in ("footers", "pages")]
+        self._tables = [index_table for index_table in manifest.tables if index_table.kind in ("footers", "pages")]
         self._payloads: dict[int, dict[str, dict[int, bytes]]] = {}
         self._chunks: OrderedDict[int, asyncio.Lock] = OrderedDict()
 
@@ -182,11 +182,11 @@ class FileKnowledge:
     @property
     def is_useful(self) -> bool:
         """Whether the index knows more of a file than its version."""
-        return bool(self._parts)
+        return bool(self._tables)
 
     def file_reads(self, ids: RowRanges) -> Reads:
         """Those of the part "files", of these ids."""
-        return segment_reads(self._manifest, self._place, FILES, id_ranges(ids))
+        return segment_reads(self._manifest, self._backend, FILES, id_ranges(ids))
 
     def footer_reads(self, ids: Iterable[int]) -> list[tuple[str, Reads]]:
         """Those of footers and page indexes that memory has not, with the kind of their part."""
@@ -194,11 +194,11 @@ class FileKnowledge:
         if not missing:
             return []
         ranges = [one for file in missing for one in self._ranges(file)]
-        reads = [(part.kind, self._tolerant(part, ranges)) for part in self._parts]
+        reads = [(index_table.kind, self._tolerant(index_table, ranges)) for index_table in self._tables]
         return [item for item in reads if item[1]]
 
-    def _tolerant(self, part: Part, ranges: Sequence[KeyRange]) -> Reads:
-        return tolerant(part, segment_reads(self._manifest, self._place, part, merged_ranges(ranges)))
+    def _tolerant(self, index_table: IndexTable, ranges: Sequence[KeyRange]) -> Reads:
+        return tolerant(index_table, segment_reads(self._manifest, self._backend, index_table, merged_ranges(ranges)))
 
     def _key(self, file: int) -> tuple[object, ...]:
         return ("known", self._manifest.index, file, self._leaves)
@@ -273,7 +273,7 @@ class FileKnowledge:
 
     async def _take(self, operation: Operation, ids: Sequence[int]) -> None:
         reads = self.footer_reads(ids)
-        index_reads = operation.part(self._place.description, operation.metrics.rounds)
+        index_reads = operation.part(self._backend.description, operation.metrics.rounds)
         try:
             tables = iter(await together(index_reads, [read for _, some in reads for read in some]))
         finally:
@@ -287,30 +287,34 @@ class FileKnowledge:
         return [KeyRange.point(file_key(file, leaf)) for leaf in (SHARED, *sorted(self._leaves))]
 
 
-def first_reads(manifest: Manifest, place: Place, *, whole: bool) -> Reads:
+def first_reads(manifest: Manifest, backend: IndexBackend, *, whole: bool) -> Reads:
     """What the parts that are kept by file leave in memory for later questions, such as where their rows are.
 
     Args:
         whole: small ones all of their rows, for files are asked for next.
     """
     reads: Reads = []
-    for part in manifest.parts:
-        segments = () if part.kind in BY_VALUE else manifest.of_part(part)
+    for index_table in manifest.tables:
+        segments = () if index_table.kind in BY_VALUE else manifest.segments_of(index_table)
         if len(segments) <= _MOST_AHEAD:
-            reads += tolerant(part, [partial(_leave_in_memory, place, segment, whole=whole) for segment in segments])
+            reads += tolerant(
+                index_table, [partial(_leave_in_memory, backend, segment, whole=whole) for segment in segments]
+            )
     return reads
 
 
-async def _leave_in_memory(place: Place, segment: Segment, operation: Operation, *, whole: bool) -> pa.Table | None:
+async def _leave_in_memory(
+    backend: IndexBackend, segment: Segment, operation: Operation, *, whole: bool
+) -> pa.Table | None:
     """Read what a place keeps of a segment; with ``whole`` all rows of a small one."""
     if whole:
-        return await place.read_segment(segment, None, limit=0, operation=operation)
-    return await place.read_segment(segment, [], operation=operation)
+        return await backend.read_segment(segment, None, limit=0, operation=operation)
+    return await backend.read_segment(segment, [], operation=operation)
 
 
-def bloom_reads(manifest: Manifest, place: Place, part: Part, ids: RowRanges) -> Reads:
+def bloom_reads(manifest: Manifest, backend: IndexBackend, index_table: IndexTable, ids: RowRanges) -> Reads:
     """Those of the bloom filters of these files."""
-    return tolerant(part, segment_reads(manifest, place, part, id_ranges(ids)))
+    return tolerant(index_table, segment_reads(manifest, backend, index_table, id_ranges(ids)))
 
 
 def asked_leaves(schema: pa.Schema, partitions: Sequence[str], ask: DatasetRequest) -> frozenset[int] | None:

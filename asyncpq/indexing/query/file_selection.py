@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from asyncpq.expressions import Expression
-from asyncpq.indexing.model import KeyRange, Part
+from asyncpq.indexing.model import IndexTable, KeyRange
 from asyncpq.indexing.query.segment_reads import PartRows
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
@@ -26,7 +26,7 @@ _ALL = AccessPlan.all()
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class FileSelection:
     """A superset of the rows that match, of files by their version ids.
 
     Attributes:
@@ -38,12 +38,12 @@ class Slices:
     plans: Mapping[int, AccessPlan] = field(default_factory=dict)
 
     @classmethod
-    def none(cls) -> Slices:
+    def none(cls) -> FileSelection:
         """No row of any file."""
         return _NONE
 
     @classmethod
-    def of_plans(cls, plans: Mapping[int, AccessPlan]) -> Slices:
+    def of_plans(cls, plans: Mapping[int, AccessPlan]) -> FileSelection:
         """These rows, and no others."""
         some = {file: plan for file, plan in sorted(plans.items()) if not plan.is_none}
         narrow = {file: plan for file, plan in some.items() if not plan.is_all}
@@ -55,14 +55,14 @@ class Slices:
             return AccessPlan.none()
         return self.plans.get(file, _ALL)
 
-    def only(self, files: RowRanges) -> Slices:
+    def only(self, files: RowRanges) -> FileSelection:
         """What of it is in ``files``."""
         left = self.files & files
         if left.num_rows == self.files.num_rows:
             return self
-        return Slices(left, {file: plan for file, plan in self.plans.items() if file in left})
+        return FileSelection(left, {file: plan for file, plan in self.plans.items() if file in left})
 
-    def __and__(self, other: Slices) -> Slices:
+    def __and__(self, other: FileSelection) -> FileSelection:
         files = self.files & other.files
         plans: dict[int, AccessPlan] = {}
         dropped: list[int] = []
@@ -75,9 +75,9 @@ class Slices:
                     plans[file] = plan
         if dropped:
             files -= RowRanges.from_rows(sorted(dropped))
-        return Slices(files, plans)
+        return FileSelection(files, plans)
 
-    def __or__(self, other: Slices) -> Slices:
+    def __or__(self, other: FileSelection) -> FileSelection:
         plans: dict[int, AccessPlan] = {}
         for mine, its in ((self, other), (other, self)):
             for file, plan in mine.plans.items():
@@ -87,10 +87,10 @@ class Slices:
                         plans[file] = either
                 elif file not in its.files:
                     plans[file] = plan
-        return Slices(self.files | other.files, plans)
+        return FileSelection(self.files | other.files, plans)
 
 
-_NONE = Slices(RowRanges.empty())
+_NONE = FileSelection(RowRanges.empty())
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,30 +149,30 @@ class Found(NamedTuple):
         rows: how many rows it names; None where some file's rows are not known.
     """
 
-    slices: Slices
+    selection: FileSelection
     rows: int | None
 
 
-def found_rows(part: Part, rows: PartRows, ranges: Sequence[KeyRange], *, every: bool) -> Found:
+def found_rows(index_table: IndexTable, rows: PartRows, ranges: Sequence[KeyRange], *, every: bool) -> Found:
     """
     Args:
         rows: of the part, those with keys in ``ranges`` at least.
         every: only what occurs in each of the ranges counts.
     """
-    if part.kind == "bounds":
-        return Found(_zones(_overlapping(rows.table, ranges)) | Slices(rows.unknown), None)
+    if index_table.kind == "bounds":
+        return Found(_zones(_overlapping(rows.table, ranges)) | FileSelection(rows.unknown), None)
     if not every:
-        return _found(part, _within(rows.table, ranges), rows.unknown)
+        return _found(index_table, _within(rows.table, ranges), rows.unknown)
     met: Found | None = None
     for one in ranges:
-        found = _found(part, _within(rows.table, [one]), rows.unknown)
+        found = _found(index_table, _within(rows.table, [one]), rows.unknown)
         met = found if met is None else _both(met, found)
-    return met or Found(Slices(rows.unknown), None)
+    return met or Found(FileSelection(rows.unknown), None)
 
 
 def _both(left: Found, right: Found) -> Found:
-    slices = left.slices & right.slices
-    return Found(slices, None if left.rows is None or right.rows is None else min(left.rows, right.rows))
+    selection = left.selection & right.selection
+    return Found(selection, None if left.rows is None or right.rows is None else min(left.rows, right.rows))
 
 
 def _within(table: pa.Table, ranges: Sequence[KeyRange]) -> pa.Table:
@@ -228,24 +228,24 @@ def _meet(lows: Sequence[bytes], highs: Sequence[bytes], ranges: Sequence[KeyRan
     return meets
 
 
-def _zones(table: pa.Table) -> Slices:
+def _zones(table: pa.Table) -> FileSelection:
     """Row groups. All of them have their intervals, beside those of the file as a whole."""
     masks: dict[int, int] = {}
     for file, group in zip(table.column("file").to_pylist(), table.column("group").to_pylist(), strict=True):
         if group >= 0:
             masks[file] = masks.get(file, 0) | 1 << group
     plans = {mask: AccessPlan.row_groups(_bits(mask)) for mask in set(masks.values())}  # most files have the same
-    return Slices.of_plans({file: plans[mask] for file, mask in masks.items()})
+    return FileSelection.of_plans({file: plans[mask] for file, mask in masks.items()})
 
 
 def _bits(mask: int) -> list[int]:
     return [at for at in range(mask.bit_length()) if mask >> at & 1]
 
 
-def _found(part: Part, table: pa.Table, unknown: RowRanges) -> Found:
-    if part.kind not in BY_ROW:
+def _found(index_table: IndexTable, table: pa.Table, unknown: RowRanges) -> Found:
+    if index_table.kind not in BY_ROW:
         files = RowRanges.from_rows(sorted(pc.unique(table.column("file")).to_pylist()))
-        return Found(Slices(files | unknown), None)
+        return Found(FileSelection(files | unknown), None)
     table = table.select(["file", "row", "rows"]).sort_by([("file", "ascending"), ("row", "ascending")])
     files_, starts, counts = (column.to_pylist() for column in table.columns)
     plans: dict[int, AccessPlan] = {}
@@ -260,4 +260,4 @@ def _found(part: Part, table: pa.Table, unknown: RowRanges) -> Found:
         plans[file] = AccessPlan.row_ranges(ranges)
         rows += ranges.num_rows
         first = stop
-    return Found(Slices.of_plans(plans) | Slices(unknown), rows if not unknown else None)
+    return Found(FileSelection.of_plans(plans) | FileSelection(unknown), rows if not unknown else None)

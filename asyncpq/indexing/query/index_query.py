@@ -24,10 +24,10 @@ from asyncpq.expressions.analysis import Truth, follow
 from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION
 from asyncpq.indexing.blooms import may_hold
 from asyncpq.indexing.key_encoding import element_type, text_key
-from asyncpq.indexing.model import NAN_KEY, VALUE_TAG, KeyRange, Part, Place
-from asyncpq.indexing.query.file_selection import Found, Slices, found_rows
+from asyncpq.indexing.model import NAN_KEY, VALUE_TAG, IndexBackend, IndexTable, KeyRange
+from asyncpq.indexing.query.file_selection import FileSelection, Found, found_rows
 from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
-from asyncpq.indexing.query.segment_reads import Listed, Reads, part_rows, segment_reads, together, tolerant, worked
+from asyncpq.indexing.query.segment_reads import Listed, Reads, segment_reads, table_rows, together, tolerant, worked
 from asyncpq.indexing.text_keys import needed_ngrams, needed_tokens
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
@@ -38,7 +38,7 @@ class Asked(Listed, Protocol):
     """What of a manifest it takes to answer (:class:`asyncpq.indexing.manifest.manifest.Manifest`)."""
 
     @property
-    def parts(self) -> tuple[Part, ...]: ...
+    def tables(self) -> tuple[IndexTable, ...]: ...
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -56,25 +56,25 @@ class _Question:
         asked: whether it was.
     """
 
-    part: Part
+    table: IndexTable
     ranges: Ranges
     every: bool = False
     found: Found | None = None
     asked: bool = False
 
-    def slices(self) -> Slices | None:
-        return None if self.found is None else self.found.slices
+    def selection(self) -> FileSelection | None:
+        return None if self.found is None else self.found.selection
 
 
 @dataclass(slots=True, eq=False)
 class _Bloom:
     """Whether any of ``keys`` may be in a row group."""
 
-    part: Part
+    table: IndexTable
     keys: tuple[bytes, ...]
-    found: Slices | None = None
+    found: FileSelection | None = None
 
-    def slices(self) -> Slices | None:
+    def selection(self) -> FileSelection | None:
         return self.found
 
 
@@ -85,10 +85,10 @@ class _Joined:
     either: bool
     args: tuple[_Node, ...]
 
-    def slices(self) -> Slices | None:
-        found: Slices | None = None
+    def selection(self) -> FileSelection | None:
+        found: FileSelection | None = None
         for arg in self.args:
-            some = arg.slices()
+            some = arg.selection()
             if some is None:
                 if self.either:
                     return None
@@ -105,14 +105,14 @@ class _FirstOf:
 
     questions: tuple[_Question, ...]
 
-    def slices(self) -> Slices | None:
-        return next((found for one in self.questions if (found := one.slices()) is not None), None)
+    def selection(self) -> FileSelection | None:
+        return next((found for one in self.questions if (found := one.selection()) is not None), None)
 
     @property
     def next(self) -> tuple[_Question, ...]:
         """Those that were asked, and the one to be asked if none of them could answer."""
         asked = [one.asked for one in self.questions]
-        if False not in asked or self.slices() is not None:
+        if False not in asked or self.selection() is not None:
             return tuple(one for one in self.questions if one.asked)
         return self.questions[: asked.index(False) + 1]
 
@@ -121,8 +121,8 @@ class _FirstOf:
 class _Nowhere:
     """No row."""
 
-    def slices(self) -> Slices | None:
-        return Slices.none()
+    def selection(self) -> FileSelection | None:
+        return FileSelection.none()
 
 
 _Node = _Question | _Bloom | _Joined | _FirstOf | _Nowhere
@@ -135,7 +135,7 @@ class _Wanted(NamedTuple):
     truth: Truth
 
 
-class Inquiry:
+class IndexQuery:
     """One predicate, asked of the parts of one snapshot.
 
     Args:
@@ -146,27 +146,29 @@ class Inquiry:
     def __init__(self, manifest: Asked, where: Expression, *, max_postings: int) -> None:
         self._manifest = manifest
         self._max_postings = max_postings
-        self._made: dict[tuple[Part, Ranges, bool], _Question] = {}
-        self._by_column: dict[str, list[Part]] = {}
-        self._composites: list[Part] = []
-        for part in manifest.parts:
-            if len(part.columns) == 1:
-                self._by_column.setdefault(part.columns[0], []).append(part)
-            elif part.columns:
-                self._composites.append(part)
+        self._made: dict[tuple[IndexTable, Ranges, bool], _Question] = {}
+        self._by_column: dict[str, list[IndexTable]] = {}
+        self._composites: list[IndexTable] = []
+        for index_table in manifest.tables:
+            if len(index_table.columns) == 1:
+                self._by_column.setdefault(index_table.columns[0], []).append(index_table)
+            elif index_table.columns:
+                self._composites.append(index_table)
         self._root = self._node(where)
 
     @property
-    def parts(self) -> list[Part]:
+    def tables(self) -> list[IndexTable]:
         """Those that are asked first."""
-        return list(dict.fromkeys(question.part for question in self._questions))
+        return list(dict.fromkeys(question.table for question in self._questions))
 
     @property
-    def bloom_parts(self) -> list[Part]:
+    def bloom_parts(self) -> list[IndexTable]:
         """Those that may rule out more, once few files are left."""
-        return list(dict.fromkeys(bloom.part for bloom in self._blooms))
+        return list(dict.fromkeys(bloom.table for bloom in self._blooms))
 
-    async def ask(self, runtime: Runtime, place: Place, operation: Operation, beside: Reads | None = None) -> Slices:
+    async def ask(
+        self, runtime: Runtime, backend: IndexBackend, operation: Operation, beside: Reads | None = None
+    ) -> FileSelection:
         """One step, in which all parts are asked at once; another where one has too much to say, and others less.
 
         Args:
@@ -176,11 +178,11 @@ class Inquiry:
             StaleSnapshotError: a segment is not there any more.
         """
         while questions := [one for one in self._questions if not one.asked]:
-            await self._ask(runtime, questions, place, operation, beside)
+            await self._ask(runtime, questions, backend, operation, beside)
             beside = None
         if beside:
             await together(operation, beside)
-        return self.slices()
+        return self.selection()
 
     @property
     def _questions(self) -> list[_Question]:
@@ -194,7 +196,7 @@ class Inquiry:
         self,
         runtime: Runtime,
         asked: Sequence[_Question],
-        place: Place,
+        backend: IndexBackend,
         operation: Operation,
         beside: Reads | None,
     ) -> None:
@@ -203,27 +205,27 @@ class Inquiry:
             question.asked = True
             # what reads much is not asked together with what reads little: the limit is for each
             alone = () if point_keys(question.ranges) is not None else question.ranges
-            groups.setdefault((question.part, alone), []).append(question)
-        reads = [self._reads(place, part, questions) for (part, _), questions in groups.items()]
+            groups.setdefault((question.table, alone), []).append(question)
+        reads = [self._reads(backend, index_table, questions) for (index_table, _), questions in groups.items()]
         tables = iter(await together(operation, [*(read for some in reads for read in some), *(beside or ())]))
-        for some, ((part, _), questions) in zip(reads, groups.items(), strict=True):
+        for some, ((index_table, _), questions) in zip(reads, groups.items(), strict=True):
             given = [next(tables) for _ in some]
             num_rows = sum(table.num_rows for table in given if table is not None)
-            await worked(runtime, num_rows, partial(self._take, part, given, questions))
+            await worked(runtime, num_rows, partial(self._take, index_table, given, questions))
 
-    def _take(self, part: Part, tables: Sequence[pa.Table | None], questions: Sequence[_Question]) -> None:
-        rows = part_rows(self._manifest, part, tables)
+    def _take(self, index_table: IndexTable, tables: Sequence[pa.Table | None], questions: Sequence[_Question]) -> None:
+        rows = table_rows(self._manifest, index_table, tables)
         for question in questions:
             if rows is not None:
-                question.found = found_rows(part, rows, question.ranges, every=question.every)
+                question.found = found_rows(index_table, rows, question.ranges, every=question.every)
 
-    def slices(self) -> Slices:
+    def selection(self) -> FileSelection:
         """What is known so far."""
-        live = Slices(self._manifest.live)
-        found = None if self._root is None else self._root.slices()
+        live = FileSelection(self._manifest.live)
+        found = None if self._root is None else self._root.selection()
         return live if found is None else found.only(live.files)
 
-    def take_blooms(self, part: Part, table: pa.Table) -> None:
+    def take_blooms(self, index_table: IndexTable, table: pa.Table) -> None:
         """Rows of a "bloom" part, of the files that are left."""
         filters: dict[int, dict[int, bytes]] = {}
         payloads = table.column("payload")
@@ -231,10 +233,10 @@ class Inquiry:
             file, group = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:12], "big") - 1
             filters.setdefault(file, {})[group] = payloads[at].as_py()
         for bloom in self._blooms:
-            if bloom.part == part:
+            if bloom.table == index_table:
                 bloom.found = self._ruled_out(bloom.keys, filters)
 
-    def _ruled_out(self, keys: Sequence[bytes], filters: Mapping[int, Mapping[int, bytes]]) -> Slices:
+    def _ruled_out(self, keys: Sequence[bytes], filters: Mapping[int, Mapping[int, bytes]]) -> FileSelection:
         dropped: list[int] = []
         plans: dict[int, AccessPlan] = {}
         for file, by_group in filters.items():
@@ -243,7 +245,7 @@ class Inquiry:
                 dropped.append(file)
             elif absent:
                 plans[file] = ~AccessPlan.row_groups(absent)
-        return Slices(self._manifest.live - RowRanges.from_rows(sorted(dropped)), plans)
+        return FileSelection(self._manifest.live - RowRanges.from_rows(sorted(dropped)), plans)
 
     def report(self) -> tuple[str, ...]:
         """What each part left."""
@@ -251,7 +253,7 @@ class Inquiry:
         total = self._manifest.live.num_rows
         both: list[_Question | _Bloom] = [*self._questions, *self._blooms]
         for asked in both:
-            found = asked.slices()
+            found = asked.selection()
             if found is None:
                 if isinstance(asked, _Bloom):
                     why = "no files are left for it, or more than LimitOptions.files_ahead"
@@ -259,21 +261,23 @@ class Inquiry:
                     why = "it would take more than LimitOptions.max_postings, or is damaged"
                 else:
                     why = "others say as much"
-                lines[f"{asked.part}: not used, {why}"] = None
+                lines[f"{asked.table}: not used, {why}"] = None
                 continue
             rows = asked.found.rows if isinstance(asked, _Question) and asked.found is not None else None
-            text = f"{asked.part}: {found.files.num_rows} of {total} files"
+            text = f"{asked.table}: {found.files.num_rows} of {total} files"
             lines[text if rows is None else f"{text}, {rows} rows"] = None
         return tuple(lines)
 
-    def _reads(self, place: Place, part: Part, questions: Sequence[_Question]) -> Reads:
+    def _reads(self, backend: IndexBackend, index_table: IndexTable, questions: Sequence[_Question]) -> Reads:
         ranges = merged_ranges(one for question in questions for one in question.ranges)
-        if part.kind != "bounds":
+        if index_table.kind != "bounds":
             limit = self._max_postings
-            return tolerant(part, segment_reads(self._manifest, place, part, ranges, limit=limit))
+            return tolerant(index_table, segment_reads(self._manifest, backend, index_table, ranges, limit=limit))
         # zones that begin below the end of what is asked, and end above its beginning
         whole = [KeyRange(b"", ranges[-1].high)]
-        return tolerant(part, segment_reads(self._manifest, place, part, whole, at_least=("max", ranges[0].low)))
+        return tolerant(
+            index_table, segment_reads(self._manifest, backend, index_table, whole, at_least=("max", ranges[0].low))
+        )
 
     # -- from the predicate to questions ----------------------------------------------------------
 
@@ -281,31 +285,31 @@ class Inquiry:
         """The questions that tell where ``expr`` may be true; None where it may be true everywhere."""
         return self._conjunction([follow(expr, Truth.TRUE, _Wanted, self._conjunction, self._disjunction)])
 
-    def _disjunction(self, parts: Iterable[_Node | _Wanted | None]) -> _Node | None:
+    def _disjunction(self, index_tables: Iterable[_Node | _Wanted | None]) -> _Node | None:
         """Where one of the parts holds."""
-        nodes = [self._conjunction([part]) for part in parts]
+        nodes = [self._conjunction([index_table]) for index_table in index_tables]
         if None in nodes:
             return None
         possible = tuple([node for node in nodes if node is not None and not isinstance(node, _Nowhere)])
         return _Joined(True, possible) if possible else _Nowhere()
 
-    def _conjunction(self, parts: Iterable[_Node | _Wanted | None]) -> _Node | None:
+    def _conjunction(self, index_tables: Iterable[_Node | _Wanted | None]) -> _Node | None:
         """Where all of the parts hold: what they say of one column is asked together."""
         nodes: list[_Node] = []
         by_column: dict[str, Ranges] = {}
-        for known in parts:
+        for known in index_tables:
             if isinstance(known, _Wanted):
                 nodes.extend(self._atom(known.atom, known.truth, by_column))
             elif known is not None:
                 nodes.append(known)
         for column, ranges in by_column.items():
             nodes.extend(self._of_ranges(self._by_column.get(column, ()), ranges))
-        for part in self._composites:
-            types = [type_of(self._manifest.schema, column) for column in part.columns]
-            if part.kind == "keys" and None not in types:
-                found = composite_ranges([by_column.get(column) for column in part.columns], types)
+        for index_table in self._composites:
+            types = [type_of(self._manifest.schema, column) for column in index_table.columns]
+            if index_table.kind == "keys" and None not in types:
+                found = composite_ranges([by_column.get(column) for column in index_table.columns], types)
                 if found is not None:
-                    nodes.append(self._question(part, found) if found else _Nowhere())
+                    nodes.append(self._question(index_table, found) if found else _Nowhere())
         for node in nodes:
             if isinstance(node, _Nowhere) or len(nodes) == 1:
                 return node
@@ -324,38 +328,50 @@ class Inquiry:
         elif ranges is not None:
             known = by_column.get(column)
             by_column[column] = ranges if known is None else intersected(known, ranges)
-        for part in self._by_column.get(column, ()):
-            if part.kind == "ngram":
-                grams = needed_ngrams(atom, truth, int(dict(part.options)["n"]))
+        for index_table in self._by_column.get(column, ()):
+            if index_table.kind == "ngram":
+                grams = needed_ngrams(atom, truth, int(dict(index_table.options)["n"]))
                 if grams:
-                    yield self._question(part, _points(VALUE_TAG + gram for gram in grams), every=True)
-            elif part.kind == "text" and (tokens := needed_tokens(atom, truth)):
-                options = dict(part.options)
+                    yield self._question(index_table, _points(VALUE_TAG + gram for gram in grams), every=True)
+            elif index_table.kind == "text" and (tokens := needed_tokens(atom, truth)):
+                options = dict(index_table.options)
                 if (options.get("tokenizer"), options.get("version")) == (TOKENIZER, TOKENIZER_VERSION):
-                    yield self._question(part, _points(text_key(token.encode()) for token in tokens), every=True)
+                    yield self._question(index_table, _points(text_key(token.encode()) for token in tokens), every=True)
 
-    def _of_ranges(self, parts: Sequence[Part], ranges: Ranges) -> Iterable[_Node]:
+    def _of_ranges(self, index_tables: Sequence[IndexTable], ranges: Ranges) -> Iterable[_Node]:
         """What the parts of one column say of keys.
 
         Of single keys, postings say all that sets and bounds do: those are read only where there are too many.
         """
-        if not ranges and parts:
+        if not ranges and index_tables:
             yield _Nowhere()
             return
         keys, wide = point_keys(ranges), _is_wide(ranges)
-        asked = {part: self._question(part, ranges) for part in parts if part.kind == "keys" and not wide}
-        asked |= {part: self._question(part, ranges) for part in parts if part.kind == "set" and not wide}
-        asked |= {part: self._question(part, ranges) for part in parts if part.kind == "bounds"}
-        if keys is not None and any(part.kind == "keys" for part in asked):
+        asked = {
+            index_table: self._question(index_table, ranges)
+            for index_table in index_tables
+            if index_table.kind == "keys" and not wide
+        }
+        asked |= {
+            index_table: self._question(index_table, ranges)
+            for index_table in index_tables
+            if index_table.kind == "set" and not wide
+        }
+        asked |= {
+            index_table: self._question(index_table, ranges)
+            for index_table in index_tables
+            if index_table.kind == "bounds"
+        }
+        if keys is not None and any(index_table.kind == "keys" for index_table in asked):
             yield _FirstOf(tuple(asked.values()))
             return
         yield from asked.values()
-        for part in parts:
-            if part.kind == "bloom" and keys and all(key.startswith(VALUE_TAG) for key in keys):
-                yield _Bloom(part, keys)
+        for index_table in index_tables:
+            if index_table.kind == "bloom" and keys and all(key.startswith(VALUE_TAG) for key in keys):
+                yield _Bloom(index_table, keys)
 
-    def _question(self, part: Part, ranges: Ranges, *, every: bool = False) -> _Question:
-        return self._made.setdefault((part, ranges, every), _Question(part, ranges, every))
+    def _question(self, index_table: IndexTable, ranges: Ranges, *, every: bool = False) -> _Question:
+        return self._made.setdefault((index_table, ranges, every), _Question(index_table, ranges, every))
 
 
 def _leaves(node: _Node | None) -> Iterator[_Node]:

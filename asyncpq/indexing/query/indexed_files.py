@@ -25,9 +25,9 @@ from asyncpq.events import Operation
 from asyncpq.indexing.build.lakes import partitioning_of
 from asyncpq.indexing.manifest.manifest import FILES, Manifest
 from asyncpq.indexing.query.file_entries import Entry, FileKnowledge, entries_in, url_of
-from asyncpq.indexing.query.file_selection import FileIndex, Slices
-from asyncpq.indexing.query.index_query import Inquiry
-from asyncpq.indexing.query.open_index import Answer, OpenIndex, answer, read_details, with_own
+from asyncpq.indexing.query.file_selection import FileIndex, FileSelection
+from asyncpq.indexing.query.index_query import IndexQuery
+from asyncpq.indexing.query.open_index import IndexAnswer, OpenIndex, answer, read_details, with_own
 from asyncpq.indexing.query.segment_reads import segment_reads, together, worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
@@ -57,16 +57,16 @@ class ListingMatch:
     unsure: Sequence[tuple[int, Entry]]
     unknown: Sequence[int]
 
-    def left(self, slices: Slices) -> Iterator[tuple[int, Entry | None, AccessPlan]]:
+    def left(self, selection: FileSelection) -> Iterator[tuple[int, Entry | None, AccessPlan]]:
         """Positions of the files that may match, their entries, and which of their rows may: those of ``by_id``, of
         ``unsure`` and of ``unknown``, one after another."""
-        for file in (slices.files & self.ids).rows():
+        for file in (selection.files & self.ids).rows():
             position, entry = self.by_id[file]
-            access = slices.plan(file)
+            access = selection.plan(file)
             if entry.may_match(access):
                 yield position, entry, access
         for position, entry in self.unsure:
-            yield position, entry, slices.plan(entry.file.id)
+            yield position, entry, selection.plan(entry.file.id)
         for position in self.unknown:
             yield position, None, AccessPlan.all()
 
@@ -144,7 +144,7 @@ class IndexedFiles:
             return await self._base.files(ask, operation, scan=scan, hurry=hurry)
         looking = asyncio.get_running_loop().create_task(self._base.files(ask, operation, scan=scan, hurry=hurry))
         try:
-            index_reads = operation.part("" if self.index is None else self.index.place.description, 0)
+            index_reads = operation.part("" if self.index is None else self.index.backend.description, 0)
             try:
                 prune = await self._pruner(ask, index_reads)
             finally:
@@ -210,8 +210,8 @@ class IndexedFiles:
     async def _pruner_of(
         self, index: OpenIndex, manifest: Manifest, ask: DatasetRequest, operation: Operation
     ) -> Prune:
-        knowledge = FileKnowledge(self._runtime, index.place, manifest, ask)
-        catalog, (said, slices) = await self._asked(index, manifest, ask, operation, knowledge)
+        knowledge = FileKnowledge(self._runtime, index.backend, manifest, ask)
+        catalog, (said, selection) = await self._asked(index, manifest, ask, operation, knowledge)
 
         def prune(found: FileSet) -> FileSet:
             match = self._match
@@ -219,7 +219,7 @@ class IndexedFiles:
                 fits = self._fits(found.files, manifest)
                 match = self._match = match_listing(found.files, manifest, catalog if fits else {})
             # files of an earlier listing may be on their way while those of the next are looked at
-            return self._pruned(found, match, said, slices, knowledge.again())
+            return self._pruned(found, match, said, selection, knowledge.again())
 
         return prune
 
@@ -229,11 +229,11 @@ class IndexedFiles:
         if self._partitions is None or not files:
             return True
         changed = files[0].partition.keys() ^ set(self._partitions)
-        return not any(name in changed for part in manifest.parts for name in part.columns)
+        return not any(name in changed for index_table in manifest.tables for name in index_table.columns)
 
     async def _asked(
         self, index: OpenIndex, manifest: Manifest, ask: DatasetRequest, operation: Operation, knowledge: FileKnowledge
-    ) -> tuple[Mapping[str, Entry], tuple[Answer, Slices]]:
+    ) -> tuple[Mapping[str, Entry], tuple[IndexAnswer, FileSelection]]:
         """The entries of all files by url, and what the index says of the predicate."""
         asking = self._answered(index, manifest, ask, operation, knowledge)
         if index.catalog is not None and index.catalog[0] is manifest:
@@ -248,28 +248,33 @@ class IndexedFiles:
 
     async def _answered(
         self, index: OpenIndex, manifest: Manifest, ask: DatasetRequest, operation: Operation, knowledge: FileKnowledge
-    ) -> tuple[Answer, Slices]:
+    ) -> tuple[IndexAnswer, FileSelection]:
         said = await answer(self._runtime, index, manifest, self._own, ask, operation)
-        slices = said.slices or Slices(manifest.live)
-        if slices.files and slices.files.num_rows <= self._runtime.options.limits.files_ahead:
-            await read_details(self._runtime, index, manifest, slices.files, knowledge, said.inquiry, operation)
-            slices = slices if said.inquiry is None else said.inquiry.slices()
-        return said, slices
+        selection = said.selection or FileSelection(manifest.live)
+        if selection.files and selection.files.num_rows <= self._runtime.options.limits.files_ahead:
+            await read_details(self._runtime, index, manifest, selection.files, knowledge, said.query, operation)
+            selection = selection if said.query is None else said.query.selection()
+        return said, selection
 
     async def _catalog(self, index: OpenIndex, manifest: Manifest, operation: Operation) -> Mapping[str, Entry]:
-        tables = await together(operation, segment_reads(manifest, index.place, FILES, None))
+        tables = await together(operation, segment_reads(manifest, index.backend, FILES, None))
         by_url = await worked(self._runtime, manifest.num_files, partial(_by_url, manifest, tables))
         index.catalog = (manifest, by_url)
         return by_url
 
     def _pruned(
-        self, found: FileSet, match: ListingMatch, said: Answer, slices: Slices, knowledge: FileKnowledge
+        self, found: FileSet, match: ListingMatch, said: IndexAnswer, selection: FileSelection, knowledge: FileKnowledge
     ) -> FileSet:
         """Files that cannot match are left out; of those that are not the versions which the index knows, none is."""
-        if slices.files == match.manifest.live and not slices.plans and not knowledge.is_useful and not match.unsure:
+        if (
+            selection.files == match.manifest.live
+            and not selection.plans
+            and not knowledge.is_useful
+            and not match.unsure
+        ):
             files: Sequence[DataFile] = found.files  # nothing is known: what was made for these very files still serves
         else:
-            left = sorted(match.left(slices), key=lambda one: one[0])
+            left = sorted(match.left(selection), key=lambda one: one[0])
             knowledge.expect([entry.file.id for _, entry, _ in left if entry is not None])
             files = [
                 found.files[position]
@@ -288,7 +293,7 @@ class IndexedFiles:
         return (f"view='snapshot' would save {saved}, and see the files as they were at {as_of:%Y-%m-%d %H:%M:%S %Z}",)
 
     def _with_own(
-        self, found: FileSet, files: Sequence[DataFile], said: Answer, report: tuple[str, ...] = ()
+        self, found: FileSet, files: Sequence[DataFile], said: IndexAnswer, report: tuple[str, ...] = ()
     ) -> FileSet:
         """Those that the caller's own indexes leave."""
         if said.own:
@@ -377,7 +382,7 @@ class SnapshotFiles:
 
     async def _found(self, ask: DatasetRequest, operation: Operation, rounds: int = 0) -> tuple[Manifest, FileSet]:
         """By the newest snapshot that is known, and which that is."""
-        index_reads = operation.part(self.index.place.description, rounds)
+        index_reads = operation.part(self.index.backend.description, rounds)
         try:
             for _ in range(self._runtime.options.limits.max_restarts):
                 manifest = self.index.manifest
@@ -392,13 +397,13 @@ class SnapshotFiles:
             operation.metrics.add_part(index_reads.metrics)
 
     async def _find(self, manifest: Manifest, ask: DatasetRequest, operation: Operation) -> FileSet:
-        place = self.index.place
+        backend = self.index.backend
         said = await answer(self._runtime, self.index, manifest, self._own, ask, operation)
-        slices = said.slices or Slices(manifest.live)
-        knowledge = FileKnowledge(self._runtime, place, manifest, ask)
-        entries = await self._entries(manifest, slices.files, knowledge, said.inquiry, operation)
-        slices = slices if said.inquiry is None else said.inquiry.slices()
-        left = {file: slices.plan(file) for file in slices.files.rows()}
+        selection = said.selection or FileSelection(manifest.live)
+        knowledge = FileKnowledge(self._runtime, backend, manifest, ask)
+        entries = await self._entries(manifest, selection.files, knowledge, said.query, operation)
+        selection = selection if said.query is None else said.query.selection()
+        left = {file: selection.plan(file) for file in selection.files.rows()}
         if len(left) <= self._runtime.options.limits.files_ahead:
             left = {file: plan for file, plan in left.items() if entries[file].may_match(plan)}
         files = await worked(self._runtime, len(left), partial(_data_files, manifest, entries, left, knowledge, ask))
@@ -411,11 +416,11 @@ class SnapshotFiles:
         manifest: Manifest,
         ids: RowRanges,
         knowledge: FileKnowledge,
-        inquiry: Inquiry | None,
+        query: IndexQuery | None,
         operation: Operation,
     ) -> dict[int, Entry]:
         """Of the files; where they are few, their footers and bloom filters come along in the same round."""
-        place, memory = self.index.place, self._runtime.memory
+        backend, memory = self.index.backend, self._runtime.memory
         few = ids.num_rows <= self._runtime.options.limits.files_ahead
         entries: dict[int, Entry] = {}
         if few:
@@ -424,14 +429,14 @@ class SnapshotFiles:
         missing = ids if not entries else RowRanges.from_rows([file for file in ids.rows() if file not in entries])
         files = knowledge.file_reads(missing) if missing else []
         if few:
-            tables = await read_details(self._runtime, self.index, manifest, ids, knowledge, inquiry, operation, files)
+            tables = await read_details(self._runtime, self.index, manifest, ids, knowledge, query, operation, files)
         else:
             tables = await together(operation, files) if files else []
         for table in tables:
             if table is not None:
                 entries.update(await worked(self._runtime, table.num_rows, partial(entries_in, table)))
         if not all(file in entries for file in ids.rows()):
-            raise CorruptIndexError("the index does not list all of its files", url=place.description)
+            raise CorruptIndexError("the index does not list all of its files", url=backend.description)
         if few:
             for file, entry in entries.items():
                 memory.put(("index entry", manifest.index, file), entry, 600 + len(entry.file.path))

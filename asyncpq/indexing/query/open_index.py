@@ -16,10 +16,10 @@ from asyncpq.events import Operation
 from asyncpq.expressions import Expression, simplify
 from asyncpq.indexing.manifest.commits import Head
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import Place, whole_bytes
+from asyncpq.indexing.model import IndexBackend, whole_bytes
 from asyncpq.indexing.query.file_entries import Entry, FileKnowledge, bloom_reads, first_reads
-from asyncpq.indexing.query.file_selection import FileIndex, FileSlices, Slices
-from asyncpq.indexing.query.index_query import Inquiry
+from asyncpq.indexing.query.file_selection import FileIndex, FileSelection, FileSlices
+from asyncpq.indexing.query.index_query import IndexQuery
 from asyncpq.indexing.query.segment_reads import Reads, together, worked
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.access_plan import AccessPlan
@@ -40,7 +40,7 @@ class OpenIndex:
         catalog: the entries of all files by url, of one snapshot; made when first needed.
     """
 
-    place: Place
+    backend: IndexBackend
     head: Head
     max_age_s: float = 0.0
     checked: bool = False
@@ -59,7 +59,7 @@ class OpenIndex:
 
     async def advance(self, operation: Operation) -> None:
         """Look for a newer one, beside what else a read asks for."""
-        part = operation.part(self.place.description, 0)
+        part = operation.part(self.backend.description, 0)
         try:
             await self.head.advance(part)
         finally:
@@ -80,11 +80,11 @@ class OpenIndex:
         """Which snapshot of which index."""
         manifest = self.manifest
         as_of = manifest.as_of or manifest.created
-        return f"index at {self.place.description}, snapshot {manifest.snapshot} of {as_of:%Y-%m-%d %H:%M:%S %Z}"
+        return f"index at {self.backend.description}, snapshot {manifest.snapshot} of {as_of:%Y-%m-%d %H:%M:%S %Z}"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class IndexAnswer:
     """What index and own indexes say of one predicate.
 
     Attributes:
@@ -92,13 +92,13 @@ class Answer:
         own: what the caller's own say.
     """
 
-    slices: Slices | None
-    inquiry: Inquiry | None
+    selection: FileSelection | None
+    query: IndexQuery | None
     own: Sequence[FileSlices]
 
     @property
     def report(self) -> tuple[str, ...]:
-        lines = () if self.inquiry is None else self.inquiry.report()
+        lines = () if self.query is None else self.query.report()
         own = [
             f"of your own: {len(one.files)} files named{', exactly' if one.exact else ''}, others {one.others}"
             for one in self.own
@@ -119,30 +119,30 @@ async def answer(
     own: Sequence[FileIndex],
     ask: DatasetRequest,
     operation: Operation,
-) -> Answer:
+) -> IndexAnswer:
     """What an index by one of its snapshots, and others, say."""
     where = _predicate(ask)
     if where is None:
-        return Answer(None if manifest is None else Slices(manifest.live), None, ())
+        return IndexAnswer(None if manifest is None else FileSelection(manifest.live), None, ())
     work: list[Awaitable[Any]] = [_inquire(runtime, index, manifest, where, operation)]
-    (slices, inquiry), *theirs = await results_of([*work, *(one.prune(where) for one in own)])
-    return Answer(slices, inquiry, theirs)
+    (selection, query), *theirs = await results_of([*work, *(one.prune(where) for one in own)])
+    return IndexAnswer(selection, query, theirs)
 
 
 async def _inquire(
     runtime: Runtime, index: OpenIndex | None, manifest: Manifest | None, where: Expression, operation: Operation
-) -> tuple[Slices | None, Inquiry | None]:
+) -> tuple[FileSelection | None, IndexQuery | None]:
     if index is None or manifest is None:
         return None, None
-    inquiry = Inquiry(manifest, where, max_postings=runtime.options.limits.max_postings)
+    query = IndexQuery(manifest, where, max_postings=runtime.options.limits.max_postings)
     beside = None
     if index.begun != manifest.snapshot:
         most = runtime.options.requests.whole_segment_bytes
-        asked = [segment for part in inquiry.parts for segment in manifest.of_part(part)]
-        whole = all(segment.size <= whole_bytes(segment.part, most) for segment in asked)
-        beside = first_reads(manifest, index.place, whole=whole)
+        asked = [segment for index_table in query.tables for segment in manifest.segments_of(index_table)]
+        whole = all(segment.size <= whole_bytes(segment.table, most) for segment in asked)
+        beside = first_reads(manifest, index.backend, whole=whole)
     index.begun = manifest.snapshot
-    return await inquiry.ask(runtime, index.place, operation, beside), inquiry
+    return await query.ask(runtime, index.backend, operation, beside), query
 
 
 async def read_details(
@@ -151,7 +151,7 @@ async def read_details(
     manifest: Manifest,
     ids: RowRanges,
     knowledge: FileKnowledge,
-    inquiry: Inquiry | None,
+    query: IndexQuery | None,
     operation: Operation,
     others: Reads | None = None,
 ) -> list[pa.Table | None]:
@@ -166,8 +166,8 @@ async def read_details(
         What ``others`` gave.
     """
     footers = knowledge.footer_reads(ids.rows())
-    parts = [] if inquiry is None else inquiry.bloom_parts
-    blooms = [bloom_reads(manifest, index.place, part, ids) for part in parts]
+    index_tables = [] if query is None else query.bloom_parts
+    blooms = [bloom_reads(manifest, index.backend, index_table, ids) for index_table in index_tables]
     reads = [
         *(others or ()),
         *(read for _, some in footers for read in some),
@@ -179,10 +179,10 @@ async def read_details(
     given = [next(tables) for _ in others or ()]
     for kind, some in footers:
         knowledge.take_footers(kind, [next(tables) for _ in some])
-    for part, some in zip(parts, blooms, strict=True):
+    for index_table, some in zip(index_tables, blooms, strict=True):
         for _ in some:
-            if inquiry is not None and (table := next(tables)) is not None:
-                await worked(runtime, table.num_rows, partial(inquiry.take_blooms, part, table))
+            if query is not None and (table := next(tables)) is not None:
+                await worked(runtime, table.num_rows, partial(query.take_blooms, index_table, table))
     return given
 
 
@@ -204,10 +204,10 @@ def _own_access(own: Iterable[FileSlices], file: DataFile, folder: str) -> Acces
     access = AccessPlan.all()
     path = file.url[len(folder) :] if folder and file.url.startswith(folder) else file.url
     validator = file.validator
-    for slices in own:
-        found = slices.files.get(file.url) or slices.files.get(path)
+    for selection in own:
+        found = selection.files.get(file.url) or selection.files.get(path)
         if found is None:
-            access &= AccessPlan.none() if slices.others == "none" else AccessPlan.all()
+            access &= AccessPlan.none() if selection.others == "none" else AccessPlan.all()
             continue
         size = file.size if validator is None else validator.size
         etag = None if validator is None else validator.etag

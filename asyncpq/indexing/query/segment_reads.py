@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from asyncpq.errors import CorruptIndexError
 from asyncpq.events import Operation
-from asyncpq.indexing.model import UNKNOWN_KEY, KeyRange, Part, Place, Segment
+from asyncpq.indexing.model import UNKNOWN_KEY, IndexBackend, IndexTable, KeyRange, Segment
 from asyncpq.objects.runtime import Runtime
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.concurrency import results_of
@@ -32,9 +32,9 @@ class Listed(Protocol):
     @property
     def live(self) -> RowRanges: ...
 
-    def of_part(self, part: Part) -> tuple[Segment, ...]: ...
+    def segments_of(self, index_table: IndexTable) -> tuple[Segment, ...]: ...
 
-    def unknown(self, part: Part) -> RowRanges: ...
+    def unknown(self, index_table: IndexTable) -> RowRanges: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +75,25 @@ async def worked(runtime: Runtime, rows: int, work: Callable[[], T]) -> T:
 
 def segment_reads(
     manifest: Listed,
-    place: Place,
-    part: Part,
+    backend: IndexBackend,
+    index_table: IndexTable,
     ranges: Sequence[KeyRange] | None,
     columns: Sequence[str] | None = None,
     *,
     at_least: tuple[str, bytes] | None = None,
     limit: int | None = None,
 ) -> Reads:
-    """The reads of the segments that may hold such keys (see :meth:`Place.read_segment`)."""
+    """The reads of the segments that may hold such keys (see :meth:`IndexBackend.read_segment`)."""
     reads: Reads = []
-    for segment in manifest.of_part(part):
+    for segment in manifest.segments_of(index_table):
         asked = None if ranges is None else _ranges_of(segment, ranges)
         if asked is None or asked:
-            reads.append(_reader(place, segment, asked, columns, at_least, limit))
+            reads.append(_reader(backend, segment, asked, columns, at_least, limit))
     return reads
 
 
 def _reader(
-    place: Place,
+    backend: IndexBackend,
     segment: Segment,
     ranges: Sequence[KeyRange] | None,
     columns: Sequence[str] | None,
@@ -103,7 +103,7 @@ def _reader(
     async def read(operation: Operation) -> pa.Table | None:
         if ranges is None and limit is not None and segment.num_rows > limit:
             return None
-        return await place.read_segment(segment, ranges, columns, at_least=at_least, limit=limit, operation=operation)
+        return await backend.read_segment(segment, ranges, columns, at_least=at_least, limit=limit, operation=operation)
 
     return read
 
@@ -118,7 +118,7 @@ def _ranges_of(segment: Segment, ranges: Sequence[KeyRange]) -> list[KeyRange]:
     return found
 
 
-def tolerant(part: Part, reads: Reads) -> Reads:
+def tolerant(index_table: IndexTable, reads: Reads) -> Reads:
     """The same reads, which give None where a segment is damaged: what is not known does no harm."""
 
     def make(read: Read) -> Read:
@@ -126,7 +126,7 @@ def tolerant(part: Part, reads: Reads) -> Reads:
             try:
                 return await read(operation)
             except CorruptIndexError as error:
-                operation.metrics.fall_back(f"{part} of the index is damaged, and not used: {error.message}")
+                operation.metrics.fall_back(f"{index_table} of the index is damaged, and not used: {error.message}")
                 return None
 
         return attempt
@@ -134,7 +134,7 @@ def tolerant(part: Part, reads: Reads) -> Reads:
     return [make(read) for read in reads]
 
 
-def part_rows(manifest: Listed, part: Part, tables: Sequence[pa.Table | None]) -> PartRows | None:
+def table_rows(manifest: Listed, index_table: IndexTable, tables: Sequence[pa.Table | None]) -> PartRows | None:
     """What the segments gave, put together; None where one of them has more than was to be read.
 
     Raises:
@@ -144,14 +144,14 @@ def part_rows(manifest: Listed, part: Part, tables: Sequence[pa.Table | None]) -
     if any(table is None for table in tables):
         return None
     some = [table for table in tables if table is not None and table.num_rows]
-    unknown = manifest.unknown(part)
+    unknown = manifest.unknown(index_table)
     if not some:
-        return PartRows(part.schema.empty_table(), unknown)
+        return PartRows(index_table.schema.empty_table(), unknown)
     table = some[0] if len(some) == 1 else pa.concat_tables(some)
     files = table.column("file")
     least, greatest = (bound.as_py() or 0 for bound in pc.min_max(files).values())
     if least < 0:
-        raise CorruptIndexError(f"a row of {part} is of no file")
+        raise CorruptIndexError(f"a row of {index_table} is of no file")
     has_blank = any(one.column("key")[0].as_py() == UNKNOWN_KEY for one in some)  # the least of all keys
     if live.num_ranges != 1 or live.start or greatest >= live.stop:
         table = table.filter(_among(files, live))

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
-from asyncpq.indexing import FolderPlace, SqlPlace
+from asyncpq.indexing import FolderBackend, SqlBackend
 from asyncpq.indexing.backends import segment_file
-from asyncpq.indexing.model import PART_SCHEMAS, VALUE_TAG, KeyRange, Segment
+from asyncpq.indexing.model import TABLE_SCHEMAS, VALUE_TAG, KeyRange, Segment
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
 from asyncpq.testing.backend_contract import write
@@ -37,16 +37,16 @@ def postings(num_rows: int) -> pa.Table:
             "row": [numbers.randrange(1 << 20) for _ in range(num_rows)],
             "rows": [1] * num_rows,
         },
-        schema=PART_SCHEMAS["keys"],
+        schema=TABLE_SCHEMAS["keys"],
     )
 
 
 async def cost(
-    place: FolderPlace | SqlPlace, session: asyncpq.Session, segment: Segment, wanted: KeyRange
+    backend: FolderBackend | SqlBackend, session: asyncpq.Session, segment: Segment, wanted: KeyRange
 ) -> ReadMetrics:
     operation = session._runtime.operation("lookup", "x")
     with operation:
-        found = await place.read_segment(segment, [wanted], operation=operation)
+        found = await backend.read_segment(segment, [wanted], operation=operation)
     assert found is not None
     assert found.num_rows == 1
     return operation.metrics
@@ -56,11 +56,11 @@ async def test_a_small_segment_is_one_request_and_then_none() -> None:
     async with ObjectServer() as server:
         server.put("bucket/x", b"")
         async with asyncpq.Session(storage_options=server.storage_options) as session:
-            place = FolderPlace(session._runtime, "s3://bucket/index")
-            segment = await write(place, "a", "keys", postings(20_000))
-            cold = await cost(place, session, segment, POINTS[0])
+            backend = FolderBackend(session._runtime, "s3://bucket/index")
+            segment = await write(backend, "a", "keys", postings(20_000))
+            cold = await cost(backend, session, segment, POINTS[0])
             assert (cold.requests, cold.rounds, cold.bytes_fetched) == (1, 1, segment.size)
-            warm = await cost(place, session, segment, POINTS[1])
+            warm = await cost(backend, session, segment, POINTS[1])
             assert (warm.requests, warm.rounds, warm.cache_hits) == (0, 0, 1)
             assert (warm.rows_scanned, warm.row_groups_read, warm.pages_read) == (0, 0, 0)
 
@@ -70,27 +70,27 @@ async def test_a_large_segment_is_its_footer_and_one_request_a_key() -> None:
         server.put("bucket/x", b"")
         requests = asyncpq.RequestOptions(whole_segment_bytes=1000)
         async with asyncpq.Session(storage_options=server.storage_options, requests=requests) as session:
-            place = FolderPlace(session._runtime, "s3://bucket/index")
-            segment = await write(place, "a", "keys", postings(NUM_ROWS))
-            cold = await cost(place, session, segment, POINTS[0])
+            backend = FolderBackend(session._runtime, "s3://bucket/index")
+            segment = await write(backend, "a", "keys", postings(NUM_ROWS))
+            cold = await cost(backend, session, segment, POINTS[0])
             assert (cold.requests, cold.rounds) == (2, 2)
             assert cold.bytes_fetched < 64 * 1024
-            warm = await cost(place, session, segment, POINTS[2])
+            warm = await cost(backend, session, segment, POINTS[2])
             assert (warm.requests, warm.rounds) == (1, 1)
             assert warm.bytes_fetched < 40 * 1024
-            hot = await cost(place, session, segment, POINTS[2])
+            hot = await cost(backend, session, segment, POINTS[2])
             assert (hot.requests, hot.rounds) == (0, 0)
             async with asyncpq.Session(storage_options=server.storage_options, requests=requests) as other:
-                place = FolderPlace(other._runtime, "s3://bucket/index")
+                backend = FolderBackend(other._runtime, "s3://bucket/index")
                 operation = other._runtime.operation("lookup", "x")
                 with operation:
-                    await place.read_segment(segment, [], operation=operation)  # brings what is kept
+                    await backend.read_segment(segment, [], operation=operation)  # brings what is kept
                 assert operation.metrics.requests == 1
-                warmed = await cost(place, other, segment, POINTS[0])
+                warmed = await cost(backend, other, segment, POINTS[0])
                 assert (warmed.requests, warmed.rounds) == (1, 1)
                 operation = other._runtime.operation("lookup", "x")
                 with operation:
-                    assert await place.read_segment(segment, None, limit=1000, operation=operation) is None
+                    assert await backend.read_segment(segment, None, limit=1000, operation=operation) is None
                 assert operation.metrics.requests == 0, "too many rows are known from the footer"
 
 
@@ -100,13 +100,13 @@ async def test_a_long_footer_comes_deflated(tmp_path: Path) -> None:
         server.put("bucket/x", b"")
         requests = asyncpq.RequestOptions(whole_segment_bytes=1000)
         async with asyncpq.Session(storage_options=server.storage_options, requests=requests) as session:
-            place = FolderPlace(session._runtime, "s3://bucket/index")
+            backend = FolderBackend(session._runtime, "s3://bucket/index")
             rows = postings(NUM_ROWS)
-            segment = await write(place, "a", "keys", rows)
+            segment = await write(backend, "a", "keys", rows)
             packed, tail = segment.extra["packed"], segment.extra["tail"]
             assert packed < tail / 2
             server.log.clear()
-            await brought(place, session, segment)
+            await brought(backend, session, segment)
             stop = segment.size - tail
             assert [request.range for request in server.log] == [f"bytes={stop - packed}-{stop - 1}"]
             path = tmp_path / "segment.parquet"
@@ -114,11 +114,11 @@ async def test_a_long_footer_comes_deflated(tmp_path: Path) -> None:
             assert pq.read_table(path).equals(rows)
 
 
-async def brought(place: FolderPlace, session: asyncpq.Session, segment: Segment) -> ReadMetrics:
+async def brought(backend: FolderBackend, session: asyncpq.Session, segment: Segment) -> ReadMetrics:
     """What it takes to bring what is kept of a segment to find its rows."""
     operation = session._runtime.operation("lookup", "x")
     with operation:
-        await place.read_segment(segment, [], operation=operation)
+        await backend.read_segment(segment, [], operation=operation)
     return operation.metrics
 
 
@@ -127,17 +127,17 @@ async def test_a_segment_comes_whole_or_piece_by_piece() -> None:
     async with ObjectServer() as server:
         server.put("bucket/x", b"")
         async with asyncpq.Session(storage_options=server.storage_options) as session:
-            place = FolderPlace(session._runtime, "s3://bucket/index")
-            segment = await write(place, "a", "keys", postings(60_000))
+            backend = FolderBackend(session._runtime, "s3://bucket/index")
+            segment = await write(backend, "a", "keys", postings(60_000))
             assert 128 * 1024 < segment.size < 1024 * 1024
         for ahead in (True, False):
             async with asyncpq.Session(storage_options=server.storage_options) as session:
-                place = FolderPlace(session._runtime, "s3://bucket/index")
+                backend = FolderBackend(session._runtime, "s3://bucket/index")
                 if ahead:
-                    footer = await brought(place, session, segment)
+                    footer = await brought(backend, session, segment)
                     assert footer.requests == 1
                     assert footer.bytes_fetched < 32 * 1024
-                first, second = [await cost(place, session, segment, point_of(at)) for at in (7, 50_007)]
+                first, second = [await cost(backend, session, segment, point_of(at)) for at in (7, 50_007)]
                 if ahead:
                     assert (first.requests, second.requests) == (1, 1)
                     assert first.bytes_fetched + second.bytes_fetched < 128 * 1024
@@ -147,8 +147,8 @@ async def test_a_segment_comes_whole_or_piece_by_piece() -> None:
 
 async def test_a_posting_takes_at_most_16_bytes_and_its_key(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
-        place = FolderPlace(session._runtime, str(tmp_path))
-        segment = await write(place, "a", "keys", postings(NUM_ROWS))
+        backend = FolderBackend(session._runtime, str(tmp_path))
+        segment = await write(backend, "a", "keys", postings(NUM_ROWS))
         assert segment.size / NUM_ROWS < 16
 
 
@@ -156,18 +156,18 @@ async def test_the_footer_stays_small_whatever_the_rows(tmp_path: Path, monkeypa
     """As 20 million rows and 256 KiB would, in small."""
     monkeypatch.setattr(segment_file, "FOOTER_BYTES", 4096)
     async with asyncpq.Session() as session:
-        place = FolderPlace(session._runtime, str(tmp_path))
-        segment = await write(place, "a", "keys", postings(NUM_ROWS))
+        backend = FolderBackend(session._runtime, str(tmp_path))
+        segment = await write(backend, "a", "keys", postings(NUM_ROWS))
         assert 1024 < segment.extra["tail"] <= 4096
 
 
 async def test_sqlite_is_one_statement(tmp_path: Path) -> None:
-    place = SqlPlace(f"sqlite:///{tmp_path}/index.sqlite")
+    backend = SqlBackend(f"sqlite:///{tmp_path}/index.sqlite")
     try:
-        segment = await write(place, "a", "keys", postings(5000))
+        segment = await write(backend, "a", "keys", postings(5000))
         async with asyncpq.Session() as session:
             for wanted in POINTS[:2]:
-                found = await cost(place, session, segment, wanted)
+                found = await cost(backend, session, segment, wanted)
                 assert (found.requests, found.rounds) == (1, 1)
     finally:
-        await place.close()
+        await backend.close()

@@ -11,8 +11,8 @@ import pytest
 
 import asyncpq
 from asyncpq.errors import CorruptIndexError, StaleSnapshotError, StoreError, TransportError
-from asyncpq.indexing import FolderPlace, JsonPlace, MemoryPlace, SqlPlace, ValkeyPlace
-from asyncpq.indexing.backends import open_place
+from asyncpq.indexing import FolderBackend, JsonBackend, MemoryBackend, SqlBackend, ValkeyBackend
+from asyncpq.indexing.backends import open_backend
 from asyncpq.indexing.model import KeyRange
 from asyncpq.testing.backend_contract import random_rows, write
 from tests.valkey_server import ADMIN_PASSWORD, ValkeyServer
@@ -28,17 +28,17 @@ async def test_a_flipped_bit_in_a_folder(tmp_path: Path, kind: str, whole: bool)
     requests = asyncpq.RequestOptions() if whole else IN_PARTS
     path = tmp_path / "segments" / "a.parquet"
     async with asyncpq.Session(memory_cache_bytes=0, requests=requests) as session:
-        place = FolderPlace(session._runtime, str(tmp_path))
-        segment = await write(place, "a", kind, rows)
+        backend = FolderBackend(session._runtime, str(tmp_path))
+        segment = await write(backend, "a", kind, rows)
         good = path.read_bytes()
     refused = 0
     places = [numbers.randrange(len(good)) for _ in range(60)] + list(range(4, 40)) + list(range(-12, 0))
     for at in places:
         path.write_bytes(flipped(good, at, numbers))
         async with asyncpq.Session(memory_cache_bytes=0, requests=requests) as session:
-            place = FolderPlace(session._runtime, str(tmp_path))
+            backend = FolderBackend(session._runtime, str(tmp_path))
             try:
-                found = await place.read_segment(segment, None)
+                found = await backend.read_segment(segment, None)
             except CorruptIndexError:
                 refused += 1
             else:
@@ -51,73 +51,73 @@ async def test_a_damaged_copy_of_the_footer(tmp_path: Path) -> None:
     """The footer itself is never read by this project where there is a copy."""
     path = tmp_path / "segments" / "a.parquet"
     async with asyncpq.Session(memory_cache_bytes=0, requests=IN_PARTS) as session:
-        place = FolderPlace(session._runtime, str(tmp_path))
+        backend = FolderBackend(session._runtime, str(tmp_path))
         rows = random_rows("keys", 100_000, random.Random(6))
-        segment = await write(place, "a", "keys", rows)
+        segment = await write(backend, "a", "keys", rows)
         good = path.read_bytes()
         stop = segment.size - segment.extra["tail"]
         start = stop - segment.extra["packed"]
         for at in (start, (start + stop) // 2, stop - 1):
             path.write_bytes(flipped(good, at, random.Random(at)))
             with pytest.raises(CorruptIndexError):
-                await place.read_segment(segment, [])
+                await backend.read_segment(segment, [])
         for size in (start + 10, stop, segment.size - 1):
             path.write_bytes(good[:size])
             with pytest.raises(CorruptIndexError):
-                await place.read_segment(segment, [])
+                await backend.read_segment(segment, [])
         path.write_bytes(good)
-        assert await place.read_segment(segment, None) == rows
+        assert await backend.read_segment(segment, None) == rows
 
 
 async def test_a_file_cut_short(tmp_path: Path) -> None:
     rows = random_rows("set", 500, random.Random(1))
     for place_of, url, path in (
-        (FolderPlace, tmp_path / "folder", tmp_path / "folder" / "segments" / "a.parquet"),
-        (JsonPlace, tmp_path / "small.json", tmp_path / "small.json" / "segments" / "a.json"),
+        (FolderBackend, tmp_path / "folder", tmp_path / "folder" / "segments" / "a.parquet"),
+        (JsonBackend, tmp_path / "small.json", tmp_path / "small.json" / "segments" / "a.json"),
     ):
         async with asyncpq.Session(memory_cache_bytes=0) as session:
-            place: Any = place_of(session._runtime, str(url))
-            segment = await write(place, "a", "set", rows)
+            backend: Any = place_of(session._runtime, str(url))
+            segment = await write(backend, "a", "set", rows)
             good = path.read_bytes()
             for size in (1, 20, len(good) - 1):
                 path.write_bytes(good[:size])
                 with pytest.raises(CorruptIndexError):
-                    await place.read_segment(segment, None)
+                    await backend.read_segment(segment, None)
             path.write_bytes(good + b"more")
             with pytest.raises(CorruptIndexError):
-                await place.read_segment(segment, None)
+                await backend.read_segment(segment, None)
 
 
 async def test_another_segment_in_its_place(tmp_path: Path) -> None:
     """Of as many rows and bytes: only the digest tells them apart."""
     async with asyncpq.Session(memory_cache_bytes=0, requests=IN_PARTS) as session:
-        place = FolderPlace(session._runtime, str(tmp_path))
+        backend = FolderBackend(session._runtime, str(tmp_path))
         rows = random_rows("set", 500, random.Random(2))
-        segment = await write(place, "a", "set", rows)
+        segment = await write(backend, "a", "set", rows)
         data = (tmp_path / "segments" / "a.parquet").read_bytes()
         changed = data.replace(b"parquet-cpp", b"parquet-CPP")
         assert changed != data
         (tmp_path / "segments" / "a.parquet").write_bytes(changed)
         with pytest.raises(CorruptIndexError, match="footer"):
-            await place.read_segment(segment, [KeyRange(b"\x01", b"\x02")])
+            await backend.read_segment(segment, [KeyRange(b"\x01", b"\x02")])
 
 
 async def test_sqlite_rows_that_are_missing(tmp_path: Path) -> None:
     import sqlite3
 
     rows = random_rows("set", 500, random.Random(3))
-    place = SqlPlace(f"sqlite:///{tmp_path}/index.sqlite")
+    backend = SqlBackend(f"sqlite:///{tmp_path}/index.sqlite")
     try:
-        segment = await write(place, "a", "set", rows)
+        segment = await write(backend, "a", "set", rows)
         with sqlite3.connect(tmp_path / "index.sqlite") as connection:
             connection.execute("DELETE FROM asyncpq_set_rows WHERE ordinal = 17")
         connection.close()
         with pytest.raises(CorruptIndexError, match="499 rows"):
-            await place.read_segment(segment, None)
+            await backend.read_segment(segment, None)
         with pytest.raises(CorruptIndexError, match="499 rows"):
-            _ = [batch async for batch in place.iterate_segment(segment)]
+            _ = [batch async for batch in backend.iterate_segment(segment)]
     finally:
-        await place.close()
+        await backend.close()
 
 
 async def test_valkey_chunks_that_are_missing_or_damaged(tmp_path: Path) -> None:
@@ -126,15 +126,15 @@ async def test_valkey_chunks_that_are_missing_or_damaged(tmp_path: Path) -> None
         url = f"valkey://admin:{ADMIN_PASSWORD.replace(' ', '%20')}@127.0.0.1:{server.port}"
 
         async def read() -> None:
-            place = ValkeyPlace(url)
+            backend = ValkeyBackend(url)
             try:
-                await place.read_segment(segment, None)
+                await backend.read_segment(segment, None)
             finally:
-                await place.close()
+                await backend.close()
 
-        place = ValkeyPlace(url)
-        segment = await write(place, "a", "files", rows)
-        await place.close()
+        backend = ValkeyBackend(url)
+        segment = await write(backend, "a", "files", rows)
+        await backend.close()
         await read()
         name = "asyncpq-index:segment:a"
         assert server.admin.hlen(name) > 3
@@ -153,21 +153,21 @@ async def test_valkey_chunks_that_are_missing_or_damaged(tmp_path: Path) -> None
 
 
 async def test_a_valkey_server_that_is_not_there_is_told_at_once() -> None:
-    place = ValkeyPlace("valkey://127.0.0.1:1", timeout_s=20)
+    backend = ValkeyBackend("valkey://127.0.0.1:1", timeout_s=20)
     for _ in range(2):
         async with asyncio.timeout(5):
             with pytest.raises(TransportError, match=r"cannot be reached.*ConnectionError"):
-                await place.latest()
-    await place.close()
+                await backend.latest()
+    await backend.close()
 
 
 async def test_valkey_must_not_evict(tmp_path: Path) -> None:
     with ValkeyServer(tmp_path) as server:  # configured as a cache
-        place = ValkeyPlace(f"valkey://admin:{ADMIN_PASSWORD.replace(' ', '%20')}@127.0.0.1:{server.port}")
+        backend = ValkeyBackend(f"valkey://admin:{ADMIN_PASSWORD.replace(' ', '%20')}@127.0.0.1:{server.port}")
         with pytest.raises(asyncpq.InvalidOptionError, match="allkeys-lfu"):
-            await place.latest()
-        await place.close()
-        cache_user = ValkeyPlace(server.url)  # may ask for next to nothing
+            await backend.latest()
+        await backend.close()
+        cache_user = ValkeyBackend(server.url)  # may ask for next to nothing
         with pytest.raises(StoreError, match="refused"):
             await cache_user.commit(1, b"")
         await cache_user.close()
@@ -176,44 +176,44 @@ async def test_valkey_must_not_evict(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("at", "kind"),
     [
-        ("s3://bucket/index/", FolderPlace),
-        ("/some/folder", FolderPlace),
-        ("s3://bucket/index.json", JsonPlace),
-        ("s3://bucket/index.json/", JsonPlace),
-        ("sqlite:////tmp/index.sqlite", SqlPlace),
-        ("postgresql+psycopg://user@host/database", SqlPlace),
-        ("valkey://host:1", ValkeyPlace),
-        ("rediss://host:1", ValkeyPlace),
+        ("s3://bucket/index/", FolderBackend),
+        ("/some/folder", FolderBackend),
+        ("s3://bucket/index.json", JsonBackend),
+        ("s3://bucket/index.json/", JsonBackend),
+        ("sqlite:////tmp/index.sqlite", SqlBackend),
+        ("postgresql+psycopg://user@host/database", SqlBackend),
+        ("valkey://host:1", ValkeyBackend),
+        ("rediss://host:1", ValkeyBackend),
     ],
 )
 async def test_urls(at: str, kind: type) -> None:
     async with asyncpq.Session() as session:
-        place = await open_place(session._runtime, at, create=False)
-        assert type(place) is kind
-        assert "secret" not in place.description
+        backend = await open_backend(session._runtime, at, create=False)
+        assert type(backend) is kind
+        assert "secret" not in backend.description
 
 
 async def test_a_place_is_itself_and_others_are_refused() -> None:
     async with asyncpq.Session() as session:
-        place = MemoryPlace()
-        assert await open_place(session._runtime, place, create=True) is place
+        backend = MemoryBackend()
+        assert await open_backend(session._runtime, backend, create=True) is backend
         for wrong in (3, "", None):
             with pytest.raises(asyncpq.InvalidOptionError):
-                await open_place(session._runtime, wrong, create=False)  # type: ignore[arg-type]
+                await open_backend(session._runtime, wrong, create=False)  # type: ignore[arg-type]
         with pytest.raises(asyncpq.UnsupportedStoreError):
-            await open_place(session._runtime, "https://host/index/", create=True)
+            await open_backend(session._runtime, "https://host/index/", create=True)
 
 
 async def test_no_secret_is_shown() -> None:
-    for place in (
-        SqlPlace("postgresql+psycopg://user:secret@host/database?password=secret"),
-        ValkeyPlace("valkey://user:secret@host:1"),
+    for backend in (
+        SqlBackend("postgresql+psycopg://user:secret@host/database?password=secret"),
+        ValkeyBackend("valkey://user:secret@host:1"),
     ):
-        assert "secret" not in repr(place) + place.description
-        await place.close()
+        assert "secret" not in repr(backend) + backend.description
+        await backend.close()
     for wrong in ("mysql://a:secret@b/c", "sqlite://", "postgresql+nothing://a:secret@b"):
         with pytest.raises(asyncpq.AsyncpqError) as caught:
-            SqlPlace(wrong)
+            SqlBackend(wrong)
         assert "secret" not in str(caught.value)
 
 

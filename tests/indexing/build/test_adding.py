@@ -26,9 +26,9 @@ from asyncpq.errors import (
     TransportError,
 )
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.indexing.build.adding import NewFile, add_files, discard_files, lake_place, vacuum_files
+from asyncpq.indexing.build.adding import NewFile, add_files, discard_files, lake_backend, vacuum_files
 from asyncpq.indexing.build.builder import Refreshed
-from asyncpq.indexing.kinds import Kind
+from asyncpq.indexing.kinds import IndexKind
 from asyncpq.indexing.manifest.commits import load, numbered
 from asyncpq.options import BuildOptions
 from asyncpq.storage.base import Validator
@@ -71,7 +71,7 @@ async def add(
     *,
     overwrite: bool = False,
     schema: pa.Schema = SCHEMA,
-    kinds: Sequence[Kind] | None = None,
+    kinds: Sequence[IndexKind] | None = None,
 ) -> Refreshed:
     return await add_files(
         session._runtime, f"{lake}/", files, schema, overwrite=overwrite, kinds=kinds, options=_OPTIONS
@@ -157,7 +157,7 @@ async def test_columns_must_be_those_of_the_lake(tmp_path: Path) -> None:
         assert table.column("id").to_pylist() == [str(number) for number in range(10, 20)]
         assert (await (await session.open_index(str(tmp_path / "_asyncpq"))).verify()).problems == []
         done = await add(session, tmp_path, [], schema=other, overwrite=True, kinds=[Footers(), Keys("id")])
-        assert [str(part) for part in done.manifest.parts] == ["files", "footers", "keys(id)"]
+        assert [str(part) for part in done.manifest.tables] == ["files", "footers", "keys(id)"]
         await add(session, tmp_path, [write(tmp_path, 20, schema=other)], schema=other)
         dataset = await session.open_dataset(str(tmp_path))
         assert (await dataset.lookup({"id": "25"})).num_rows == 1
@@ -169,7 +169,7 @@ async def test_metadata_makes_no_other_index(tmp_path: Path) -> None:
         dataset = await session.open_dataset(str(tmp_path))
         schema = SCHEMA.with_metadata({"made": "later"})
         done = await add(session, tmp_path, [write(tmp_path, 10)], schema=schema, overwrite=True)
-        assert (done.manifest.index, done.manifest.parts) == (first.manifest.index, first.manifest.parts)
+        assert (done.manifest.index, done.manifest.tables) == (first.manifest.index, first.manifest.tables)
         assert done.manifest.schema.equals(schema, check_metadata=True)
         assert sorted((await dataset.read()).column("id").to_pylist()) == numbers(10)
 
@@ -178,7 +178,7 @@ async def test_wide_tables_have_few_bounds(tmp_path: Path) -> None:
     schema = pa.schema([(f"c{number}", pa.int64()) for number in range(100)])
     async with asyncpq.Session() as session:
         done = await add(session, tmp_path, [], schema=schema)
-        assert [str(part) for part in done.manifest.parts[2:]] == [f"bounds(c{number})" for number in range(32)]
+        assert [str(part) for part in done.manifest.tables[2:]] == [f"bounds(c{number})" for number in range(32)]
 
 
 async def test_an_index_of_what_others_write_is_left_alone(tmp_path: Path) -> None:
@@ -267,10 +267,10 @@ async def test_writers_at_once_are_as_if_one_after_the_other(tmp_path: Path, see
 
 async def commit_order(session: asyncpq.Session, lake: Path, starts: list[list[int]]) -> list[int]:
     """Which jobs each snapshot saw for the first time: by the rows of all snapshots that there were."""
-    place = await lake_place(session._runtime, f"{lake}/", create=False)
+    backend = await lake_backend(session._runtime, f"{lake}/", create=False)
     found: list[int] = []
-    for number in sorted(await place.list_manifests()):
-        manifest = await numbered(place, number)
+    for number in sorted(await backend.list_manifests()):
+        manifest = await numbered(backend, number)
         if manifest is None or not manifest.is_built:
             continue
         index = await session.open_index(str(lake / "_asyncpq"), snapshot=number)
@@ -394,7 +394,7 @@ async def test_a_vacuum_keeps_what_is_being_committed(tmp_path: Path) -> None:
         options = BuildOptions(checkpoint_files=1)
         with pytest.raises(AsyncpqError, match="dies"):
             await add_files(second._runtime, f"{tmp_path}/", files, SCHEMA, options=options)
-        manifest = await load(await lake_place(session._runtime, f"{tmp_path}/", create=False))
+        manifest = await load(await lake_backend(session._runtime, f"{tmp_path}/", create=False))
         assert manifest is not None
         assert len(manifest.builds) == 1
         removed = await vacuum_files(session._runtime, f"{tmp_path}/", older_than_s=-60)

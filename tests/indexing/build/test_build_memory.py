@@ -14,7 +14,7 @@ import asyncpq
 from asyncpq.errors import (
     StoreError,
 )
-from asyncpq.indexing import MemoryPlace
+from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.backends import segment_file
 from asyncpq.indexing.build import file_values as collecting
 from asyncpq.indexing.kinds import Keys, Text
@@ -28,7 +28,7 @@ async def test_no_room_for_local_files_is_told(tmp_path: Path, monkeypatch: pyte
     options = BuildOptions(memory_bytes=20_000 if many else 1, folder=str(tmp_path / "none"))
     async with asyncpq.Session() as session:
         with pytest.raises(StoreError, match="local file") as raised:
-            await session.build_index(str(tmp_path / "lake"), [Keys("id")], at=MemoryPlace(), building=options)
+            await session.build_index(str(tmp_path / "lake"), [Keys("id")], at=MemoryBackend(), building=options)
     assert raised.value.url == str(tmp_path / "none")
     assert "BuildOptions.folder" in str(raised.value.hint)
 
@@ -54,8 +54,8 @@ async def test_tokens_are_found_of_as_much_text_as_memory_has_room_for(
     monkeypatch.setattr(collecting._Postings, "add", counted)
     async with asyncpq.Session() as session:
         options = BuildOptions(memory_bytes=4 << 20, folder=str(tmp_path))
-        index = await session.build_index(str(tmp_path / "lake"), [Text("text")], at=MemoryPlace(), building=options)
-        assert (await index.show()).parts[1].rows == 2
+        index = await session.build_index(str(tmp_path / "lake"), [Text("text")], at=MemoryBackend(), building=options)
+        assert (await index.show()).tables[1].rows == 2
     assert sum(rows) == 2000
     assert max(rows) < 250
     assert max(pending) < 1 << 20
@@ -66,13 +66,13 @@ async def test_segments_are_spooled_where_the_build_says(tmp_path: Path, monkeyp
     (tmp_path / "scratch").mkdir()
     lake, at = str(tmp_path / "lake"), str(tmp_path / "index")
     seen: list[list[str]] = []
-    write_spooled = segment_file.Spool.write
+    write_spooled = segment_file.SegmentSpool.write
 
-    def watched(self: segment_file.Spool, *arguments: Any) -> segment_file.Written:
+    def watched(self: segment_file.SegmentSpool, *arguments: Any) -> segment_file.Written:
         seen.append([path.name for path in (tmp_path / "scratch").iterdir()])
         return write_spooled(self, *arguments)
 
-    monkeypatch.setattr(segment_file.Spool, "write", watched)
+    monkeypatch.setattr(segment_file.SegmentSpool, "write", watched)
     async with asyncpq.Session() as session:
         nowhere = BuildOptions(folder=str(tmp_path / "none"))
         with pytest.raises(StoreError, match="needs a local file") as raised:
@@ -82,7 +82,7 @@ async def test_segments_are_spooled_where_the_build_says(tmp_path: Path, monkeyp
         index = await session.build_index(
             lake, [Keys("id")], at=at, building=BuildOptions(folder=str(tmp_path / "scratch"))
         )
-        assert len((await index.show()).parts) == 2
+        assert len((await index.show()).tables) == 2
     assert len(seen) >= 2
     assert all(name.startswith("asyncpq-segment-") for names in seen for name in names)
     assert all(seen)

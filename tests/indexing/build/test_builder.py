@@ -30,10 +30,10 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.events import Event, FileEnded
-from asyncpq.indexing import MemoryPlace
-from asyncpq.indexing.build import executor as gathering
-from asyncpq.indexing.build.executor import SortedParts
-from asyncpq.indexing.build.file_rows import FileRows, FileWork, collect_file
+from asyncpq.indexing import MemoryBackend
+from asyncpq.indexing.build import executor
+from asyncpq.indexing.build.executor import SortedTables
+from asyncpq.indexing.build.file_rows import FileRows, FileTask, collect_file
 from asyncpq.indexing.build.sorting import ExternalSort
 from asyncpq.indexing.index import Index, Staleness
 from asyncpq.indexing.kinds import Bounds, Footers, Keys, Text, ValueSet
@@ -62,7 +62,7 @@ async def _check(index: Index, lake: Path) -> None:
     assert report.rows == sum(pq.read_metadata(path).num_rows for path in files)
     found = await index.verify(sample=_ALL, rows=_ALL)
     assert (found.problems, found.changed, found.files) == ([], 0, len(files))
-    listed = await files_of(index._runtime, index.place, index.manifest, index.manifest.live)
+    listed = await files_of(index._runtime, index.backend, index.manifest, index.manifest.live)
     assert sorted(file.path for file in listed) == sorted(str(path.relative_to(lake)) for path in files)
 
 
@@ -79,12 +79,12 @@ def test_after_any_changes(tmp_path_factory: pytest.TempPathFactory, seed: int) 
     )
 
     async def run() -> None:
-        place = MemoryPlace()
+        backend = MemoryBackend()
         async with asyncpq.Session() as session:
             write(lake / "first.parquet", seed)
             for _ in range(5):
                 change(lake, choose)
-            index = await session.build_index(str(lake), KINDS, at=place, building=options)
+            index = await session.build_index(str(lake), KINDS, at=backend, building=options)
             await _check(index, lake)
             for _ in range(3):
                 for _ in range(choose.randrange(4)):
@@ -113,7 +113,7 @@ async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
             events.clear()
             return sorted(Path(event.url).stem for event in ended)
 
-        index = await session.build_index(str(lake), KINDS, at=MemoryPlace())
+        index = await session.build_index(str(lake), KINDS, at=MemoryBackend())
         assert [name for name in read() if name in "012345"][-6:] == ["0", "1", "2", "3", "4", "5"]
         snapshot = index.snapshot
         done = await index.refresh()
@@ -147,16 +147,18 @@ async def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "damaged.parquet").write_bytes(damaged)
     async with asyncpq.Session() as session:
         index = await session.build_index(
-            str(tmp_path), KINDS, at=MemoryPlace(), schema=rows(1).schema, building=BuildOptions(checkpoint_files=1)
+            str(tmp_path), KINDS, at=MemoryBackend(), schema=rows(1).schema, building=BuildOptions(checkpoint_files=1)
         )
         assert index.refreshed is not None
         problems = dict(index.refreshed.problems)
         assert problems.keys() == {"bad.parquet", "other.parquet", "damaged.parquet"}
         manifest = index.manifest
         (good,) = [
-            f for f in await files_of(index._runtime, index.place, manifest, manifest.live) if f.path == "good.parquet"
+            f
+            for f in await files_of(index._runtime, index.backend, manifest, manifest.live)
+            if f.path == "good.parquet"
         ]
-        for part in manifest.parts[1:]:  # of the others nothing is known
+        for part in manifest.tables[1:]:  # of the others nothing is known
             assert list((manifest.covered(part) & manifest.live).rows()) == [good.id], part
         assert (manifest.num_files, manifest.num_rows) == (4, 100)
         assert (await index.verify(sample=_ALL)).problems == []
@@ -172,30 +174,30 @@ async def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 async def test_a_build_that_failed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(10):
         write(tmp_path / f"{number}.parquet", number)
-    place, read = MemoryPlace(), list[str]()
+    backend, read = MemoryBackend(), list[str]()
     real, fails = collect_file, True
 
-    async def collect(runtime: object, work: FileWork, *rest: object) -> FileRows:
+    async def collect(runtime: object, work: FileTask, *rest: object) -> FileRows:
         if fails and len(read) == 7:
             raise TransportError("the lake is gone")
         read.append(work.path)
         return await real(runtime, work, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(gathering, "collect_file", collect)
+    monkeypatch.setattr(executor, "collect_file", collect)
     options = BuildOptions(checkpoint_files=3, files_at_once=1)
     async with asyncpq.Session() as session:
         with pytest.raises(TransportError):
-            await session.build_index(str(tmp_path), FEW, at=place, building=options)
+            await session.build_index(str(tmp_path), FEW, at=backend, building=options)
         with pytest.raises(UsageError, match="not been built to its end"):
-            await session.open_index(place)
-        manifest = await load(place)
+            await session.open_index(backend)
+        manifest = await load(backend)
         assert manifest is not None
         assert (manifest.num_files, manifest.live.num_rows) == (0, 0)
         (tmp_path / "1.parquet").unlink()
         write(tmp_path / "2.parquet", 55)
         fails, first = False, sorted(read[:6])
         read.clear()
-        index = await session.build_index(str(tmp_path), FEW, at=place, building=options)
+        index = await session.build_index(str(tmp_path), FEW, at=backend, building=options)
         assert index.refreshed is not None
         assert index.refreshed.resumed == 4  # those that were committed, but for the two that have changed
         assert sorted(read) == sorted({f"{n}.parquet" for n in range(10)} - {*first} - {"1.parquet"} | {"2.parquet"})
@@ -245,7 +247,7 @@ async def test_what_an_index_says_of_itself(tmp_path: Path) -> None:
             await session.build_index(str(lake), [Keys("nothing")], at=at)
         index = await session.build_index(str(lake), [Bounds("id"), Footers()], at=at)
         report = await index.show()
-        assert [(part.kind, part.columns, part.files) for part in report.parts] == [
+        assert [(part.kind, part.columns, part.files) for part in report.tables] == [
             ("files", (), 1),
             ("bounds", ("id",), 1),
             ("footers", (), 1),
@@ -276,60 +278,60 @@ async def test_verify_finds_what_is_wrong(tmp_path: Path) -> None:
         write(tmp_path / f"{number}.parquet", number)
     async with asyncpq.Session() as session:
         for kind in range(len(KINDS)):
-            place = MemoryPlace()
-            index = await session.build_index(str(tmp_path), [KINDS[kind]], at=place)
+            backend = MemoryBackend()
+            index = await session.build_index(str(tmp_path), [KINDS[kind]], at=backend)
             assert (await index.verify(sample=_ALL)).problems == []
-            segment = index.manifest.of_part(index.manifest.parts[1])[0]
-            table = place._segments[segment.name].value.table
+            segment = index.manifest.segments_of(index.manifest.tables[1])[0]
+            table = backend._segments[segment.name].value.table
             if table.num_rows:
-                await _store(place, index, table.slice(1))
+                await _store(backend, index, table.slice(1))
                 found = await index.verify(sample=_ALL, rows=_ALL)
                 assert found.problems, KINDS[kind]
-            await place.delete_segments([segment.name])
+            await backend.delete_segments([segment.name])
             assert any("is not there" in problem for problem in (await index.verify()).problems)
 
 
-async def _store(place: MemoryPlace, index: Index, table: pa.Table) -> None:
-    segment = index.manifest.of_part(index.manifest.parts[1])[0]
-    await place.delete_segments([segment.name])
+async def _store(backend: MemoryBackend, index: Index, table: pa.Table) -> None:
+    segment = index.manifest.segments_of(index.manifest.tables[1])[0]
+    await backend.delete_segments([segment.name])
 
     async def batches() -> AsyncIterator[pa.RecordBatch]:
         for batch in table.to_batches():
             yield batch
 
-    await place.write_segment(segment.name, segment.part, batches())
+    await backend.write_segment(segment.name, segment.table, batches())
 
 
 async def test_vacuum_keeps_what_readers_may_hold(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     write(lake / "0.parquet", 0)
-    place = MemoryPlace()
+    backend = MemoryBackend()
     async with asyncpq.Session() as session:
-        index = await session.build_index(str(lake), FEW, at=place)
+        index = await session.build_index(str(lake), FEW, at=backend)
         for number in range(1, 15):
             write(lake / f"{number}.parquet", number)
             await index.refresh()
         await index.compact()
-        before = dict(await place.list_segments())
+        before = dict(await backend.list_segments())
         assert (await index.vacuum()).segments == ()  # all were the newest within seven days
         assert (await index.vacuum(older_than=timedelta(0))).snapshots
-        assert len(await place.list_manifests()) == 10
+        assert len(await backend.list_manifests()) == 10
         await index.vacuum(keep=1, older_than=timedelta(0))
-        assert len(await place.list_manifests()) == 1
-        left = await place.list_segments()
+        assert len(await backend.list_manifests()) == 1
+        left = await backend.list_segments()
         assert set(left) == index.manifest.names < set(before)
         await _check(index, lake)
 
 
-@pytest.mark.parametrize("place", ["memory", "sqlite"])
-async def test_a_session_that_is_closed_during_a_build_leaves_nothing_open(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+async def test_a_session_that_is_closed_during_a_build_leaves_nothing_open(tmp_path: Path, backend: str) -> None:
     for number in range(6):
         write(tmp_path / "lake" / f"{number}.parquet", number)
     options = BuildOptions(checkpoint_files=1, files_at_once=1)
     for done in (-1, 0, 1, 3):  # the first one imports what it needs
         begun = asyncio.Event()
         before = held()
-        at = MemoryPlace() if place == "memory" else f"sqlite:///{tmp_path}/{done}.sqlite"
+        at = MemoryBackend() if backend == "memory" else f"sqlite:///{tmp_path}/{done}.sqlite"
 
         def note(event: Event, done: int = done, begun: asyncio.Event = begun) -> None:
             if isinstance(event, FileEnded) and event.operation == "build" and event.files_done >= done:
@@ -346,8 +348,8 @@ async def test_a_session_that_is_closed_during_a_build_leaves_nothing_open(tmp_p
 
 async def test_rows_on_their_way_leave_no_files_where_the_session_was_closed(tmp_path: Path) -> None:
     async with asyncpq.Session() as session:
-        parts = [part for kind in FEW for part in kind.parts(pa.schema([("id", pa.int64())]))]
-        rows_of_parts = SortedParts(session._runtime, parts, BuildOptions(folder=str(tmp_path)))
+        parts = [part for kind in FEW for part in kind.tables(pa.schema([("id", pa.int64())]))]
+        rows_of_parts = SortedTables(session._runtime, parts, BuildOptions(folder=str(tmp_path)))
         for part in parts:
             sort = rows_of_parts._sorts[part] = ExternalSort(part.schema, 1, tmp_path)
             sort.add(part.schema.empty_table())
@@ -367,7 +369,7 @@ async def test_of_a_table(tmp_path: Path) -> None:
     for number in range(3):
         write_deltalake(table, rows(number), mode="append")
     async with asyncpq.Session(on_event=events.append) as session:
-        index = await session.build_index(table, FEW, at=MemoryPlace(), format="delta")
+        index = await session.build_index(table, FEW, at=MemoryBackend(), format="delta")
         assert (index.manifest.num_files, index.manifest.num_rows) == (3, 300)
         snapshot = index.snapshot
         await index.refresh()
@@ -380,7 +382,7 @@ async def test_of_a_table(tmp_path: Path) -> None:
         read = [event.url for event in events if isinstance(event, FileEnded)]
         assert len(read) == done.added
         assert {Path(url).name for url in read} <= {Path(url).name for url in now}
-        listed = await files_of(index._runtime, index.place, index.manifest, index.manifest.live)
+        listed = await files_of(index._runtime, index.backend, index.manifest, index.manifest.live)
         assert {Path(file.path).name for file in listed} == {Path(url).name for url in now}
         assert (await index.verify(sample=_ALL, rows=_ALL)).problems == []
 
@@ -391,8 +393,8 @@ async def test_segments_that_are_full_are_not_merged_again(tmp_path: Path) -> No
     for number in range(6):
         write(lake / f"{number}.parquet", number)
     async with asyncpq.Session() as session:
-        index = await session.build_index(str(lake), [Keys("id"), Footers()], at=MemoryPlace(), building=options)
-        assert all(len(index.manifest.of_part(part)) > 2 for part in index.manifest.parts[1:])
+        index = await session.build_index(str(lake), [Keys("id"), Footers()], at=MemoryBackend(), building=options)
+        assert all(len(index.manifest.segments_of(part)) > 2 for part in index.manifest.tables[1:])
         snapshot = index.snapshot
         assert (await index.compact()).merged == 0
         assert index.snapshot == snapshot
@@ -408,11 +410,11 @@ async def test_compaction_leaves_one_run_of_segments(tmp_path: Path) -> None:
     options = BuildOptions(segment_bytes=3000, max_segments=3)
     write(lake / "0.parquet", 0)
     async with asyncpq.Session() as session:
-        index = await session.build_index(str(lake), [Keys("id")], at=MemoryPlace(), building=options)
-        keys = next(part for part in index.manifest.parts if part.kind == "keys")
+        index = await session.build_index(str(lake), [Keys("id")], at=MemoryBackend(), building=options)
+        keys = next(part for part in index.manifest.tables if part.kind == "keys")
 
         def deepest() -> int:
-            runs = [(one.low, one.high) for one in index.manifest.of_part(keys)]
+            runs = [(one.low, one.high) for one in index.manifest.segments_of(keys)]
             return max(sum(low <= key < high for low, high in runs) for key, _ in runs)
 
         for number in range(1, 9):
@@ -420,7 +422,7 @@ async def test_compaction_leaves_one_run_of_segments(tmp_path: Path) -> None:
             await index.refresh()
             assert deepest() <= options.max_segments
         await index.compact()
-        assert len(index.manifest.of_part(keys)) > options.max_segments  # they are as full as they may be
+        assert len(index.manifest.segments_of(keys)) > options.max_segments  # they are as full as they may be
         assert deepest() <= 1
         assert (await index.compact()).merged == 0
         await _check(index, lake)
@@ -439,7 +441,7 @@ async def test_of_a_footer_the_chunks_of_bounded_columns_alone_are_parsed(
 
     async with asyncpq.Session() as session:
         monkeypatch.setattr(row_group, "decode_column_chunk", decode)
-        await session.build_index(str(lake), [Footers(), Bounds("id"), Bounds("name")], at=MemoryPlace())
+        await session.build_index(str(lake), [Footers(), Bounds("id"), Bounds("name")], at=MemoryBackend())
     assert sorted(parsed.values()) == [1] * 6  # of three row groups
 
 
@@ -452,11 +454,11 @@ async def test_postings_of_a_large_file_are_not_held_in_memory(tmp_path: Path, m
         read.append(await collect_file(*args))
         return read[-1]
 
-    monkeypatch.setattr(gathering, "collect_file", collected)
-    kinds, place = [Keys("id"), Keys("tags"), Text("name"), ValueSet("id")], MemoryPlace()
+    monkeypatch.setattr(executor, "collect_file", collected)
+    kinds, backend = [Keys("id"), Keys("tags"), Text("name"), ValueSet("id")], MemoryBackend()
     async with asyncpq.Session() as session:
         little = BuildOptions(memory_bytes=20_000, folder=str(tmp_path))
-        await session.build_index(str(lake), kinds, at=place, building=little)
+        await session.build_index(str(lake), kinds, at=backend, building=little)
         tables = {part: table for part, table in read[0].tables.items() if part.kind in ("keys", "text")}
         assert len(tables) == 3
         for part, table in tables.items():
@@ -464,10 +466,10 @@ async def test_postings_of_a_large_file_are_not_held_in_memory(tmp_path: Path, m
             runs = [chunk.to_pylist() for chunk in table.column(order).chunks]
             assert len(runs) > 5, part
             assert all(run == sorted(run) for run in runs)
-        index = await session.open_index(place)
+        index = await session.open_index(backend)
         await _check(index, lake)
-        whole = await session.build_index(str(lake), kinds, at=MemoryPlace())
-        assert [part.files for part in (await whole.show()).parts] == [1, 1, 1, 1, 1]
+        whole = await session.build_index(str(lake), kinds, at=MemoryBackend())
+        assert [part.files for part in (await whole.show()).tables] == [1, 1, 1, 1, 1]
         trips = [await session.open_dataset(str(lake), index=one) for one in (index, whole)]
         for where in (asyncpq.col("id") == 7, asyncpq.col("name").has_tokens("x7"), asyncpq.col("tags").has(3)):
             assert len({str(await one.read(where=where)) for one in trips}) == 1
@@ -477,6 +479,6 @@ async def test_postings_of_a_large_file_are_not_held_in_memory(tmp_path: Path, m
 async def test_what_was_done_is_told_without_the_manifest(tmp_path: Path) -> None:
     write(tmp_path / "lake" / "one.parquet", 1)
     async with asyncpq.Session() as session:
-        index = await session.build_index(str(tmp_path / "lake"), KINDS, at=MemoryPlace())
+        index = await session.build_index(str(tmp_path / "lake"), KINDS, at=MemoryBackend())
         assert repr(index.refreshed) == "Refreshed(added=1, removed=0, problems=(), resumed=0)"
         assert repr(await index.compact()) == "Compacted(merged=0, written=0, given_up=())"

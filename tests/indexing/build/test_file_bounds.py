@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from asyncpq.datasets.file_statistics import type_of
 from asyncpq.indexing.build.file_bounds import WHOLE_FILE, bounds_of, bounds_rows, zone_rows
 from asyncpq.indexing.key_encoding import is_indexable, normalised
-from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, PART_SCHEMAS, UNKNOWN_KEY
+from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCHEMAS, UNKNOWN_KEY
 from tests.column_chunks import OpenFile
 from tests.edited_files import EditedFile
 from tests.random_tables import WriterOptions, tables, writer_options
@@ -40,7 +40,7 @@ def keys_of(column: pa.ChunkedArray, type_: pa.DataType) -> list[bytes]:
 
 def check(data: bytes, rows: pa.Table, keys: list[bytes]) -> None:
     """Every key is in an interval of its zones, and intervals hold as many as they say."""
-    assert rows.schema == PART_SCHEMAS["bounds"]
+    assert rows.schema == TABLE_SCHEMAS["bounds"]
     found = rows.to_pylist()
     assert [row["key"] for row in found] == sorted(row["key"] for row in found)
     assert {row["file"] for row in found} <= {FILE}

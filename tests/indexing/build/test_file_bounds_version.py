@@ -30,12 +30,12 @@ async def test_older_bounds_are_left_out_until_they_are_built_again(tmp_path: Pa
     async with asyncpq.Session() as session:
         await session.build_index(str(tmp_path), [Bounds("x")], at=str(at))
     newest = max((at / "manifests").glob("*.json"))
-    assert "bounds" in [segment.part.kind for segment in decode(newest.read_bytes()).segments]
+    assert "bounds" in [segment.table.kind for segment in decode(newest.read_bytes()).segments]
     for manifest in (at / "manifests").glob("*.json"):
         manifest.write_bytes(as_built_before(manifest.read_bytes()))
     snapshot, _, copy = (at / "latest").read_bytes().partition(b"\n")
     (at / "latest").write_bytes(snapshot + b"\n" + as_built_before(copy))
-    assert "bounds" not in [segment.part.kind for segment in decode(newest.read_bytes()).segments]
+    assert "bounds" not in [segment.table.kind for segment in decode(newest.read_bytes()).segments]
 
     async def files_opened() -> int:
         async with asyncpq.Session() as session:

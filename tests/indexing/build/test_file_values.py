@@ -21,7 +21,7 @@ from asyncpq.indexing.blooms import key_hashes, make_bitset, may_hold
 from asyncpq.indexing.build.file_values import ValueCollector
 from asyncpq.indexing.build.sorting import sorted_rows
 from asyncpq.indexing.key_encoding import normalised, text_key
-from asyncpq.indexing.model import NULL_KEY, UNKNOWN_KEY, Part, file_key
+from asyncpq.indexing.model import NULL_KEY, UNKNOWN_KEY, IndexTable, file_key
 from asyncpq.indexing.text_keys import needed_ngrams, ngrams
 from asyncpq.parquet.bloom_filter import block_mask, block_of, xxh64
 from tests.predicates import COLUMNS, KINDS, array, arrays
@@ -30,11 +30,11 @@ FILE = 7
 _FULL = st.text(st.sampled_from("abc é\0%_\\"), max_size=8)
 
 
-def _part(kind: str, columns: int = 1, **options: Any) -> Part:
-    return Part(kind, tuple(f"c{at}" for at in range(columns)), tuple(sorted(options.items())))
+def _part(kind: str, columns: int = 1, **options: Any) -> IndexTable:
+    return IndexTable(kind, tuple(f"c{at}" for at in range(columns)), tuple(sorted(options.items())))
 
 
-def _collected(part: Part, columns: list[pa.Array], types: list[pa.DataType], cuts: list[int]) -> pa.Table:
+def _collected(part: IndexTable, columns: list[pa.Array], types: list[pa.DataType], cuts: list[int]) -> pa.Table:
     """Of a file whose rows come in batches that end at ``cuts``, each a row group."""
     collector = ValueCollector(part, types)
     ends = sorted({0, *(min(cut, len(columns[0])) for cut in cuts), len(columns[0])})

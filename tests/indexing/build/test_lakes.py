@@ -14,9 +14,9 @@ import asyncpq
 from asyncpq import col
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import InvalidOptionError, SchemaMismatchError
-from asyncpq.indexing import MemoryPlace
+from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build.differences import field_ids
-from asyncpq.indexing.kinds import Bloom, Bounds, Footers, Keys, Kind, ValueSet
+from asyncpq.indexing.kinds import Bloom, Bounds, Footers, IndexKind, Keys, ValueSet
 from asyncpq.testing import ObjectServer
 from tests.delta_tables import DeltaWriter, column, metadata, protocol
 
@@ -34,7 +34,7 @@ async def test_files_named_of_a_pattern_have_the_values_of_all_folders(tmp_path:
         _numbers(tmp_path / path, 1, 2)
     pattern = f"{tmp_path}/year=2024/*/*.parquet"
     async with asyncpq.Session() as session:
-        index = await session.build_index(pattern, [Keys("year"), Keys("m")], at=MemoryPlace())
+        index = await session.build_index(pattern, [Keys("year"), Keys("m")], at=MemoryBackend())
         _numbers(tmp_path / "year=2024/m=3/new.parquet", 3)
         done = await index.refresh([f"{tmp_path}/year=2024/m=3/new.parquet"])
         assert (done.added, done.problems) == (1, ())
@@ -45,12 +45,12 @@ async def test_files_named_of_a_pattern_have_the_values_of_all_folders(tmp_path:
 
 
 async def test_only_files_of_the_dataset_can_be_named(tmp_path: Path) -> None:
-    lake, place = tmp_path / "lake", MemoryPlace()
+    lake, backend = tmp_path / "lake", MemoryBackend()
     _numbers(lake / "a.parquet", 1, 2)
     _numbers(lake / "_temporary" / "b.parquet", 3)
     _numbers(tmp_path / "lake-2" / "c.parquet", 4)
     async with asyncpq.Session() as session:
-        index = await session.build_index(lake, [Keys("x")], at=place)
+        index = await session.build_index(lake, [Keys("x")], at=backend)
         snapshot = await session.open_dataset(lake, index=index, view="snapshot")
         done = await index.refresh([str(lake / "_temporary" / "b.parquet")])
         assert (done.added, await snapshot.count()) == (0, 2)
@@ -59,7 +59,7 @@ async def test_only_files_of_the_dataset_can_be_named(tmp_path: Path) -> None:
                 await index.refresh([url])
         assert await snapshot.count() == 2
         with pytest.raises(InvalidOptionError, match="of other files"):
-            await session.build_index(tmp_path / "lake-2", [Keys("x")], at=place)
+            await session.build_index(tmp_path / "lake-2", [Keys("x")], at=backend)
 
 
 async def test_a_dataset_whose_paths_hold_other_columns_is_refused(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ async def test_a_dataset_whose_paths_hold_other_columns_is_refused(tmp_path: Pat
     path.parent.mkdir()
     pq.write_table(pa.table({"x": [1], "year": pa.array([7], pa.int32())}), path)
     async with asyncpq.Session() as session:
-        index = await session.build_index(tmp_path, [Keys("year")], at=MemoryPlace())
+        index = await session.build_index(tmp_path, [Keys("year")], at=MemoryBackend())
         exact = await session.open_dataset(tmp_path, index=index, view="listed")
         assert await exact.count(asyncpq.col("year") == 2024) == 1
         with pytest.raises(InvalidOptionError, match="built with 'hive'"):
@@ -77,7 +77,7 @@ async def test_a_dataset_whose_paths_hold_other_columns_is_refused(tmp_path: Pat
 async def test_one_file(tmp_path: Path) -> None:
     _numbers(tmp_path / "one.parquet", 1, 2)
     async with asyncpq.Session() as session:
-        index = await session.build_index(tmp_path / "one.parquet", [Keys("x")], at=MemoryPlace())
+        index = await session.build_index(tmp_path / "one.parquet", [Keys("x")], at=MemoryBackend())
         _numbers(tmp_path / "one.parquet", 1, 2, 2)
         assert ((done := await index.refresh([str(tmp_path / "one.parquet")])).added, done.removed) == (1, 1)
         for view in ("snapshot", "listed"):
@@ -91,7 +91,7 @@ async def test_files_of_a_list_are_compared_with_the_index_when_they_are_opened(
     for number, url in enumerate(urls):
         _numbers(Path(url), number)
     async with asyncpq.Session() as session:
-        index = await session.build_index(urls, [Keys("x"), Bounds("x"), Footers()], at=MemoryPlace())
+        index = await session.build_index(urls, [Keys("x"), Bounds("x"), Footers()], at=MemoryBackend())
         dataset = await session.open_dataset(urls, index=index)
         assert dataset.view == "listed"
         _numbers(tmp_path / "1.parquet", 7, 2)
@@ -136,13 +136,13 @@ def _in_files(root: Path, path: str, *values: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [Bounds("p"), Keys("p"), Bloom("p"), ValueSet("p")])
-async def test_what_an_index_knows_of_files_is_not_said_of_their_paths(tmp_path: Path, kind: Kind) -> None:
+async def test_what_an_index_knows_of_files_is_not_said_of_their_paths(tmp_path: Path, kind: IndexKind) -> None:
     """A column that is in the files is another one where the folders above them name it, too."""
     _in_files(tmp_path, "lake/p=1/a.parquet", 7)
     inner, outer = tmp_path / "lake" / "p=1", tmp_path / "lake"
     async with asyncpq.Session() as session:
-        of_inner = await session.build_index(inner, [kind], at=MemoryPlace())
-        of_outer = await session.build_index(outer, [kind], at=MemoryPlace())
+        of_inner = await session.build_index(inner, [kind], at=MemoryBackend())
+        of_outer = await session.build_index(outer, [kind], at=MemoryBackend())
         for target in (outer, f"{outer}/*/*.parquet", [f"{inner}/a.parquet"]):
             with pytest.raises(SchemaMismatchError, match="in the paths and were not"):
                 await session.open_dataset(target, index=of_inner)
@@ -153,7 +153,7 @@ async def test_what_an_index_knows_of_files_is_not_said_of_their_paths(tmp_path:
 
 
 @pytest.mark.parametrize("kind", [Bounds("p"), Keys("p"), Bloom("p"), ValueSet("p")])
-async def test_folders_may_come_to_name_a_column_that_is_in_the_files(tmp_path: Path, kind: Kind) -> None:
+async def test_folders_may_come_to_name_a_column_that_is_in_the_files(tmp_path: Path, kind: IndexKind) -> None:
     """Then it is null where the path does not say it, whatever the index knows."""
     _in_files(tmp_path, "a.parquet", 7)
     async with asyncpq.Session() as session:
@@ -240,7 +240,7 @@ async def test_another_column_of_an_indexed_ones_name_is_refused(
     lake, url = DeltaWriter(tmp_path / "table"), str(tmp_path / "table")
     lake.commit(protocol("columnMapping"), columns(a="p1"), lake.file("1.parquet", pa.table({"p1": [1, 2]})))
     async with asyncpq.Session() as session:
-        index = await session.build_index(url, [kind("a")], at=MemoryPlace(), format="delta")
+        index = await session.build_index(url, [kind("a")], at=MemoryBackend(), format="delta")
         lake.commit(columns(b="p1"), lake.file("2.parquet", pa.table({"p1": [1]})))
         assert (await index.refresh()).added == 1  # of the new file nothing is known: its column can be "a" again
         assert (await index.verify()).problems == []

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.indexing import MemoryPlace
+from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.build import sorting
 from asyncpq.indexing.build.executor import write_segments
 from asyncpq.indexing.build.sorting import ExternalSort, LocalRows, Merge, merged, merged_async, without_files
-from asyncpq.indexing.model import PART_SCHEMAS, Part, file_key
+from asyncpq.indexing.model import TABLE_SCHEMAS, IndexTable, file_key
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions, LimitOptions, SessionOptions
 from asyncpq.pruning.row_ranges import RowRanges
 
-_KEYS = PART_SCHEMAS["keys"]
+_KEYS = TABLE_SCHEMAS["keys"]
 _ROWS = st.lists(st.tuples(st.binary(max_size=2), st.integers(0, 3), st.integers(0, 9), st.integers(1, 3)), max_size=30)
 
 
@@ -120,7 +120,7 @@ def test_without_retired_files(rows: list[Any], retired: set[int]) -> None:
     batch = _table(rows).combine_chunks().to_batches()[0] if rows else pa.RecordBatch.from_pylist([], _KEYS)
     assert _rows([without_files(batch, gone)]) == [row for row in rows if row[1] not in retired]
     by_file = [(file_key(row[1], 0), row[0]) for row in rows]
-    schema = PART_SCHEMAS["footers"]
+    schema = TABLE_SCHEMAS["footers"]
     given = pa.RecordBatch.from_pylist([{"key": key, "payload": payload} for key, payload in by_file], schema)
     kept = [pair for pair, row in zip(by_file, rows, strict=True) if row[1] not in retired]
     assert _rows([without_files(given, gone)], schema) == kept
@@ -164,7 +164,7 @@ def test_one_table_that_is_larger_than_memory_is_sorted_in_runs(tmp_path: Path) 
 
 @given(st.lists(st.integers(0, 300), max_size=40), st.integers(1, 1000), st.integers(1, 50), st.integers(1, 9))
 def test_segments_are_bounded_by_rows_and_bytes(lengths: list[int], most_bytes: int, most: int, cut: int) -> None:
-    schema = PART_SCHEMAS["footers"]
+    schema = TABLE_SCHEMAS["footers"]
     rows = [(file_key(at, 0), bytes(length)) for at, length in enumerate(lengths)]
     options = BuildOptions(segment_rows=most, segment_bytes=most_bytes)
 
@@ -173,9 +173,9 @@ def test_segments_are_bounded_by_rows_and_bytes(lengths: list[int], most_bytes: 
             for batch in _table(rows, schema).to_batches(max_chunksize=cut):
                 yield batch
 
-        place, files = MemoryPlace(), RowRanges([(0, 1000)])
-        segments = await write_segments(place, "build", Part("footers"), batches(), files, options)
-        tables = [await place.read_segment(segment, None) for segment in segments]
+        backend, files = MemoryBackend(), RowRanges([(0, 1000)])
+        segments = await write_segments(backend, "build", IndexTable("footers"), batches(), files, options)
+        tables = [await backend.read_segment(segment, None) for segment in segments]
         assert [row for table in tables if table is not None for row in _rows(table.to_batches(), schema)] == rows
         for segment in segments:
             assert segment.num_rows <= most

@@ -39,7 +39,7 @@ async def test_two_builders_and_a_compaction(localstack: str, bucket: str) -> No
         await asyncio.gather(first.refresh(), second.refresh(), first.compact(), second.compact())
         assert (await first.show()).snapshot == (await second.show()).snapshot
         manifest = first.manifest
-        listed = await files_of(first._runtime, first.place, manifest, manifest.live)
+        listed = await files_of(first._runtime, first.backend, manifest, manifest.live)
         assert sorted(file.path for file in listed) == sorted(f"{number}.parquet" for number in range(12))
         assert (manifest.num_files, manifest.num_rows, manifest.builds) == (12, 1200, ())
         assert (await second.verify(sample=100)).problems == []

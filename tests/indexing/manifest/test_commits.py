@@ -4,6 +4,7 @@ file is lost, no id is used twice, every snapshot that is kept is whole."""
 from __future__ import annotations
 
 import asyncio
+import time
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -15,9 +16,9 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.errors import StaleSnapshotError
-from asyncpq.indexing.build import executor as gathering
+from asyncpq.indexing.build import executor
 from asyncpq.indexing.build.builder import build
-from asyncpq.indexing.build.differences import Lake
+from asyncpq.indexing.build.differences import DatasetFiles
 from asyncpq.indexing.build.maintenance import compact, vacuum
 from asyncpq.indexing.manifest import commits
 from asyncpq.indexing.manifest import commits as heartbeats
@@ -43,18 +44,18 @@ class _World:
         self.files: dict[str, str] = {}
         self.ever: dict[str, set[str | None]] = {path: {None} for path in _PATHS}
         self.tasks: dict[str, asyncio.Task[Any]] = {}
-        self.places: dict[str, TurnPlace] = {}
+        self.backends: dict[str, TurnPlace] = {}
         self.seen: dict[str, dict[str, str]] = {}
         self.number = 0
         self.losing = False
         self.snapshots: dict[int, dict[str, str | None]] = {}
-        monkeypatch.setattr(heartbeats, "time", SimpleNamespace(time=lambda: self.turns.now))
+        monkeypatch.setattr(heartbeats, "time", SimpleNamespace(time=lambda: self.turns.now, monotonic=time.monotonic))
         monkeypatch.setattr(commits, "_WAIT_S", 0.0)
-        monkeypatch.setattr(gathering, "collect_file", lambda *args: collector(self.turns, _who.get())(*args))
+        monkeypatch.setattr(executor, "collect_file", lambda *args: collector(self.turns, _who.get())(*args))
 
-    def lake(self) -> Lake:
+    def lake(self) -> DatasetFiles:
         self.number += 1
-        return Lake(
+        return DatasetFiles(
             url="lake",
             root="lake/",
             dataset={},
@@ -65,7 +66,7 @@ class _World:
             as_of=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.number),
         )
 
-    def place(self, who: str) -> TurnPlace:
+    def backend(self, who: str) -> TurnPlace:
         return TurnPlace(self.kept, self.turns, who, self.loses)
 
     def loses(self) -> bool:
@@ -75,24 +76,24 @@ class _World:
     def start(self, kind: str) -> None:
         self.number += 1
         who = f"{kind} {self.number}"
-        place = self.places[who] = self.place(who)
+        backend = self.backends[who] = self.backend(who)
 
         async def run() -> None:
             _who.set(who)
             operation = self.runtime.operation("build" if kind == "build" else "compact", "lake")
             if kind == "build":
-                base = await load(place)
+                base = await load(backend)
                 self.seen[who] = dict(self.files)
-                await build(self.runtime, place, self.lake(), [SET], operation, _OPTIONS, base)
+                await build(self.runtime, backend, self.lake(), [SET], operation, _OPTIONS, base)
             elif kind == "compact":
-                await compact(self.runtime, place, _OPTIONS, operation)
+                await compact(self.runtime, backend, _OPTIONS, operation)
             else:
-                await vacuum(place, keep=_KEEP, older_than_s=_OLD_S, orphans_s=_ORPHANS_S, grace_s=_GRACE_S)
+                await vacuum(backend, keep=_KEEP, older_than_s=_OLD_S, orphans_s=_ORPHANS_S, grace_s=_GRACE_S)
 
         self.tasks[who] = asyncio.create_task(run())
 
     def kill(self, who: str) -> None:
-        self.places[who].killed = True
+        self.backends[who].killed = True
         for number in reversed(range(len(self.turns.waiting))):
             if self.turns.waiting[number][0] == who:
                 self.turns.go(number)
@@ -102,10 +103,10 @@ class _World:
             if not task.done():
                 continue
             del self.tasks[who]
-            place = self.places.pop(who)
+            backend = self.backends.pop(who)
             error = task.exception()
             if isinstance(error, KilledError):
-                assert place.killed
+                assert backend.killed
             elif isinstance(error, StaleSnapshotError):
                 pass  # taken for dead; or what it read was vacuumed meanwhile
             elif error is None and who in self.seen:
@@ -115,7 +116,7 @@ class _World:
 
     async def check_brought(self, seen: dict[str, str]) -> None:
         """A build has ended: what it saw, and is still so, is listed, or was by the time that another build looked."""
-        found = await self.kept.place.latest()
+        found = await self.kept.backend.latest()
         assert found is not None
         listed = check(self.kept, decode(found[1]))
         for path, version in seen.items():
@@ -128,7 +129,7 @@ class _World:
         newest = max(manifests, default=0)
         for number in sorted(manifests):
             if number > newest - _KEEP:
-                content = await self.kept.place.manifest(number)
+                content = await self.kept.backend.manifest(number)
                 assert content is not None
                 paths = check(self.kept, decode(content))
                 assert all(version in self.ever[path] for path, version in paths.items())
@@ -154,7 +155,7 @@ class _World:
                 if self.turns.waiting:
                     self.turns.go(0)
                 await self.reap()
-        loading = asyncio.create_task(load(self.place("end")))
+        loading = asyncio.create_task(load(self.backend("end")))
         while not loading.done():
             await self.turns.settle()
             if self.turns.waiting:

@@ -173,18 +173,18 @@ class _OneRow:
 @pytest.mark.parametrize("named", [False, True])
 async def test_a_refresh_does_not_bring_back_what_was_replaced(tmp_path: Path, named: bool) -> None:
     """Also where events of the store name the files that were written, committed or not."""
-    lake, place = tmp_path / "lake", str(tmp_path / "index")
+    lake, backend = tmp_path / "lake", str(tmp_path / "index")
     first = write(lake, 0)
     async with asyncpq.Session() as session:
         await add(session, lake, [first])
-        index = await session.build_index(str(lake), [Bounds("id")], at=place)
+        index = await session.build_index(str(lake), [Bounds("id")], at=backend)
         new, lost = write(lake, 10), write(lake, 20)
         await add(session, lake, [new], overwrite=True)
         urls = [str(lake / file.path) for file in (first, new, lost)]
         await index.refresh(**({"files": urls} if named else {}))
-        assert await _read(session, lake, index=place) == numbers(10)
+        assert await _read(session, lake, index=backend) == numbers(10)
         assert (await index.refresh(files=urls[::-1])).added == 0
-        assert await _read(session, lake, index=place) == numbers(10)
+        assert await _read(session, lake, index=backend) == numbers(10)
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -212,7 +212,7 @@ async def test_an_overwrite_between_the_listing_and_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     """The lake is as it was before or after, not what both have in common."""
-    lake, place = tmp_path / "lake", str(tmp_path / "index")
+    lake, backend = tmp_path / "lake", str(tmp_path / "index")
     first, second, own_lake = write(lake, 0), write(lake, 10), lakes.own_lake
     files: list[str] = [str(lake / first.path)]
 
@@ -227,45 +227,45 @@ async def test_an_overwrite_between_the_listing_and_the_manifest(
         await add(session, lake, [first, second])
         if verb == "build":
             monkeypatch.setattr(lakes, "own_lake", overwritten)
-        index = await session.build_index(str(lake), [Keys("id")], at=place)
+        index = await session.build_index(str(lake), [Keys("id")], at=backend)
         if verb != "build":
             monkeypatch.setattr(lakes, "own_lake", overwritten)
             await index.refresh(files if verb == "refresh of files" else None)
         expected = numbers(10) if verb == "refresh of files" else numbers(20)
-        assert await _read(session, lake, index=place, view="snapshot") == expected
-        assert await _read(session, lake, index=place) == numbers(20)  # what the lake's own index lists
+        assert await _read(session, lake, index=backend, view="snapshot") == expected
+        assert await _read(session, lake, index=backend) == numbers(20)  # what the lake's own index lists
         if verb == "refresh of files":  # of these alone
             await index.refresh(files)
-            assert await _read(session, lake, index=place, view="snapshot") == numbers(10, 20)
+            assert await _read(session, lake, index=backend, view="snapshot") == numbers(10, 20)
         await index.refresh()
-        assert await _read(session, lake, index=place, view="snapshot") == numbers(20)
+        assert await _read(session, lake, index=backend, view="snapshot") == numbers(20)
 
 
 async def test_an_index_has_the_columns_of_the_files_that_count(tmp_path: Path) -> None:
-    lake, place = tmp_path / "lake", str(tmp_path / "index")
+    lake, backend = tmp_path / "lake", str(tmp_path / "index")
     schema = pa.schema([("id", pa.string()), ("more", pa.string())])
     async with asyncpq.Session() as session:
         await add(session, lake, [write(lake, 0, job=f"0{uuid.uuid4().hex[1:]}")])  # the first one by path
         new = write(lake, 10, job=f"f{uuid.uuid4().hex[1:]}", schema=schema)
         await add(session, lake, [new], overwrite=True, schema=schema)
-        index = await session.build_index(str(lake), [Keys("more")], at=place)
+        index = await session.build_index(str(lake), [Keys("more")], at=backend)
         assert index.manifest.schema.equals(schema)
-        dataset = await session.open_dataset(str(lake), index=place)
+        dataset = await session.open_dataset(str(lake), index=backend)
         found = await dataset.read(where=col("more") == "13")
         assert found.to_pylist() == [{"id": "13", "more": "13"}]
 
 
 async def test_files_of_a_lake_that_are_gone(tmp_path: Path) -> None:
     """Its own index forgets them, one that is elsewhere does not pass them over."""
-    lake, place = tmp_path / "lake", str(tmp_path / "index")
+    lake, backend = tmp_path / "lake", str(tmp_path / "index")
     first, second = write(lake, 0), write(lake, 10)
     async with asyncpq.Session() as session:
         await add(session, lake, [first, second])
-        elsewhere = await session.build_index(str(lake), [Bounds("id")], at=place)
+        elsewhere = await session.build_index(str(lake), [Bounds("id")], at=backend)
         (lake / second.path).unlink()
         await elsewhere.refresh()
         with pytest.raises(ObjectNotFoundError, match=second.path):
-            await _read(session, lake, index=place)
+            await _read(session, lake, index=backend)
         own = await session.open_index(str(lake / "_asyncpq"))
         assert (await own.refresh()).removed == 1
         (lake / first.path).unlink()
@@ -354,7 +354,7 @@ async def test_a_commit_whose_base_is_long_gone_comes_behind_the_others(
             await add(session, tmp_path, [write(tmp_path, start)])
         index = await session.open_index(str(tmp_path / "_asyncpq"))
         await index.vacuum(keep=1, older_than=timedelta(0))
-        assert len(await index.place.list_manifests()) == 1
+        assert len(await index.backend.list_manifests()) == 1
         goes.set()
         await slow_one
         assert await ids(session, tmp_path) == numbers(0, 10, 20, 30)
@@ -381,7 +381,7 @@ async def test_a_compaction_during_an_overwrite_with_other_columns(
         await add_files(session._runtime, f"{tmp_path}/", files, schema, overwrite=True, options=options)
     async with asyncpq.Session() as session:
         assert await ids(session, tmp_path) == numbers(40, 50, 60)
-        manifest = await load((await session.open_index(str(tmp_path / "_asyncpq"))).place)
+        manifest = await load((await session.open_index(str(tmp_path / "_asyncpq"))).backend)
         assert manifest is not None
         assert manifest.builds == ()
         with pytest.raises((SchemaMismatchError, StaleSnapshotError)):

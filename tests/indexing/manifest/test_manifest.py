@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptIndexError, UnsupportedFeatureError
-from asyncpq.indexing import MemoryPlace
+from asyncpq.indexing import MemoryBackend
 from asyncpq.indexing.manifest.commits import commit, load
 from asyncpq.indexing.manifest.manifest import (
     FILES,
@@ -28,7 +28,7 @@ from asyncpq.indexing.manifest.manifest import (
     encode_long,
     long_members,
 )
-from asyncpq.indexing.model import PART_SCHEMAS, Part, Segment
+from asyncpq.indexing.model import TABLE_SCHEMAS, IndexTable, Segment
 from asyncpq.pruning.row_ranges import RowRanges
 
 _TEXT = st.text(max_size=8)
@@ -51,18 +51,18 @@ def _ranges(stop: int) -> st.SearchStrategy[RowRanges]:
 
 
 _PARTS = st.builds(
-    Part,
-    st.sampled_from(sorted(PART_SCHEMAS)),
+    IndexTable,
+    st.sampled_from(sorted(TABLE_SCHEMAS)),
     st.lists(_TEXT, max_size=2).map(tuple),
     st.lists(st.tuples(_TEXT, _OPTIONS), max_size=2).map(tuple),
 )
 
 
 @st.composite
-def _segments(draw: st.DrawFn, parts: tuple[Part, ...]) -> Segment:
+def _segments(draw: st.DrawFn, parts: tuple[IndexTable, ...]) -> Segment:
     return Segment(
         name=draw(_NAMES),
-        part=draw(st.sampled_from(parts)),
+        table=draw(st.sampled_from(parts)),
         num_rows=draw(_COUNTS),
         size=draw(_COUNTS),
         low=draw(st.binary(max_size=12)),
@@ -88,7 +88,7 @@ def _manifests(draw: st.DrawFn) -> Manifest:
         schema=pa.schema([(name, draw(_TYPES)) for name in draw(st.lists(_TEXT, max_size=4, unique=True))]),
         partitions=tuple(draw(st.lists(_TEXT, max_size=2))),
         field_ids=tuple(draw(st.lists(st.tuples(_TEXT, st.integers(0, 1 << 30)), max_size=2))),
-        parts=parts,
+        tables=parts,
         segments=tuple(draw(st.lists(_segments(parts), max_size=3))),
         next_file=next_file,
         retired=draw(_ranges(next_file)),
@@ -141,7 +141,7 @@ def test_segments_of_one_build_say_their_files_once() -> None:
     holes = RowRanges.from_rows(sorted(random.Random(1).sample(range(100_000), 3000)))
     files, others = tuple(holes.complement(100_000)), ((100_000, 100_001),)
     segments = [
-        Segment(name=f"{at}", part=FILES, num_rows=1, size=1, low=b"", high=b"", files=others if at == 5 else files)
+        Segment(name=f"{at}", table=FILES, num_rows=1, size=1, low=b"", high=b"", files=others if at == 5 else files)
         for at in range(70)
     ]
     manifest = _small(segments=tuple(segments), retired=holes, next_file=100_001)
@@ -171,30 +171,30 @@ def test_what_is_no_manifest_is_refused(content: bytes) -> None:
 
 async def test_roots_stay_small() -> None:
     """100,000 files, of which many were replaced one by one, in parts that were never merged, of a wide dataset."""
-    randomness, place = random.Random(1), MemoryPlace()
+    randomness, backend = random.Random(1), MemoryBackend()
     retired = RowRanges.from_rows(file for file in range(150_000) if randomness.random() < 1 / 3)
-    parts = (FILES, *(Part("bounds", (f"column_{at}",)) for at in range(60)))
+    parts = (FILES, *(IndexTable("bounds", (f"column_{at}",)) for at in range(60)))
     segments = [
-        Segment(name=f"{at:032x}-{at:016x}", part=part, num_rows=100_000, size=1 << 20, low=b"\x01" + bytes(64),
+        Segment(name=f"{at:032x}-{at:016x}", table=part, num_rows=100_000, size=1 << 20, low=b"\x01" + bytes(64),
                 high=b"\x01" + b"\xff" * 64, files=((at * 18_000, at * 18_000 + 18_000),), extra={"size": 1 << 20})
         for part in parts for at in range(8)
     ]  # fmt: skip
     schema = pa.schema([(f"column_{at}", pa.int64()) for at in range(5_000)])
     dataset = {"kind": "files", "target": [f"s3://b/lake/{file}.parquet" for file in range(100_000)]}
     manifest = _small(
-        parts=parts, segments=tuple(segments), schema=schema, retired=retired, next_file=150_000, dataset=dataset
+        tables=parts, segments=tuple(segments), schema=schema, retired=retired, next_file=150_000, dataset=dataset
     )
 
     async def first(newest: Manifest | None) -> Manifest:
         return manifest
 
-    written = await commit(place, None, first, "build")
-    content = await place.manifest(1)
+    written = await commit(backend, None, first, "build")
+    content = await backend.manifest(1)
     assert content is not None
     assert len(content) <= ROOT_BYTES
     assert written is not None
     assert written.long
-    found = await load(place)
+    found = await load(backend)
     assert found == written
     assert (found.segments, found.schema, found.retired) == (tuple(segments), schema, retired)
     assert found.dataset == dataset
@@ -203,22 +203,22 @@ async def test_roots_stay_small() -> None:
         assert newest is not None
         return replace(newest, num_rows=5)
 
-    following = await commit(place, found, second, "build")
+    following = await commit(backend, found, second, "build")
     assert following is not None
     assert following.long == written.long  # what is as it was is not written again
-    assert await load(place) == following
+    assert await load(backend) == following
 
 
 def test_usual_roots_hold_everything() -> None:
     """100,000 files of 20 columns, as compaction leaves them."""
-    parts = (FILES, *(Part("bounds", (f"column_{at}",)) for at in range(20)), Part("keys", ("column_1",)))
+    parts = (FILES, *(IndexTable("bounds", (f"column_{at}",)) for at in range(20)), IndexTable("keys", ("column_1",)))
     segments = [
-        Segment(name=f"{at:032x}-{at:016x}", part=part, num_rows=100_000, size=1 << 20, low=bytes(9), high=bytes(9),
+        Segment(name=f"{at:032x}-{at:016x}", table=part, num_rows=100_000, size=1 << 20, low=bytes(9), high=bytes(9),
                 files=((0, 100_000),))
         for part in parts for at in range(4)
     ]  # fmt: skip
     schema = pa.schema([(f"column_{at}", pa.int64()) for at in range(20)])
-    manifest = _small(parts=parts, segments=tuple(segments), schema=schema, next_file=100_000)
+    manifest = _small(tables=parts, segments=tuple(segments), schema=schema, next_file=100_000)
     assert len(encode(manifest)) <= ROOT_BYTES
 
 
@@ -230,6 +230,6 @@ def _small(**members: Any) -> Manifest:
         "created": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=1),
         "root": "s3://b/lake/",
         "schema": pa.schema([("a", pa.int64())]),
-        "parts": (FILES,),
+        "tables": (FILES,),
     }
     return Manifest(**(known | members))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.indexing.query.file_selection import Slices
+from asyncpq.indexing.query.file_selection import FileSelection
 from asyncpq.pruning.access_plan import AccessPlan
 from asyncpq.pruning.row_ranges import RowRanges
 
@@ -20,12 +20,12 @@ _plans = st.one_of(
 
 
 @st.composite
-def slices(draw: st.DrawFn) -> Slices:
-    found = Slices.of_plans(draw(st.dictionaries(st.sampled_from(FILES), _plans)))
-    return found | Slices(RowRanges.from_rows(sorted(draw(st.sets(st.sampled_from(FILES))))))
+def selections(draw: st.DrawFn) -> FileSelection:
+    found = FileSelection.of_plans(draw(st.dictionaries(st.sampled_from(FILES), _plans)))
+    return found | FileSelection(RowRanges.from_rows(sorted(draw(st.sets(st.sampled_from(FILES))))))
 
 
-def rows(found: Slices) -> set[tuple[int, int]]:
+def rows(found: FileSelection) -> set[tuple[int, int]]:
     """Pairs of file and row."""
     pairs: set[tuple[int, int]] = set()
     first = {0: 0, 1: 2, 2: 2}
@@ -35,21 +35,21 @@ def rows(found: Slices) -> set[tuple[int, int]]:
     return pairs
 
 
-@given(slices(), slices())
-def test_and_or_are_those_of_the_rows(left: Slices, right: Slices) -> None:
+@given(selections(), selections())
+def test_and_or_are_those_of_the_rows(left: FileSelection, right: FileSelection) -> None:
     assert rows(left & right) == rows(left) & rows(right)
     assert rows(left | right) == rows(left) | rows(right)
 
 
-@given(slices(), slices())
-def test_plans_are_of_files_and_narrow(left: Slices, right: Slices) -> None:
+@given(selections(), selections())
+def test_plans_are_of_files_and_narrow(left: FileSelection, right: FileSelection) -> None:
     for found in (left & right, left | right):
         assert all(file in found.files for file in found.plans)
         assert not any(plan.is_all or plan.is_none for plan in found.plans.values())
 
 
-@given(slices(), st.sets(st.sampled_from(FILES)))
-def test_only(found: Slices, files: set[int]) -> None:
+@given(selections(), st.sets(st.sampled_from(FILES)))
+def test_only(found: FileSelection, files: set[int]) -> None:
     left = found.only(RowRanges.from_rows(sorted(files)))
     assert rows(left) == {(file, row) for file, row in rows(found) if file in files}
     assert all(file in files for file in left.plans)

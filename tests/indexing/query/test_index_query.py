@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from asyncpq.decoding.filter import compile_filter
 from asyncpq.events import Operation
 from asyncpq.expressions import Expression, col, simplify
-from asyncpq.indexing.backends.memory import MemoryPlace
+from asyncpq.indexing.backends.memory import MemoryBackend
 from asyncpq.indexing.key_encoding import is_indexable
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import Part
+from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.query.file_entries import bloom_reads
-from asyncpq.indexing.query.file_selection import Slices
-from asyncpq.indexing.query.index_query import Inquiry
+from asyncpq.indexing.query.file_selection import FileSelection
+from asyncpq.indexing.query.index_query import IndexQuery
 from asyncpq.metrics import ReadMetrics
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import SessionOptions
@@ -36,7 +36,7 @@ class Lake(NamedTuple):
     """Files, what an index knows of them, and what its columns are."""
 
     files: list[BruteFile]
-    parts: list[Part]
+    parts: list[IndexTable]
     kinds: dict[str, str]
     cuts: list[int]
     schema: pa.Schema
@@ -67,36 +67,36 @@ def _column(draw: st.DrawFn, kind: str, num_rows: int) -> pa.Array:
     return array(kind, draw(arrays(kind, min_size=num_rows, max_size=num_rows)))
 
 
-def _parts(kinds: dict[str, str]) -> list[Part]:
-    found: list[Part] = []
+def _parts(kinds: dict[str, str]) -> list[IndexTable]:
+    found: list[IndexTable] = []
     for name, kind in kinds.items():
         if kind == LIST:
-            found += [Part("keys", (name,)), Part("set", (name,)), Part("bloom", (name,))]
+            found += [IndexTable("keys", (name,)), IndexTable("set", (name,)), IndexTable("bloom", (name,))]
         elif is_indexable(array(kind, []).type):
-            found += [Part(what, (name,)) for what in ("bounds", "set", "keys", "bloom")]
+            found += [IndexTable(what, (name,)) for what in ("bounds", "set", "keys", "bloom")]
         if kind in _TEXTS:
-            found += [Part("ngram", (name,), NGRAM), Part("text", (name,), TEXT)]
-    found.append(Part("keys", ("a", "b")))
+            found += [IndexTable("ngram", (name,), NGRAM), IndexTable("text", (name,), TEXT)]
+    found.append(IndexTable("keys", ("a", "b")))
     return found
 
 
-async def answered(lake: Lake, where: Expression, max_postings: int = 1000) -> tuple[Slices, Manifest]:
+async def answered(lake: Lake, where: Expression, max_postings: int = 1000) -> tuple[FileSelection, Manifest]:
     """With and without bloom filters, one of which is a superset of the other."""
-    place = MemoryPlace()
-    manifest = await write_index(place, lake.parts, lake.files, lake.schema, cuts=lake.cuts)
-    inquiry = Inquiry(manifest, simplify(where), max_postings=max_postings)
+    backend = MemoryBackend()
+    manifest = await write_index(backend, lake.parts, lake.files, lake.schema, cuts=lake.cuts)
+    query = IndexQuery(manifest, simplify(where), max_postings=max_postings)
     operation = Operation("plan", "index", ReadMetrics(), None)
-    found = await inquiry.ask(Runtime(SessionOptions(), {}), place, operation)
-    for part in inquiry.bloom_parts:
-        for read in bloom_reads(manifest, place, part, found.files):
+    found = await query.ask(Runtime(SessionOptions(), {}), backend, operation)
+    for part in query.bloom_parts:
+        for read in bloom_reads(manifest, backend, part, found.files):
             table = await read(operation)
             assert table is not None
-            inquiry.take_blooms(part, table)
-    assert (inquiry.slices() & found) == inquiry.slices() or inquiry.bloom_parts
-    return inquiry.slices(), manifest
+            query.take_blooms(part, table)
+    assert (query.selection() & found) == query.selection() or query.bloom_parts
+    return query.selection(), manifest
 
 
-def missing_rows(lake: Lake, found: Slices, wanted: dict[int, list[int]]) -> list[tuple[int, int]]:
+def missing_rows(lake: Lake, found: FileSelection, wanted: dict[int, list[int]]) -> list[tuple[int, int]]:
     """Rows that match, and are not in what was found."""
     missing: list[tuple[int, int]] = []
     for number, rows in wanted.items():
@@ -136,10 +136,12 @@ def test_answers_hold_all_rows_that_match(lake: Lake, data: st.DataObject) -> No
 @given(lakes(), st.data())
 def test_keys_answer_equality_exactly(lake: Lake, data: st.DataObject) -> None:
     """Of files that the index knows, in columns whose keys stand for one value."""
-    name = data.draw(st.sampled_from([name for name in "ab" if Part("keys", (name,)) in _parts(lake.kinds)] or [""]))
+    name = data.draw(
+        st.sampled_from([name for name in "ab" if IndexTable("keys", (name,)) in _parts(lake.kinds)] or [""])
+    )
     assume(name)
     both = data.draw(st.booleans())
-    parts = [Part("keys", ("a", "b"))] if both and name == "a" else [Part("keys", (name,))]
+    parts = [IndexTable("keys", ("a", "b"))] if both and name == "a" else [IndexTable("keys", (name,))]
     files = [replace(file, unknown=None) for file in lake.files]
     lake = lake._replace(parts=parts, files=files)
     values = [value for file in files for value in file.table.column(name).to_pylist() if value is not None]
@@ -159,7 +161,7 @@ def test_keys_answer_equality_exactly(lake: Lake, data: st.DataObject) -> None:
 @pytest.mark.parametrize("kind", ["bounds", "set", "keys", "bloom", "ngram", "text"])
 def test_each_kind_rules_files_out(kind: str) -> None:
     options: Any = {"ngram": NGRAM, "text": TEXT}.get(kind, ())
-    part = Part(kind, ("s",), options)
+    part = IndexTable(kind, ("s",), options)
     tables = [pa.table({"s": [f"{number} red", f"{number} green"]}) for number in range(10)]
     files = [BruteFile(table, (1, 1)) for table in tables]
     lake = Lake(files, [part], {"s": "string"}, [4], files[0].table.schema)
@@ -173,7 +175,7 @@ def test_each_kind_rules_files_out(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["bounds", "set", "keys", "ngram", "text"])
 def test_files_that_a_part_does_not_know_may_match(kind: str) -> None:
     options: Any = {"ngram": NGRAM, "text": TEXT}.get(kind, ())
-    part = Part(kind, ("s",), options)
+    part = IndexTable(kind, ("s",), options)
     table = pa.table({"s": ["red", "green"]})
     files = [BruteFile(table, (2,), unknown={part: how} if how else None) for how in (None, "row", "absent", None)]
     lake = Lake(files, [part], {"s": "string"}, [2], table.schema)
@@ -187,6 +189,6 @@ def test_two_elements_of_one_list() -> None:
     tables = [pa.table({"l": pa.array(rows, pa.list_(pa.int64()))}) for rows in ([[1, 2], [1]], [[2], [1]])]
     for kind in ("keys", "set"):
         files = [BruteFile(table, (2,)) for table in tables]
-        lake = Lake(files, [Part(kind, ("l",))], {"l": LIST}, [], tables[0].schema)
+        lake = Lake(files, [IndexTable(kind, ("l",))], {"l": LIST}, [], tables[0].schema)
         found, _ = asyncio.run(answered(lake, col("l").has(1) & col("l").has(2)))
         assert list(found.files.rows()) == ([0] if kind == "keys" else [0, 1])

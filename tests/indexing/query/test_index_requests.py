@@ -16,9 +16,9 @@ from asyncpq import col
 from asyncpq.dataset import Dataset
 from asyncpq.indexing import Bloom, Bounds, Footers, Keys
 from asyncpq.indexing.backends import folder, segment_file
-from asyncpq.indexing.backends.folder import FolderPlace
+from asyncpq.indexing.backends.folder import FolderBackend
 from asyncpq.indexing.manifest.commits import Head, latest
-from asyncpq.indexing.model import Part
+from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
 from asyncpq.testing import ObjectServer
@@ -26,7 +26,7 @@ from tests.indexed_lakes import FOOTERS, indexed
 
 FILES, ROWS = 20, 1000
 LAKE, INDEX = "s3://bucket/lake/", "s3://bucket/index/"
-BOUNDS, KEYS = Part("bounds", ("id",)), Part("keys", ("user",))
+BOUNDS, KEYS = IndexTable("bounds", ("id",)), IndexTable("keys", ("user",))
 USERS = random.Random(7).sample(range(FILES * ROWS), FILES * ROWS)
 
 
@@ -54,7 +54,7 @@ async def build(server: ObjectServer) -> None:
     async with session(server) as s:
         schema = (await s.open_file(f"{LAKE}00.parquet")).schema
         paths = [f"{number:02d}.parquet" for number in range(FILES)]
-        await indexed(s, FolderPlace(s._runtime, INDEX), LAKE, paths, [BOUNDS, KEYS, FOOTERS], schema)
+        await indexed(s, FolderBackend(s._runtime, INDEX), LAKE, paths, [BOUNDS, KEYS, FOOTERS], schema)
     server.log.clear()
 
 
@@ -64,10 +64,10 @@ def session(server: ObjectServer, **requested: Any) -> asyncpq.Session:
 
 
 async def opened(session: asyncpq.Session, max_age_s: float = 0.0) -> OpenIndex:
-    place = FolderPlace(session._runtime, INDEX)
-    manifest = await latest(place)
+    backend = FolderBackend(session._runtime, INDEX)
+    manifest = await latest(backend)
     assert manifest is not None
-    return OpenIndex(place, Head(place, manifest), max_age_s)
+    return OpenIndex(backend, Head(backend, manifest), max_age_s)
 
 
 def taken(server: ObjectServer) -> list[str]:

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 import asyncpq
 from asyncpq.dataset import Dataset
 from asyncpq.expressions import Expression
-from asyncpq.indexing.backends.memory import MemoryPlace
+from asyncpq.indexing.backends.memory import MemoryBackend
 from asyncpq.indexing.key_encoding import is_indexable
 from asyncpq.indexing.manifest.commits import Head
-from asyncpq.indexing.model import Part
+from asyncpq.indexing.model import IndexTable
 from asyncpq.indexing.query.file_selection import FileIndex, FileSlice, FileSlices
 from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
@@ -38,17 +38,17 @@ from tests.test_dataset import LIMITS, asked
 _REFUSALS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
-def possible_parts(table: pa.Table, kinds: dict[str, str]) -> list[Part]:
+def possible_parts(table: pa.Table, kinds: dict[str, str]) -> list[IndexTable]:
     """Parts over the columns that predicates may name."""
     found = [FOOTERS]
     for name, kind in kinds.items():
         type_ = table.schema.field(name).type
         if kind == LIST:
-            found += [Part("keys", (name,)), Part("set", (name,))]
+            found += [IndexTable("keys", (name,)), IndexTable("set", (name,))]
         elif is_indexable(type_):
-            found += [Part(what, (name,)) for what in ("bounds", "set", "keys", "bloom")]
+            found += [IndexTable(what, (name,)) for what in ("bounds", "set", "keys", "bloom")]
         if kind in ("string", "large_string"):
-            found += [Part("ngram", (name,), NGRAM), Part("text", (name,), TEXT)]
+            found += [IndexTable("ngram", (name,), NGRAM), IndexTable("text", (name,), TEXT)]
     return found
 
 
@@ -81,8 +81,8 @@ def test_reads_equal_pyarrow(
         now = [read_table(root / path) for path, _ in files]
         schema = now[0].schema
         async with asyncpq.Session(limits=limits, cache_policy=asyncpq.etag(0)) as session:
-            place = MemoryPlace()
-            manifest = await indexed(session, place, f"{root}/", [path for path, _ in files], parts, schema)
+            backend = MemoryBackend()
+            manifest = await indexed(session, backend, f"{root}/", [path for path, _ in files], parts, schema)
 
             async def answers(dataset: Dataset, *, exact: bool) -> None:
                 for where in wheres:
@@ -104,7 +104,7 @@ def test_reads_equal_pyarrow(
                     assert left.num_rows == 0
 
             def snapshot() -> Dataset:
-                return open_snapshot(session._runtime, OpenIndex(place, Head(place, manifest)), skips=False)
+                return open_snapshot(session._runtime, OpenIndex(backend, Head(backend, manifest)), skips=False)
 
             if lookup_first:
                 await answers(snapshot(), exact=True)
@@ -117,7 +117,7 @@ def test_reads_equal_pyarrow(
                 (root / "9.parquet").write_bytes(files[0][1])
                 now.append(pq.read_table(root / "9.parquet"))
             base = await session.open_dataset(root, schema=schema)
-            listed = open_indexed(session._runtime, base, OpenIndex(place, Head(place, manifest)))
+            listed = open_indexed(session._runtime, base, OpenIndex(backend, Head(backend, manifest)))
             await answers(listed, exact=True)
             if not _has_nan(now):
                 await answers(snapshot(), exact=False)

@@ -16,7 +16,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Atom, CompareOp, Comparison, Contains, In, IsNull, KeyIn, Like, StartsWith
 from asyncpq.expressions.analysis import Truth
-from asyncpq.indexing.key_encoding import normalised, part_keys
+from asyncpq.indexing.key_encoding import normalised, table_keys
 from asyncpq.indexing.model import KeyRange
 from asyncpq.indexing.query.key_ranges import Ranges, atom_ranges, composite_ranges, merged_ranges, point_keys
 from tests.predicates import COLUMNS, EVERY_LITERAL, array
@@ -127,7 +127,7 @@ def test_composite_ranges(kinds: tuple[str, str], limit: int) -> None:
     rows = list(product(*pools))
     columns = [array(kind, [row[at] for row in rows]) for at, kind in enumerate(kinds)]
     parts = [normalised(column, type_).to_pylist() for column, type_ in zip(columns, types, strict=True)]
-    keys = part_keys(columns, types).to_pylist()
+    keys = table_keys(columns, types).to_pylist()
     asked: list[list[Ranges | None]] = []
     for type_, pool in zip(types, pools, strict=True):
         atoms: list[Atom] = [Comparison("x", op, pool[1]) for op in _OPS]

@@ -23,12 +23,12 @@ from asyncpq.datasets.model import View
 from asyncpq.datasets.opened_file import DatasetRequest
 from asyncpq.errors import CorruptIndexError, InvalidOptionError, ObjectNotFoundError, StaleSnapshotError
 from asyncpq.expressions import Expression
-from asyncpq.indexing import Bounds, SqlPlace
-from asyncpq.indexing.backends.memory import MemoryPlace
+from asyncpq.indexing import Bounds, SqlBackend
+from asyncpq.indexing.backends.memory import MemoryBackend
 from asyncpq.indexing.manifest import commits
 from asyncpq.indexing.manifest.commits import Head, new_id
 from asyncpq.indexing.manifest.manifest import Manifest
-from asyncpq.indexing.model import KeyRange, Part, Segment
+from asyncpq.indexing.model import IndexTable, KeyRange, Segment
 from asyncpq.indexing.query import (
     index_query as answers,
 )
@@ -47,10 +47,10 @@ from asyncpq.indexing.query.open_index import OpenIndex
 from asyncpq.opening.datasets import open_indexed, open_snapshot
 from tests.indexed_lakes import FOOTERS, indexed
 
-KEYS, BOUNDS = Part("keys", ("a",)), Part("bounds", ("a",))
+KEYS, BOUNDS = IndexTable("keys", ("a",)), IndexTable("bounds", ("a",))
 
 
-class Place(MemoryPlace):
+class Place(MemoryBackend):
     """Of which segments can be damaged.
 
     Attributes:
@@ -64,7 +64,7 @@ class Place(MemoryPlace):
     async def read_segment(
         self, segment: Segment, ranges: Sequence[KeyRange] | None, *args: Any, **named: Any
     ) -> pa.Table | None:
-        if segment.part.kind in self.damaged:
+        if segment.table.kind in self.damaged:
             raise CorruptIndexError("a bit was lost")
         return await super().read_segment(segment, ranges, *args, **named)
 
@@ -83,14 +83,14 @@ def write(root: Path, files: Mapping[str, Sequence[int]]) -> list[str]:
 
 
 async def make(
-    session: asyncpq.Session, place: MemoryPlace, root: Path, paths: Sequence[str], **options: Any
+    session: asyncpq.Session, backend: MemoryBackend, root: Path, paths: Sequence[str], **options: Any
 ) -> Manifest:
     schema = pa.schema([("a", pa.int64())])
-    return await indexed(session, place, f"{root}/", paths, [KEYS, BOUNDS, FOOTERS], schema, **options)
+    return await indexed(session, backend, f"{root}/", paths, [KEYS, BOUNDS, FOOTERS], schema, **options)
 
 
-def snapshot(session: asyncpq.Session, place: MemoryPlace, manifest: Manifest, **options: Any) -> Dataset:
-    return open_snapshot(session._runtime, OpenIndex(place, Head(place, manifest), **options), skips=False)
+def snapshot(session: asyncpq.Session, backend: MemoryBackend, manifest: Manifest, **options: Any) -> Dataset:
+    return open_snapshot(session._runtime, OpenIndex(backend, Head(backend, manifest), **options), skips=False)
 
 
 async def values(dataset: Dataset, where: object = None) -> list[int]:
@@ -98,14 +98,14 @@ async def values(dataset: Dataset, where: object = None) -> list[int]:
 
 
 async def test_a_newer_snapshot_is_seen_by_the_next_read(session: asyncpq.Session, tmp_path: Path) -> None:
-    place = MemoryPlace()
-    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]}))
-    dataset, young = snapshot(session, place, manifest), snapshot(session, place, manifest, max_age_s=60)
+    backend = MemoryBackend()
+    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]}))
+    dataset, young = snapshot(session, backend, manifest), snapshot(session, backend, manifest, max_age_s=60)
     assert await values(dataset, col("a") >= 3) == [3, 4, 5]
     assert await values(young, col("a") >= 3) == [3, 4, 5]
     paths = write(tmp_path, {"2.parquet": [3, 9]})
     assert await values(dataset, col("a") >= 3) == [3, 4, 5]  # the index does not know it
-    await make(session, place, tmp_path, ["0.parquet", "1.parquet", *paths], snapshot=2, retired=["1.parquet"])
+    await make(session, backend, tmp_path, ["0.parquet", "1.parquet", *paths], snapshot=2, retired=["1.parquet"])
     assert await values(dataset, col("a") >= 3) == [3, 3, 9]
     assert (await dataset.plan(where=col("a") >= 3)).explain().count("snapshot 2 of") == 1
     async with dataset.scan(where=col("a") >= 3) as scan:
@@ -114,20 +114,20 @@ async def test_a_newer_snapshot_is_seen_by_the_next_read(session: asyncpq.Sessio
 
 
 async def test_segments_that_were_vacuumed(session: asyncpq.Session, tmp_path: Path) -> None:
-    place = MemoryPlace()
+    backend = MemoryBackend()
     paths = write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]})
-    manifest = await make(session, place, tmp_path, paths)
-    dataset, young = snapshot(session, place, manifest), snapshot(session, place, manifest, max_age_s=60)
+    manifest = await make(session, backend, tmp_path, paths)
+    dataset, young = snapshot(session, backend, manifest), snapshot(session, backend, manifest, max_age_s=60)
     listed = open_indexed(
-        session._runtime, await session.open_dataset(tmp_path), OpenIndex(place, Head(place, manifest))
+        session._runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
     )
     await values(young, col("a") == 4)
-    newer = await make(session, place, tmp_path, paths, snapshot=2)
-    await place.delete_segments([segment.name for segment in manifest.segments])
+    newer = await make(session, backend, tmp_path, paths, snapshot=2)
+    await backend.delete_segments([segment.name for segment in manifest.segments])
     for one in (dataset, young, listed):
         assert await values(one, col("a") > 3) == [4, 5]
     assert young.metrics.restarts == 1
-    await place.delete_segments([segment.name for segment in newer.segments])
+    await backend.delete_segments([segment.name for segment in newer.segments])
     for one in (dataset, young):
         with pytest.raises(StaleSnapshotError):
             await values(one, col("a") > 4)
@@ -135,29 +135,29 @@ async def test_segments_that_were_vacuumed(session: asyncpq.Session, tmp_path: P
 
 @pytest.mark.parametrize("kind", ["keys", "bounds", "footers"])
 async def test_a_damaged_part_is_not_used(session: asyncpq.Session, tmp_path: Path, kind: str) -> None:
-    place = Place()
-    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]}))
-    place.damaged.add(kind)
+    backend = Place()
+    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5]}))
+    backend.damaged.add(kind)
     base = await session.open_dataset(tmp_path)
-    listed = open_indexed(session._runtime, base, OpenIndex(place, Head(place, manifest)))
-    for dataset in (snapshot(session, place, manifest), listed):
+    listed = open_indexed(session._runtime, base, OpenIndex(backend, Head(backend, manifest)))
+    for dataset in (snapshot(session, backend, manifest), listed):
         assert await values(dataset, col("a") > 4) == [5]
         assert any(f"{kind}" in line and "damaged" in line for line in dataset.metrics.fallbacks)
 
 
 async def test_a_damaged_list_of_files_is_an_error(session: asyncpq.Session, tmp_path: Path) -> None:
-    place = Place()
-    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3]}))
-    place.damaged.add("files")
+    backend = Place()
+    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2, 3]}))
+    backend.damaged.add("files")
     with pytest.raises(CorruptIndexError):
-        await values(snapshot(session, place, manifest))
+        await values(snapshot(session, backend, manifest))
 
 
 async def test_rows_by_number_and_without_a_predicate(session: asyncpq.Session, tmp_path: Path) -> None:
-    place = MemoryPlace()
+    backend = MemoryBackend()
     paths = write(tmp_path, {"0.parquet": [1, 2, 3], "1.parquet": [4, 5], "2.parquet": []})
-    manifest = await make(session, place, tmp_path, paths)
-    dataset = snapshot(session, place, manifest)
+    manifest = await make(session, backend, tmp_path, paths)
+    dataset = snapshot(session, backend, manifest)
     assert await values(dataset) == [1, 2, 3, 4, 5]
     assert dataset.metrics.files_total == 3
     assert await dataset.count() == 5
@@ -172,26 +172,26 @@ async def test_rows_by_number_and_without_a_predicate(session: asyncpq.Session, 
 
 
 async def test_partitions_of_paths(session: asyncpq.Session, tmp_path: Path) -> None:
-    place = MemoryPlace()
+    backend = MemoryBackend()
     paths = write(tmp_path, {"day=1/0.parquet": [1, 2], "day=2/0.parquet": [1, 3], "day=10/0.parquet": [1]})
-    manifest = await make(session, place, tmp_path, paths)
+    manifest = await make(session, backend, tmp_path, paths)
     manifest = replace(
         manifest,
         schema=manifest.schema.append(pa.field("day", pa.int32())),
         partitions=("day",),
         dataset={"kind": "files", "target": f"{tmp_path}/", "partitioning": "hive"},
     )
-    dataset = snapshot(session, place, manifest)
+    dataset = snapshot(session, backend, manifest)
     found = await dataset.read(where=(col("a") == 1) & (col("day") >= 2))
     assert found.to_pydict() == {"a": [1, 1], "day": [10, 2]}
     assert (await dataset.lookup({"day": 2, "a": 3})).num_rows == 1
 
 
 async def test_an_index_without_a_build(session: asyncpq.Session, tmp_path: Path) -> None:
-    place = MemoryPlace()
-    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1]}))
+    backend = MemoryBackend()
+    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1]}))
     with pytest.raises(InvalidOptionError, match="no files yet"):
-        snapshot(session, place, replace(manifest, as_of=None))
+        snapshot(session, backend, replace(manifest, as_of=None))
 
 
 async def test_a_first_build_that_has_not_ended_hides_no_files(session: asyncpq.Session, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ async def test_a_first_build_that_has_not_ended_hides_no_files(session: asyncpq.
             assert base is not None
             return replace(base, as_of=None, dataset={**base.dataset, **dataset})
 
-        committed = await commits.commit(index.place, base, begun, new_id())
+        committed = await commits.commit(index.backend, base, begun, new_id())
         assert committed is not None
         return committed
 
@@ -235,18 +235,18 @@ async def test_a_dropped_index_is_noticed(
 ) -> None:
     """Also where another one is made in its place, whose snapshots have lower numbers."""
     write(tmp_path / "lake", {"0.parquet": [1, 2, 3]})
-    place, kinds = f"{tmp_path}/index/", [Bounds("a")]
-    index = await session.build_index(tmp_path / "lake", kinds, at=place)
+    backend, kinds = f"{tmp_path}/index/", [Bounds("a")]
+    index = await session.build_index(tmp_path / "lake", kinds, at=backend)
     write(tmp_path / "lake", {"1.parquet": [4]})
     await index.refresh()
-    other = await session.open_index(place)
-    dataset = await session.open_dataset(tmp_path / "lake", index=place, view="snapshot")
-    listed = await session.open_dataset(tmp_path / "lake", index=place)
+    other = await session.open_index(backend)
+    dataset = await session.open_dataset(tmp_path / "lake", index=backend, view="snapshot")
+    listed = await session.open_dataset(tmp_path / "lake", index=backend)
     assert await values(dataset, col("a") > 2) == [3, 4]
     assert await values(listed, col("a") > 2) == [3, 4]
     await index.drop()
     if again:
-        await session.build_index(tmp_path / "lake", kinds, at=place)
+        await session.build_index(tmp_path / "lake", kinds, at=backend)
     with pytest.raises(StaleSnapshotError, match="dropped"):
         await other.show()
     assert await values(dataset, col("a") > 2) == [3, 4]  # all that it needs is in memory
@@ -268,10 +268,10 @@ async def test_a_dropped_index_is_noticed_where_its_tables_are_gone(tmp_path: Pa
 async def _drop_tables_under_readers(session: asyncpq.Session, tmp_path: Path) -> None:
     database = tmp_path / "index.db"
     write(tmp_path / "lake", {"0.parquet": [1, 2, 3]})
-    place = SqlPlace(f"sqlite:///{database}")
-    await session.build_index(tmp_path / "lake", [Bounds("a")], at=place)
-    dataset = await session.open_dataset(tmp_path / "lake", index=place, view="snapshot")
-    listed = await session.open_dataset(tmp_path / "lake", index=place)
+    backend = SqlBackend(f"sqlite:///{database}")
+    await session.build_index(tmp_path / "lake", [Bounds("a")], at=backend)
+    dataset = await session.open_dataset(tmp_path / "lake", index=backend, view="snapshot")
+    listed = await session.open_dataset(tmp_path / "lake", index=backend)
     with contextlib.closing(sqlite3.connect(database)) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         for (name,) in tables:
@@ -282,7 +282,7 @@ async def _drop_tables_under_readers(session: asyncpq.Session, tmp_path: Path) -
         await values(dataset, col("a") > 2)
     assert await values(listed, col("a") > 2) == [3]
     assert any("index is not used" in line for line in listed.metrics.fallbacks)
-    await place.close()
+    await backend.close()
 
 
 async def test_a_snapshot_that_is_not_there(session: asyncpq.Session, tmp_path: Path) -> None:
@@ -298,10 +298,10 @@ async def test_a_snapshot_that_is_not_there(session: asyncpq.Session, tmp_path: 
 async def test_files_of_an_earlier_listing_are_still_known_while_the_next_is_looked_at(
     session: asyncpq.Session, tmp_path: Path
 ) -> None:
-    place, runtime = MemoryPlace(), session._runtime
-    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
+    backend, runtime = MemoryBackend(), session._runtime
+    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
     base = (await session.open_dataset(tmp_path))._state.source
-    files = IndexedFiles(runtime, base, OpenIndex(place, Head(place, manifest)))
+    files = IndexedFiles(runtime, base, OpenIndex(backend, Head(backend, manifest)))
     operation = runtime.operation("read", "lake")
     with operation:
         found = await base.files(DatasetRequest(), operation)
@@ -328,9 +328,9 @@ async def test_an_index_of_your_own_that_fails_leaves_nothing_behind(session: as
             raise AssertionError("it was waited for")
 
     ended: list[str] = []
-    place = MemoryPlace()
-    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
-    index = OpenIndex(place, Head(place, manifest))
+    backend = MemoryBackend()
+    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
+    index = OpenIndex(backend, Head(backend, manifest))
     dataset = open_indexed(session._runtime, await session.open_dataset(tmp_path), index, [Slow(), Broken()])
     with pytest.raises(ZeroDivisionError):
         await values(dataset, col("a") > 4)
@@ -356,12 +356,12 @@ async def test_what_many_files_take_does_not_hold_up_the_event_loop(
     for name in ("_data_files", "entries_in"):
         watched(snapshot_files, name)
     monkeypatch.setattr(part_reads, "_FEW_ROWS", 0)
-    place = MemoryPlace()
-    manifest = await make(session, place, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
+    backend = MemoryBackend()
+    manifest = await make(session, backend, tmp_path, write(tmp_path, {"0.parquet": [1, 2], "1.parquet": [4, 5]}))
     listed = open_indexed(
-        session._runtime, await session.open_dataset(tmp_path), OpenIndex(place, Head(place, manifest))
+        session._runtime, await session.open_dataset(tmp_path), OpenIndex(backend, Head(backend, manifest))
     )
-    for dataset in (listed, snapshot(session, place, manifest)):
+    for dataset in (listed, snapshot(session, backend, manifest)):
         assert await values(dataset, col("a") > 4) == [5]
     assert len(names) == 5
     assert all(name.startswith("asyncpq-decode") for name in names.values()), names

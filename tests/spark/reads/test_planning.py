@@ -18,7 +18,7 @@ import asyncpq.spark
 from asyncpq import col
 from asyncpq.errors import ColumnNotFoundError, InvalidOptionError, ObjectNotFoundError, QueryError
 from asyncpq.indexing import Bounds, Footers, Keys
-from asyncpq.indexing.kinds import Kind
+from asyncpq.indexing.kinds import IndexKind
 from asyncpq.spark.reads import scan as scans
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def test_a_scan_is_as_large_as_it_is_to_spark(
     ],
 )
 def test_an_index_does_not_hide_columns_in_another_case(
-    spark: SparkSession, tmp_path: Path, kinds: list[Kind], late: bool
+    spark: SparkSession, tmp_path: Path, kinds: list[IndexKind], late: bool
 ) -> None:
     lake = str(tmp_path)
     put(tmp_path / "a.parquet", id=[1, 2], s=[{"a": 1}, {"a": 2}], v=["a", "b"])
@@ -239,7 +239,7 @@ def test_other_names_of_joins(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [Keys("id"), pytest.param(Bounds("id"), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("deleted", [False, True])
 def test_what_helps_where_a_file_of_the_index_was_replaced(
-    spark: SparkSession, tmp_path: Path, kind: Kind, deleted: bool
+    spark: SparkSession, tmp_path: Path, kind: IndexKind, deleted: bool
 ) -> None:
     lake = str(tmp_path)
     put(tmp_path / "a.parquet", id=[1, 2])

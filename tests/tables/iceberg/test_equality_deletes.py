@@ -28,7 +28,7 @@ from pyiceberg.types import LongType, StringType
 import asyncpq
 from asyncpq import ReadOptions, col
 from asyncpq.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
-from asyncpq.indexing import Bounds, Keys, MemoryPlace
+from asyncpq.indexing import Bounds, Keys, MemoryBackend
 from tests.iceberg_tables import (
     add_files,
     data_files,
@@ -366,7 +366,7 @@ async def test_a_file_s_deletes_are_loaded_once(deleted: Table) -> None:
 
 async def test_an_index_lists_rows_that_are_deleted_since(table: Table) -> None:
     async with asyncpq.Session() as session:
-        at = MemoryPlace()
+        at = MemoryBackend()
         await session.build_index(table, [Keys("id"), Bounds("x")], at=at)
         add_files(table, [_delete(table, {"id": [3, 50]})])
         index = await session.build_index(table, [Keys("id"), Bounds("x")], at=at)
