@@ -13,8 +13,8 @@ import pytest
 
 from asyncpq.caching import entry_folder
 from asyncpq.caching.disk import DiskCache
+from asyncpq.caching.entry import ContentKey, PointerKey
 from asyncpq.caching.entry_folder import BLOCK_BYTES, blocks
-from asyncpq.caching.keys import ContentKey, PointerKey
 from asyncpq.options import MIB, DiskCacheOptions
 from asyncpq.testing import FolderStorage
 

@@ -16,9 +16,9 @@ import pytest
 
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import RetryOptions
+from asyncpq.storage import open_store
 from asyncpq.storage.base import RequestContext, Store, StoreLimits
 from asyncpq.storage.fsspec import FsspecStore
-from asyncpq.storage.registry import open_store
 from asyncpq.testing import Fault, ObjectServer
 from localstack.seed import seed, storage_options
 

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from asyncpq.caching.entry import EntryCodec, decode_pointer, encode_pointer
+from asyncpq.caching.entry import ContentKey, EntryCodec, Pointer, PointerKey, decode_pointer, encode_pointer
 from asyncpq.caching.entry_folder import EntryFolder, Outcome, UnsafeFolderError
-from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
 from asyncpq.caching.tiers import Attempt, Backoff, TierCounters
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import DiskCacheOptions

@@ -23,8 +23,15 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from asyncpq.caching.entry import HEADER_BYTES, EntryCodec, decode_pointer, encode_pointer
-from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
+from asyncpq.caching.entry import (
+    HEADER_BYTES,
+    ContentKey,
+    EntryCodec,
+    Pointer,
+    PointerKey,
+    decode_pointer,
+    encode_pointer,
+)
 from asyncpq.caching.tiers import Attempt, Backoff, TierCounters
 from asyncpq.errors import InvalidOptionError
 from asyncpq.options import SharedCacheOptions

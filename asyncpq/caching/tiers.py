@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Protocol
 
-from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
+from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
 
 # No options: what they cost is a later hit, never a read. More than what comes in while a tier is busy with one put
 # would be memory that no budget knows of.

@@ -131,7 +131,7 @@ class OpenedFile:
         try:
             opened = cls(number, file, source, operation)
             metrics = operation.metrics
-            context = RequestContext(metrics, scan=scan, guest=scan, round=metrics.rounds + 1)
+            context = RequestContext(metrics, scan=scan, probation=scan, round=metrics.rounds + 1)
             version = await opened._known_version(context)
             if _differs(version.validator, file.validator):
                 version = await source.reload(version, context)

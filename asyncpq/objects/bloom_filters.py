@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from asyncpq.caching.keys import ContentKey
+from asyncpq.caching.entry import ContentKey
 from asyncpq.errors import CorruptFileError, FormatError
 from asyncpq.expressions import Expression
 from asyncpq.objects.coalesce import ByteRange, coalesce

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from asyncpq.caching.keys import ContentKey, PartKind
+from asyncpq.caching.entry import ContentKey, PartKind
 from asyncpq.errors import FormatError
 from asyncpq.objects.parts import fetch_parts, share_parts
 from asyncpq.objects.read_plan import ChunkSpan

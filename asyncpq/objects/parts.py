@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from asyncpq.caching.keys import ContentKey
+from asyncpq.caching.entry import ContentKey
 from asyncpq.caching.single_flight import Flight, landing
 from asyncpq.caching.tiers import Tiers
 from asyncpq.objects.coalesce import ByteRange, cut
@@ -75,7 +75,7 @@ async def fetch_parts(
     metrics = context.metrics
     found: dict[ContentKey, Any] = {}
     missing: list[ContentKey] = []
-    for key, value in zip(keys, source.runtime.memory.get_many(keys, scan=context.guest), strict=True):
+    for key, value in zip(keys, source.runtime.memory.get_many(keys, scan=context.probation), strict=True):
         if value is None or not (decoded or isinstance(value, bytes)):
             missing.append(key)
         else:
@@ -85,7 +85,7 @@ async def fetch_parts(
         return Parts(found)
     tiers = source.tiers_of(version)
     inside: dict[ContentKey, bytes] = {}
-    tail: Tail | None = source.runtime.memory.get(version.key("tail", 0, 0), scan=context.guest)
+    tail: Tail | None = source.runtime.memory.get(version.key("tail", 0, 0), scan=context.probation)
     if tail is not None and (inside := tail.cut_out(missing)):
         found.update(inside)
         missing = [key for key in missing if key not in inside]
@@ -305,4 +305,4 @@ def _keep_pages(source: ObjectSource, parts: dict[ContentKey, bytes], context: R
     """Parts of the other kinds are kept parsed or decoded by whoever asked for them."""
     pages = {key: value for key, value in parts.items() if key.kind == "page"}
     if pages:
-        source.runtime.memory.put_many(pages, scan=context.guest)
+        source.runtime.memory.put_many(pages, scan=context.probation)

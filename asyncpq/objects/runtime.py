@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from cachetools import LRUCache
 
-from asyncpq.caching.keys import PointerKey, storage_namespace
+from asyncpq.caching.entry import PointerKey, storage_namespace
 from asyncpq.caching.memory import MemoryCache
 from asyncpq.caching.single_flight import SingleFlight
 from asyncpq.caching.tiers import CacheTier, Tiers
@@ -24,8 +24,8 @@ from asyncpq.errors import DeadlineExceededError, UsageError
 from asyncpq.events import Event, Operation, OperationName
 from asyncpq.metrics import ReadMetrics
 from asyncpq.options import SessionOptions
+from asyncpq.storage import CLIENT_MODULES, open_store
 from asyncpq.storage.base import Store, StoreLimits
-from asyncpq.storage.registry import CLIENT_MODULES, open_store
 from asyncpq.storage.urls import options_for, refuse_one_slash, split_url
 
 T = TypeVar("T")

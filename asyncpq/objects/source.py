@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from asyncpq.caching.keys import ContentKey, PointerKey, version_digest
+from asyncpq.caching.entry import ContentKey, PointerKey, version_digest
 from asyncpq.caching.single_flight import Flight
 from asyncpq.caching.tiers import Tiers
 from asyncpq.errors import (
@@ -422,7 +422,7 @@ class ObjectSource:
 
 def undated(context: RequestContext) -> RequestContext:
     """For flights: they serve several reads, and carry the deadline of none."""
-    return RequestContext(context.metrics, None, context.scan, context.round, context.purpose, context.guest)
+    return RequestContext(context.metrics, None, context.scan, context.round, context.purpose, context.probation)
 
 
 def _needed_tail(version: FileVersion) -> int:

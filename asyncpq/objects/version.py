@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
-from asyncpq.caching.keys import ContentKey, PartKind, version_digest
+from asyncpq.caching.entry import ContentKey, PartKind, version_digest
 from asyncpq.errors import FormatError
 from asyncpq.parquet.column_chunk import ColumnChunk, validate_chunk
 from asyncpq.parquet.logical_types import PhysicalType

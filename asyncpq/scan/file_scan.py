@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from asyncpq.caching.keys import ContentKey
+from asyncpq.caching.entry import ContentKey
 from asyncpq.caching.single_flight import Flight
 from asyncpq.decoding.page import ChunkPage, Dictionary, LeafArray, PackedPage
 from asyncpq.decoding.row_group_reader import Allowance, Matched, QueryShape, RowGroupReader
@@ -326,7 +326,7 @@ class FileScan:
         """Cache a decoded page."""
         key = self._page_keys.get((row_group, leaf, array.first_row))
         if key is not None:
-            self._source.runtime.memory.put(key, array, array.weight, scan=self.context.guest)
+            self._source.runtime.memory.put(key, array, array.weight, scan=self.context.probation)
 
     def _keep_part(self, row_group: int, leaf: int, page: ChunkPage) -> None:
         """Cache a page, or a decoded dictionary, of a chunk that came whole."""
@@ -369,11 +369,11 @@ class FileScan:
                 made = reader.add_dictionary(item, value)
                 if made is None:
                     if self._admit:
-                        self._source.runtime.memory.put(key, value, len(value), scan=self.context.guest)
+                        self._source.runtime.memory.put(key, value, len(value), scan=self.context.probation)
                 elif self._shape.limits.verify_crc and self._use_decoded:
                     weight = made.weight  # small ones are kept as page indexes are: every scan needs them again
-                    guest = self.context.guest and weight > _SMALL_DICTIONARY
-                    self._source.runtime.memory.put(key, made, weight, scan=guest)
+                    probation = self.context.probation and weight > _SMALL_DICTIONARY
+                    self._source.runtime.memory.put(key, made, weight, scan=probation)
             elif isinstance(value, (LeafArray, PackedPage)):
                 reader.add_decoded(item, value)
             elif isinstance(value, bytes):

@@ -154,7 +154,7 @@ class ScanPlanner:
 
     async def _prepare(self, *, scan: bool) -> ScanPlan:
         source, metrics = self.source, self.metrics
-        context = RequestContext(metrics, scan=scan, guest=scan)
+        context = RequestContext(metrics, scan=scan, probation=scan)
         if self.version is None:
             self.version = await source.version(context)
         elif self.version.can_validate or self._relocated or self.question.view is not None:
@@ -187,14 +187,14 @@ class ScanPlanner:
         size, memory = self.other_bytes + plan.num_bytes(), source.runtime.memory.max_bytes
         data_context = context.step("data", metrics.rounds + 1)
         if 0 < memory < size * 16:
-            data_context.guest = True  # so large a count or take would push out what lookups use
+            data_context.probation = True  # so large a count or take would push out what lookups use
         read = FileScan(
             source,
             version,
             plan,
             shape,
             data_context,
-            admit=not data_context.guest or size < memory,
+            admit=not data_context.probation or size < memory,
             rows_only=question.rows_only,
             read_bytes=size,
         )

@@ -1,0 +1,76 @@
+"""Which store serves a protocol. Clients are imported when the first store of their kind is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from asyncpq.errors import UnsupportedStoreError
+from asyncpq.options import RetryOptions
+from asyncpq.storage.base import Store, StoreLimits
+
+#: The modules that import clients which take long to load.
+CLIENT_MODULES = {
+    "s3": "asyncpq.storage.s3.store",
+    "s3a": "asyncpq.storage.s3.store",
+    "http": "asyncpq.storage.http",
+    "https": "asyncpq.storage.http",
+}
+
+
+def open_store(
+    protocol: str, storage_options: Mapping[str, Any] | None, *, retry: RetryOptions, limits: StoreLimits
+) -> Store:
+    """A store for all urls of ``protocol``; it connects with its first request. Call it in a running loop.
+
+    Args:
+        protocol: from :func:`asyncpq.storage.urls.split_url`.
+        storage_options: of this protocol, from :func:`asyncpq.storage.urls.options_for`; they mean
+            what fsspec's filesystem of the protocol says.
+
+    Raises:
+        UnsupportedStoreError: no store serves the protocol, or its package is not installed.
+        InvalidOptionError: an option that the store does not know.
+    """
+    options = dict(storage_options or {})
+    if protocol in ("file", "local"):
+        from asyncpq.storage.local import LocalStore
+
+        return LocalStore(options)
+    if protocol in ("s3", "s3a"):
+        from asyncpq.storage.s3.store import S3Store
+
+        return S3Store(options, retry=retry, limits=limits)
+    if protocol in ("http", "https"):
+        from asyncpq.storage.http import HttpStore
+
+        return HttpStore(options, retry=retry, limits=limits)
+    from fsspec.registry import known_implementations, registry
+
+    if protocol not in known_implementations and protocol not in registry:
+        raise UnsupportedStoreError(f"no store serves {protocol}:// urls", hint="Use a protocol that fsspec knows.")
+    if protocol in _REFUSED:
+        raise UnsupportedStoreError(f"{protocol}:// urls are not read: {_REFUSED[protocol]}")
+    from asyncpq.storage.fsspec import WRITABLE_PROTOCOLS, FsspecStore, WritableFsspecStore
+
+    kind = WritableFsspecStore if protocol in WRITABLE_PROTOCOLS else FsspecStore
+    return kind(protocol, options, retry=retry, limits=limits)
+
+
+_WRAPS = "they wrap another filesystem"
+_REFUSED = {
+    "async_wrapper": _WRAPS,
+    "asyncwrapper": _WRAPS,
+    "archive": _WRAPS,
+    "blockcache": _WRAPS,
+    "cached": _WRAPS,
+    "dask": _WRAPS,
+    "dir": _WRAPS,
+    "filecache": _WRAPS,
+    "generic": _WRAPS,
+    "libarchive": _WRAPS,
+    "reference": "what they refer to is chosen by the data",
+    "simplecache": _WRAPS,
+    "tar": _WRAPS,
+    "zip": _WRAPS,
+}

@@ -158,7 +158,7 @@ class RequestContext:
         scan: True for scans, which leave some connections to lookups.
         round: dependency step, for the request log.
         purpose: what the request is for.
-        guest: what it brings must not push out of memory what lookups use.
+        probation: cache what it fetches on probation, so that it evicts nothing that lookups use.
         began: ``time.monotonic()`` when the read began; what was sent before does not tell it the object's version.
     """
 
@@ -167,12 +167,12 @@ class RequestContext:
     scan: bool = False
     round: int = 1
     purpose: Purpose = "data"
-    guest: bool = False
+    probation: bool = False
     began: float = field(default_factory=time.monotonic)
 
     def step(self, purpose: Purpose, round_: int) -> RequestContext:
         """The same read, another purpose and round."""
-        return RequestContext(self.metrics, self.deadline, self.scan, round_, purpose, self.guest, self.began)
+        return RequestContext(self.metrics, self.deadline, self.scan, round_, purpose, self.probation, self.began)
 
 
 class StoredObject(Protocol):

@@ -11,11 +11,11 @@ from asyncpq.storage.base import StoreLimits
 _LEAST = 2  # connections that no throttling takes away: one is left to lookups
 
 
-class ConnectionSlots:
+class ConnectionLimiter:
     """At most so many requests at once, and fewer while the store asks to slow down.
 
     Additive increase, multiplicative decrease: a throttled request halves the limit, once for all that
-    were under way together; as many successes as the limit has slots raise it by one. Scans give way
+    were under way together; as many successes as the limit has connections raise it by one. Scans give way
     first. Slots are granted in the order asked, but for scans that are at their own limit.
 
     Attributes:

@@ -47,7 +47,7 @@ from asyncpq.storage.base import (
     is_gone,
 )
 from asyncpq.storage.concurrency import Threads, all_of
-from asyncpq.storage.connection_limiter import ConnectionSlots
+from asyncpq.storage.connection_limiter import ConnectionLimiter
 from asyncpq.storage.fsspec_path import FsspecFolder, FsspecPath, is_young, modified_of, recorded, validator_of
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.retry import RetryableError, RetryBudget
@@ -75,7 +75,7 @@ class FsspecStore(Unpicklable):
     ) -> None:
         self.protocol = protocol
         self.retry = retry
-        self.slots = ConnectionSlots(limits)
+        self.limiter = ConnectionLimiter(limits)
         self.budget = RetryBudget(retry.retry_budget)
         options = {k: v for k, v in storage_options.items() if k not in ("asynchronous", "loop", "skip_instance_cache")}
         try:

@@ -80,17 +80,17 @@ class FsspecPath(Unpicklable):
         store = self._store
         attempt = 1
         while True:
-            if not store.slots.try_take(context.scan):
-                await store.slots.wait(context.scan)
+            if not store.limiter.try_take(context.scan):
+                await store.limiter.wait(context.scan)
             sent = loop.time()
             try:
                 result = await once(attempt)
-                store.slots.speed_up()
+                store.limiter.speed_up()
                 store.budget.succeeded(attempt)
                 return result
             except RetryableError as failure:
                 if isinstance(failure.error, ThrottledError):
-                    store.slots.slow_down(sent, loop.time())
+                    store.limiter.slow_down(sent, loop.time())
                 delay = delay_before_retry_s(
                     failure,
                     attempt=attempt,
@@ -100,7 +100,7 @@ class FsspecPath(Unpicklable):
                     deadline=context.deadline,
                 )
             finally:
-                store.slots.give(context.scan)
+                store.limiter.give(context.scan)
             attempt += 1
             await asyncio.sleep(delay)
 

@@ -48,8 +48,8 @@ from asyncpq.storage.redirects import (
     MAX_REDIRECTS,
     REDIRECT_STATUSES,
     RedirectedError,
-    Routes,
-    Target,
+    RedirectMap,
+    RedirectTarget,
     next_target,
     parse_http_url,
     too_many,
@@ -67,7 +67,7 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.retry import RetryableError, parse_retry_after_s
-from asyncpq.storage.s3.error_codes import error_for, error_in_200, parse_error
+from asyncpq.storage.s3.requests import error_for, error_in_200, parse_error
 from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url, unknown_option
 from asyncpq.storage.wire import DEFAULT_HEADERS, AiohttpWire
@@ -149,7 +149,7 @@ class HttpStore(Unpicklable):
         )
         self.transport = Transport(retry=retry, limits=limits)
         self._without_suffix: set[str] = set()
-        self._routes = Routes()
+        self._redirects = RedirectMap()
         self._closed = False
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ class HttpStore(Unpicklable):
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
             headers["Authorization"] = _basic_auth((target.user, target.password or ""))
             target = target.with_user(None)
-        return HttpObject(self.transport, self.wire, target, url, headers, self._without_suffix, self._routes)
+        return HttpObject(self.transport, self.wire, target, url, headers, self._without_suffix, self._redirects)
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
@@ -217,18 +217,18 @@ class HttpObject(Unpicklable):
         url: str,
         headers: dict[str, str],
         without_suffix: set[str],
-        routes: Routes,
+        redirects: RedirectMap,
     ) -> None:
         self.url = safe_url(url)
         self.identity = identity_of(url)
         self.guarantee = Guarantee.PINNED
         self._learnt: Validator | None = None
-        self._origin = Target(target, own=True)
+        self._origin = RedirectTarget(target, own=True)
         self.wire = wire
         self.headers = headers
         self._transport = transport
         self._without_suffix = without_suffix
-        self._routes = routes
+        self._redirects = redirects
         self._named = url  # with its user info: who is sent elsewhere depends on it
         self.server = target.host_port_subcomponent or ""
 
@@ -272,7 +272,7 @@ class HttpObject(Unpicklable):
         """Nothing is held."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext, *, just_asked: bool = False) -> RangeResult:
-        (expected, body), asked = await self._send(_Get, request, context, just_asked)
+        (expected, body), asked = await self._send(_HttpGet, request, context, just_asked)
         validator = expected.validator
         if validator.size == UNKNOWN_SIZE:
             validator = request.pin or await self._fetch_size(validator, context)
@@ -289,45 +289,45 @@ class HttpObject(Unpicklable):
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
         """One HEAD, for a server whose Content-Range does not say the size."""
         request = RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE))
-        (expected, _), _ = await self._send(_Head, request, context.step("stat", context.round + 1))
+        (expected, _), _ = await self._send(_HttpHead, request, context.step("stat", context.round + 1))
         return replace(validator, size=expected.validator.size)
 
     # -- redirects --------------------------------------------------------------------------------
 
     async def _send(
-        self, kind: type[_Get], request: RangeRequest, context: RequestContext, just_asked: bool = False
+        self, kind: type[_HttpGet], request: RangeRequest, context: RequestContext, just_asked: bool = False
     ) -> tuple[Outcome, bool]:
         """Send a request to where the url leads; and whether the url itself says so.
 
         Args:
             just_asked: this fetch has asked the url already. Else only a pinned request may go to a remembered target.
         """
-        route = self._routes.get(self._named)
-        if route is None or not (just_asked or (request.pin is not None and context.purpose != "validate")):
+        redirect = self._redirects.get(self._named)
+        if redirect is None or not (just_asked or (request.pin is not None and context.purpose != "validate")):
             return await self._follow(kind, request, context, [self._origin]), True
-        known = route.target
+        known = redirect.target
         if known is not None:
             try:
                 return await self._transport.send(kind(self, request, known, remembered=True), context), just_asked
             except DeadlineExceededError:
                 raise
             except (StoreError, RangeIgnoredError, RedirectedError):
-                route.forget(known)
+                redirect.forget(known)
                 context = context.step(context.purpose, context.round + 1)
-        async with route.lock:
-            asked = route.target is None
+        async with redirect.lock:
+            asked = redirect.target is None
             if asked:
                 path = [self._origin]
                 outcome = await self._step(kind, request, context, path)
                 if outcome is not None:
-                    self._routes.drop(self._named)
+                    self._redirects.drop(self._named)
                     return outcome, True
-                route.target = path[-1]
-        path = [self._origin, route.target or self._origin]
+                redirect.target = path[-1]
+        path = [self._origin, redirect.target or self._origin]
         return await self._follow(kind, request, context.step(context.purpose, context.round + 1), path), asked
 
     async def _follow(
-        self, kind: type[_Get], request: RangeRequest, context: RequestContext, path: list[Target]
+        self, kind: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
     ) -> Outcome:
         """Send a request to the end of ``path``, which begins with the url, and on from there."""
         while True:
@@ -349,7 +349,7 @@ class HttpObject(Unpicklable):
             context = context.step(context.purpose, context.round + 1)
 
     async def _step(
-        self, kind: type[_Get], request: RangeRequest, context: RequestContext, path: list[Target]
+        self, kind: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
     ) -> Outcome | None:
         """Send a request to the end of ``path``; None where that redirects: then the path is longer by that target."""
         target = path[-1]
@@ -363,9 +363,9 @@ class HttpObject(Unpicklable):
         except AsyncpqError as error:
             if len(path) > 1:
                 error.message += f"; {self._origin.server} redirects to {target.server}"
-                route = self._routes.get(self._named)
-                if route is not None:
-                    route.forget(target)
+                redirect = self._redirects.get(self._named)
+                if redirect is not None:
+                    redirect.forget(target)
             raise
         further = next_target(request, target, location)
         if len(path) > MAX_REDIRECTS:
@@ -373,11 +373,11 @@ class HttpObject(Unpicklable):
         path.append(further)
         return None
 
-    def _remember(self, path: list[Target]) -> None:
+    def _remember(self, path: list[RedirectTarget]) -> None:
         if len(path) > 1:
-            self._routes.learn(self._named, path[-1])
+            self._redirects.learn(self._named, path[-1])
         else:
-            self._routes.drop(self._named)
+            self._redirects.drop(self._named)
 
     def _no_ranges(self, ignored: RangeIgnoredError) -> InvalidResponseError:
         return InvalidResponseError(
@@ -387,7 +387,7 @@ class HttpObject(Unpicklable):
         )
 
 
-class _Get:
+class _HttpGet:
     """One ranged GET of one target, however often it is sent.
 
     Args:
@@ -396,7 +396,9 @@ class _Get:
 
     method = "GET"
 
-    def __init__(self, stored: HttpObject, request: RangeRequest, target: Target, *, remembered: bool = False) -> None:
+    def __init__(
+        self, stored: HttpObject, request: RangeRequest, target: RedirectTarget, *, remembered: bool = False
+    ) -> None:
         self.request = request
         self._stored = stored
         self._target = target
@@ -425,7 +427,7 @@ class _Get:
                 raise  # the body broke off: the rest of it is asked for
             raise failure.error from failure.__cause__
 
-    def again(self) -> _Get:
+    def again(self) -> _HttpGet:
         return type(self)(self._stored, self.request, self._target, remembered=self._remembered)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
@@ -456,7 +458,7 @@ class _Get:
         return error
 
 
-class _Head(_Get):
+class _HttpHead(_HttpGet):
     """The object's size, for servers whose Content-Range does not say it."""
 
     method = "HEAD"

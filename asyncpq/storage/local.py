@@ -36,7 +36,7 @@ from asyncpq.storage.base import (
     may_change_unseen,
 )
 from asyncpq.storage.concurrency import Threads
-from asyncpq.storage.local_files import NewFile, delete_file, list_folder, local_stamp, local_validator, write_file
+from asyncpq.storage.local_files import AtomicFile, delete_file, list_folder, local_stamp, local_validator, write_file
 from asyncpq.storage.responses import RangeRequest, changed, empty
 from asyncpq.storage.urls import local_path, safe_url, unknown_option
 from asyncpq.storage.watchdog import within_deadline
@@ -150,7 +150,7 @@ class LocalStore(Unpicklable):
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
         """Create a file by what comes, which is beside its place until then; False if there is one."""
         path, size = local_path(url), 0
-        file = await self._step(lambda: NewFile(path))
+        file = await self._step(lambda: AtomicFile(path))
         try:
             async for piece in pieces:
                 size += len(piece)

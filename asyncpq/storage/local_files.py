@@ -90,7 +90,7 @@ _COPY_BYTES = 1024 * 1024
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
-class NewFile:
+class AtomicFile:
     """A file that nobody sees yet. Ends with :meth:`finish`; then, or in its place, :meth:`discard`.
 
     Raises:
@@ -168,7 +168,7 @@ def write_file(path: str, source: bytes | Path, *, create: bool) -> bool:
         ConcurrentCommitUnsupported: the file system has no links, which ``create`` needs.
         StoreError: it cannot be written.
     """
-    file = NewFile(path)
+    file = AtomicFile(path)
     try:
         if isinstance(source, bytes):
             file.write(source)

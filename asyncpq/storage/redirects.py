@@ -22,7 +22,7 @@ from asyncpq.storage.urls import safe_url
 REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
 MAX_REDIRECTS: Final = 5
 
-_MAX_ROUTES: Final = 2048  # a signed target takes about 2 KB
+_MAX_REDIRECTED: Final = 2048  # a signed target takes about 2 KB
 _ENCODED_URL = re.compile(r"(?:[!#$&-;=?-Z\[\]_a-z~]|%[0-9A-Fa-f]{2})+")
 
 
@@ -44,7 +44,7 @@ class RedirectedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RedirectTarget:
     """What a request is sent to.
 
     Attributes:
@@ -63,7 +63,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Route:
+class Redirect:
     """A url that has redirected.
 
     Attributes:
@@ -71,41 +71,41 @@ class Route:
         lock: held while the url is asked for another target, so that one fetch asks for all.
     """
 
-    target: Target | None
+    target: RedirectTarget | None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def forget(self, target: Target) -> None:
+    def forget(self, target: RedirectTarget) -> None:
         """``target`` failed; one that was learnt since is kept."""
         if self.target is target:
             self.target = None
 
 
-class Routes:
-    """Routes of one store, by url. The oldest go first."""
+class RedirectMap:
+    """RedirectMap of one store, by url. The oldest go first."""
 
     def __init__(self) -> None:
-        self._routes: dict[str, Route] = {}
+        self._redirects: dict[str, Redirect] = {}
 
-    def get(self, url: str) -> Route | None:
-        """The route of a url that has redirected."""
-        return self._routes.get(url)
+    def get(self, url: str) -> Redirect | None:
+        """The redirect of a url that has redirected."""
+        return self._redirects.get(url)
 
-    def learn(self, url: str, target: Target) -> None:
+    def learn(self, url: str, target: RedirectTarget) -> None:
         """``url`` redirects to ``target`` now."""
-        route = self._routes.get(url)
-        if route is not None:
-            route.target = target
+        redirect = self._redirects.get(url)
+        if redirect is not None:
+            redirect.target = target
             return
-        if len(self._routes) >= _MAX_ROUTES:
-            del self._routes[next(iter(self._routes))]
-        self._routes[url] = Route(target)
+        if len(self._redirects) >= _MAX_REDIRECTED:
+            del self._redirects[next(iter(self._redirects))]
+        self._redirects[url] = Redirect(target)
 
     def drop(self, url: str) -> None:
         """``url`` does not redirect any more."""
-        self._routes.pop(url, None)
+        self._redirects.pop(url, None)
 
 
-def next_target(request: RangeRequest, current: Target, location: str) -> Target:
+def next_target(request: RangeRequest, current: RedirectTarget, location: str) -> RedirectTarget:
     """Where a redirect of ``current`` leads.
 
     Raises:
@@ -131,10 +131,10 @@ def next_target(request: RangeRequest, current: Target, location: str) -> Target
         )
     if _is_local(url.host or "") and not _is_local(current.url.host or ""):
         raise _refused(request, f"the server redirects to an address of this machine or its link: {shown}", _IF_TRUSTED)
-    return Target(url, current.own and origin == _origin(current.url))
+    return RedirectTarget(url, current.own and origin == _origin(current.url))
 
 
-def too_many(request: RangeRequest, last: Target, before: list[Target]) -> InvalidResponseError:
+def too_many(request: RangeRequest, last: RedirectTarget, before: list[RedirectTarget]) -> InvalidResponseError:
     """The error for one redirect more than ``MAX_REDIRECTS``."""
     loops = any(last.url == target.url for target in before)
     what = "in a loop" if loops else f"more than {MAX_REDIRECTS} times"

@@ -21,7 +21,7 @@ from asyncpq.errors import AsyncpqError, InvalidResponseError, ObjectChangedErro
 from asyncpq.metrics import RequestRecord
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import RequestContext, StoreLimits, Unpicklable
-from asyncpq.storage.connection_limiter import ConnectionSlots
+from asyncpq.storage.connection_limiter import ConnectionLimiter
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import ERROR_BODY_BYTES, UNKNOWN_SIZE, ExpectedBody, RangeRequest, strong_etag
 from asyncpq.storage.retry import RetryableError, RetryBudget, delay_before_retry_s
@@ -174,7 +174,7 @@ class Transport(Unpicklable):
 
     def __init__(self, *, retry: RetryOptions, limits: StoreLimits) -> None:
         self._retry = retry
-        self._slots = ConnectionSlots(limits)
+        self._limiter = ConnectionLimiter(limits)
         self._budget = RetryBudget(retry.retry_budget)
         self._watchdog = Watchdog(retry)
         self._hedging = Hedging(retry.hedge_ratio) if retry.hedge_ratio > 0 else None
@@ -189,22 +189,22 @@ class Transport(Unpicklable):
             TransportError: the connection failed, each time.
             DeadlineExceededError: ``context.deadline`` passed.
         """
-        slots, budget, scan = self._slots, self._budget, context.scan
+        limiter, budget, scan = self._limiter, self._budget, context.scan
         reception = _Reception(self._watchdog, context.deadline, exchange)
         began = reception.since
         resumption: Resumption | None = None
         attempt = 1
         try:
             while True:
-                if not slots.try_take(scan):
-                    await slots.wait(scan)
+                if not limiter.try_take(scan):
+                    await limiter.wait(scan)
                 try:
                     if attempt == 1 and self._hedging is not None and exchange.method in _READS:
                         expected, data = await self._send_hedged(exchange, context, reception, self._hedging)
                     else:
                         expected, data = await self._send_once(exchange, context, reception, attempt)
-                    if slots.limit < slots.most:
-                        slots.speed_up()
+                    if limiter.limit < limiter.most:
+                        limiter.speed_up()
                     if budget.left < budget.most:
                         budget.succeeded(attempt)
                     return (
@@ -220,7 +220,7 @@ class Transport(Unpicklable):
                     resumption.start_over()
                     failure = RetryableError(error)
                 finally:
-                    slots.give(scan)
+                    limiter.give(scan)
                 reception.rest()
                 delay = delay_before_retry_s(
                     failure,
@@ -282,7 +282,7 @@ class Transport(Unpicklable):
         except RetryableError as failure:
             throttled = isinstance(failure.error, ThrottledError)
             if throttled:
-                self._slots.slow_down(started, reception.loop.time())
+                self._limiter.slow_down(started, reception.loop.time())
             raise
         except asyncio.CancelledError:
             reception.raise_if_silent(request.url, request.byte_range)
@@ -328,7 +328,7 @@ class Transport(Unpicklable):
 
         def ended(task: asyncio.Task[Outcome]) -> None:
             self._hedges.discard(task)
-            self._slots.give(context.scan)
+            self._limiter.give(context.scan)
             if not task.cancelled() and task.exception() is None:
                 reception.overtake()
 
@@ -353,11 +353,11 @@ class Transport(Unpicklable):
 
     def _may_hedge(self, hedging: Hedging, scan: bool) -> bool:
         """Take a slot and the account's permission; nothing of a store that asks to slow down."""
-        if self._slots.limit < self._slots.most or not self._slots.try_take(scan):
+        if self._limiter.limit < self._limiter.most or not self._limiter.try_take(scan):
             return False
         if hedging.take():
             return True
-        self._slots.give(scan)
+        self._limiter.give(scan)
         return False
 
     async def _send_second(self, exchange: Exchange, context: RequestContext) -> Outcome:

@@ -18,8 +18,7 @@ from asyncpq.errors import (
     TransportError,
     UsageError,
 )
-from asyncpq.storage.http1 import Body, ProtocolError, Receiver
-from asyncpq.storage.http1_pool import ConnectionPool, Endpoint
+from asyncpq.storage.http1 import Body, ConnectionPool, Endpoint, ProtocolError, Receiver
 from asyncpq.storage.responses import RangeRequest
 from asyncpq.storage.retry import RetryableError
 
@@ -91,7 +90,7 @@ class AiohttpWire:
     def _connect(self) -> aiohttp.ClientSession:
         if self._closed:
             raise _closed()
-        # No limit in the connector: the transport's slots know who may have which connection.
+        # No limit in the connector: the transport's limiter grants connections.
         connector = aiohttp.TCPConnector(limit=0, ssl=self._ssl, keepalive_timeout=_KEEPALIVE_S)
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -121,7 +120,7 @@ async def read_body(read_some: Callable[[], Awaitable[bytes]], wanted: int, rece
     return Body(data[: wanted + 1], received <= wanted)
 
 
-class Target(NamedTuple):
+class HttpTarget(NamedTuple):
     """Where a request goes: the connection's end, and the message from the path to the headers that never change."""
 
     endpoint: Endpoint
@@ -141,7 +140,7 @@ class DirectWire:
         )
         self._closed = False
 
-    def target(self, url: str, headers: Mapping[str, str]) -> Target:
+    def target(self, url: str, headers: Mapping[str, str]) -> HttpTarget:
         """For requests to an encoded url with these headers and others.
 
         Raises:
@@ -154,10 +153,16 @@ class DirectWire:
         if not len(headers) == lines.count("\n") == lines.count("\r") or "\0" in lines:
             raise InvalidOptionError("a header of the request has a line break")
         name = parsed.host_port_subcomponent or host
-        return Target(Endpoint(host, port, tls), f"{parsed.raw_path_qs} HTTP/1.1\r\nHost: {name}\r\n{lines}")
+        return HttpTarget(Endpoint(host, port, tls), f"{parsed.raw_path_qs} HTTP/1.1\r\nHost: {name}\r\n{lines}")
 
     async def exchange(
-        self, method: str, target: Target, lines: str, request: RangeRequest, receiver: Receiver, content: bytes = b""
+        self,
+        method: str,
+        target: HttpTarget,
+        lines: str,
+        request: RangeRequest,
+        receiver: Receiver,
+        content: bytes = b"",
     ) -> Body:
         """Send once; the body, as far as the receiver wants it. Raises as AiohttpWire.
 

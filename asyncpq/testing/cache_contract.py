@@ -20,7 +20,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
-from asyncpq.caching.keys import ContentKey, Pointer, PointerKey
+from asyncpq.caching.entry import ContentKey, Pointer, PointerKey
 from asyncpq.caching.tiers import CacheTier
 from asyncpq.storage.base import Validator
 from asyncpq.testing.catalog_contract import equal

@@ -32,8 +32,8 @@ from asyncpq.errors import (
 )
 from asyncpq.metrics import ReadMetrics, RequestRecord
 from asyncpq.options import LimitOptions, RetryOptions
+from asyncpq.storage import open_store
 from asyncpq.storage.base import RequestContext, Store, StoreLimits
-from asyncpq.storage.registry import open_store
 from asyncpq.storage.urls import split_url
 from asyncpq.testing.catalog_contract import equal
 

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from asyncpq.caching.entry import EntryCodec, encode_pointer
-from asyncpq.caching.keys import ContentKey, PointerKey
+from asyncpq.caching.entry import ContentKey, EntryCodec, PointerKey, encode_pointer
 from asyncpq.storage.base import Validator
 
 FOLDER = Path(__file__).resolve().parent

@@ -14,7 +14,7 @@ import pytest
 
 import asyncpq
 from asyncpq.caching import entry_folder
-from asyncpq.caching.keys import Pointer
+from asyncpq.caching.entry import Pointer
 from asyncpq.caching.tiers import Backoff
 from asyncpq.options import DiskCacheOptions
 from asyncpq.storage.base import Validator

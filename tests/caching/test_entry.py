@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from asyncpq.caching.entry import HEADER_BYTES, EntryCodec, decode_pointer, encode_pointer
-from asyncpq.caching.keys import ContentKey, PointerKey
+from asyncpq.caching.entry import HEADER_BYTES, ContentKey, EntryCodec, PointerKey, decode_pointer, encode_pointer
 from asyncpq.errors import InvalidOptionError
 from asyncpq.storage.base import Validator
 from cache.entries import make

@@ -16,7 +16,7 @@ import pytest
 
 import asyncpq
 from asyncpq.caching import memory
-from asyncpq.caching.keys import ContentKey, PointerKey
+from asyncpq.caching.entry import ContentKey, PointerKey
 from asyncpq.caching.memory import ENTRY_OVERHEAD_BYTES
 from asyncpq.testing.traces import (
     Access,

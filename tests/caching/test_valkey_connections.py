@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import uvloop
 
-from asyncpq.caching.keys import ContentKey
+from asyncpq.caching.entry import ContentKey
 from asyncpq.caching.shared import SharedCache
 from asyncpq.options import SharedCacheOptions
 from tests.tcp_proxy import TcpProxy

@@ -15,7 +15,7 @@ import pytest
 
 import asyncpq
 from asyncpq import col
-from asyncpq.caching.keys import ContentKey
+from asyncpq.caching.entry import ContentKey
 from asyncpq.metrics import ReadMetrics
 from asyncpq.testing import ObjectServer
 from tests.io_traces import Part, parts_of, trace, walked_parts

@@ -209,6 +209,6 @@ async def test_a_clients_own_statuses(store: Store, bucket: Bucket) -> None:
     with pytest.raises(StoreError) as caught:
         await stored.fetch_range(0, 9, context=new_context(), pin=pin)
     assert "SECRET" not in str(caught.value)
-    assert store.slots.limit < store.slots.most
+    assert store.limiter.limit < store.limiter.most
     await asyncio.sleep(0)
-    assert store.slots.used == 0
+    assert store.limiter.used == 0

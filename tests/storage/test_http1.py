@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncpq.storage.http1 import Body, Connection, ProtocolError, parse_head
-from asyncpq.storage.http1_pool import ConnectionPool, Endpoint
+from asyncpq.storage.http1 import Body, Connection, ConnectionPool, Endpoint, ProtocolError, parse_head
 
 OK = b"HTTP/1.1 206 Partial Content\r\n"
 

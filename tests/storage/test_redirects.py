@@ -6,14 +6,14 @@ import pytest
 from yarl import URL
 
 from asyncpq.errors import InvalidResponseError
-from asyncpq.storage.redirects import Routes, Target, next_target
+from asyncpq.storage.redirects import RedirectMap, RedirectTarget, next_target
 from asyncpq.storage.responses import RangeRequest
 
 REQUEST = RangeRequest(0, 10, "https://data.example/a/b.parquet")
 
 
-def follow(url: str, location: str, *, own: bool = True) -> Target:
-    return next_target(REQUEST, Target(URL(url, encoded=True), own), location)
+def follow(url: str, location: str, *, own: bool = True) -> RedirectTarget:
+    return next_target(REQUEST, RedirectTarget(URL(url, encoded=True), own), location)
 
 
 @pytest.mark.parametrize(
@@ -84,24 +84,24 @@ def test_this_machine_may_redirect_to_itself(here: str) -> None:
 
 
 def test_routes_are_bounded() -> None:
-    routes = Routes()
-    target = Target(URL("https://cdn.example/x"), own=False)
+    redirects = RedirectMap()
+    target = RedirectTarget(URL("https://cdn.example/x"), own=False)
     for number in range(5000):
-        routes.learn(f"https://data.example/{number}", target)
-    known = [number for number in range(5000) if routes.get(f"https://data.example/{number}") is not None]
+        redirects.learn(f"https://data.example/{number}", target)
+    known = [number for number in range(5000) if redirects.get(f"https://data.example/{number}") is not None]
     assert known == list(range(5000 - 2048, 5000))
 
 
 def test_a_route_forgets_what_failed_and_not_what_came_since() -> None:
-    routes = Routes()
-    old, new = (Target(URL(f"https://cdn.example/{name}"), own=False) for name in ("old", "new"))
-    routes.learn("url", old)
-    route = routes.get("url")
-    assert route is not None
-    routes.learn("url", new)
-    route.forget(old)
-    assert route.target is new
-    route.forget(new)
-    assert route.target is None
-    routes.drop("url")
-    assert routes.get("url") is None
+    redirects = RedirectMap()
+    old, new = (RedirectTarget(URL(f"https://cdn.example/{name}"), own=False) for name in ("old", "new"))
+    redirects.learn("url", old)
+    redirect = redirects.get("url")
+    assert redirect is not None
+    redirects.learn("url", new)
+    redirect.forget(old)
+    assert redirect.target is new
+    redirect.forget(new)
+    assert redirect.target is None
+    redirects.drop("url")
+    assert redirects.get("url") is None

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import asyncpq
+from asyncpq.storage import open_store
 from asyncpq.storage.base import StoreLimits, Validator
-from asyncpq.storage.registry import open_store
 from asyncpq.storage.responses import strong_etag
 from asyncpq.storage.s3.sigv4 import Credentials, Signer
 

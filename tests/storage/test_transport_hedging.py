@@ -61,12 +61,12 @@ async def quiet(store: Store) -> None:
     async with asyncio.timeout(5):
         while transport._hedges:
             await asyncio.wait(transport._hedges)
-    assert transport._slots.used == 0
+    assert transport._limiter.used == 0
 
 
 async def both_sent(store: Store) -> None:
     async with asyncio.timeout(5):
-        while transport_of(store)._slots.used < 2:  # noqa: ASYNC110  # nobody tells
+        while transport_of(store)._limiter.used < 2:  # noqa: ASYNC110  # nobody tells
             await asyncio.sleep(0.01)
 
 
@@ -114,7 +114,7 @@ async def test_a_second_request_that_fails_is_forgotten(hedged: tuple[Store, str
     for fault in (Fault(after=1, status=503, code="SlowDown"), Fault(after=1, truncate=3), Fault(after=1, delete=True)):
         server.put("bucket/key", DATA)
         teach(store)
-        transport_of(store)._slots.speed_up()
+        transport_of(store)._limiter.speed_up()
         server.faults = [Fault(latency_s=0.3, replace_with=DATA), fault]
         context = new_context()
         assert (await stored.fetch_range(0, 9, context=context, pin=pin)).data == DATA[:9]

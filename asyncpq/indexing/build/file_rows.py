@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from asyncpq.caching.keys import ContentKey
+from asyncpq.caching.entry import ContentKey
 from asyncpq.datasets.columns import view_of
 from asyncpq.datasets.model import DataFile, TableField
 from asyncpq.datasets.opened_file import DatasetColumns, OpenedFile
@@ -404,7 +404,7 @@ async def _tables(
     runtime: Runtime, opened: OpenedFile, file: int, wanted: IndexSpec, columns: DatasetColumns
 ) -> dict[IndexTable, pa.Table]:
     version, operation = opened.version, opened.operation
-    context = RequestContext(operation.metrics, scan=True, guest=True, round=operation.metrics.rounds + 1)
+    context = RequestContext(operation.metrics, scan=True, probation=True, round=operation.metrics.rounds + 1)
     tables: dict[IndexTable, pa.Table] = {}
     bounded: list[IndexTable] = []
     for index_table in wanted.tables:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.caching.keys import ContentKey
+from asyncpq.caching.entry import ContentKey
 from asyncpq.decoding.column_sources import FieldSource, StreamedSource
 from asyncpq.decoding.leaf import DecodeLimits, leaf_decoder, reads_alone
 from asyncpq.decoding.nested import NestedLeaf

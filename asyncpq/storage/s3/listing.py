@@ -21,8 +21,7 @@ from asyncpq.storage.base import RequestContext, Validator, http_date_s
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import ExpectedBody, RangeRequest
 from asyncpq.storage.retry import RetryableError
-from asyncpq.storage.s3.error_codes import error_for, parse_error
-from asyncpq.storage.s3.requests import Route, S3Resource, SignedExchange, Signers
+from asyncpq.storage.s3.requests import Route, S3Resource, SignedExchange, Signers, error_for, parse_error
 from asyncpq.storage.s3.sigv4 import canonical_path, canonical_query
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.wire import DirectWire

@@ -30,8 +30,8 @@ from asyncpq.storage.responses import (
     strong_etag,
 )
 from asyncpq.storage.retry import RetryableError
-from asyncpq.storage.s3.error_codes import EXPIRED, error_in_200
 from asyncpq.storage.s3.listing import LISTING_HINT, ListPage, PageError, PageRequest, clock_of, page_of_response
+from asyncpq.storage.s3.requests import EXPIRED, error_in_200
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import safe_url
 from asyncpq.storage.wire import connection_failure, read_body
@@ -132,7 +132,7 @@ class S3fsObject(Unpicklable):
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
         context.metrics.fall_back(self._reason)
         try:
-            expected, data = await self._transport.send(_Get(self, request), context)
+            expected, data = await self._transport.send(_S3fsGet(self, request), context)
         except RangeIgnoredError:
             raise InvalidResponseError(
                 "the store sent the whole object instead of the range", url=self.url, byte_range=request.byte_range
@@ -234,7 +234,7 @@ class S3fsExchange:
         return error_in_200(self.request, body)
 
 
-class _Get(S3fsExchange):
+class _S3fsGet(S3fsExchange):
     """One ranged GET."""
 
     def __init__(self, stored: S3fsObject, request: RangeRequest) -> None:
@@ -244,8 +244,8 @@ class _Get(S3fsExchange):
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
         return await self._stored.get(filesystem, self.request, receiver)
 
-    def again(self) -> _Get:
-        return _Get(self._stored, self.request)
+    def again(self) -> _S3fsGet:
+        return _S3fsGet(self._stored, self.request)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         return self._stored.accept(self.request, status, headers)
@@ -275,19 +275,19 @@ class S3fsBucket(Unpicklable):
     async def fetch_page(self, page: PageRequest, context: RequestContext) -> ListPage:
         """See :meth:`asyncpq.storage.s3.listing.S3Bucket.fetch_page`."""
         named = {_NAMES[name]: value for name, value in page.parameters().items() if name in _NAMES}
-        exchange = _List(self.connection, RangeRequest(0, 0, self.url), {"Bucket": self._bucket, **named}, [])
+        exchange = _S3fsList(self.connection, RangeRequest(0, 0, self.url), {"Bucket": self._bucket, **named}, [])
         await self._transport.send(exchange, context)
         return exchange.pages[-1]
 
     async def fetch_clock(self, prefix: str, context: RequestContext) -> float:
         """See :meth:`asyncpq.storage.s3.listing.S3Bucket.fetch_clock`."""
         arguments = {"Bucket": self._bucket, "Prefix": prefix, "MaxKeys": 1}
-        exchange = _List(self.connection, RangeRequest(0, 0, self.url), arguments, [])
+        exchange = _S3fsList(self.connection, RangeRequest(0, 0, self.url), arguments, [])
         await self._transport.send(exchange, context)
         return clock_of(exchange.date, self.url)
 
 
-class _List(S3fsExchange):
+class _S3fsList(S3fsExchange):
     """One LIST. ``pages`` holds what was answered, to it or to the same request beside it."""
 
     def __init__(
@@ -298,8 +298,8 @@ class _List(S3fsExchange):
         self.pages = pages
         self.date: str | None = None
 
-    def again(self) -> _List:
-        return _List(self.connection, self.request, self._arguments, self.pages)
+    def again(self) -> _S3fsList:
+        return _S3fsList(self.connection, self.request, self._arguments, self.pages)
 
     async def call(self, filesystem: Any, receiver: Receiver) -> Body:
         """botocore asks for keys percent-encoded, and decodes them."""

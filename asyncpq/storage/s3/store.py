@@ -40,17 +40,16 @@ from asyncpq.storage.responses import (
     guarantee_of,
     strong_etag,
 )
-from asyncpq.storage.s3.client import S3Client, error_code, explain
+from asyncpq.storage.s3.client import S3Client, error_code, explain, limits_of, retry_of
 from asyncpq.storage.s3.key_listing import list_keys, list_wanted_keys
 from asyncpq.storage.s3.listing import ListedKey, ListPage, S3Bucket
-from asyncpq.storage.s3.options import limits_of, retry_of
 from asyncpq.storage.s3.requests import Route, S3Resource, SignedExchange, Signers
 from asyncpq.storage.s3.s3fs_fallback import S3fsBucket, S3fsConnection, S3fsObject
 from asyncpq.storage.s3.sigv4 import canonical_path, canonical_query
 from asyncpq.storage.s3.writer import DirectWriter, S3fsWriter, S3Writer
 from asyncpq.storage.transport import Transport
 from asyncpq.storage.urls import check_s3_names, safe_url, split_url
-from asyncpq.storage.wire import DirectWire, Target
+from asyncpq.storage.wire import DirectWire, HttpTarget
 
 
 class S3Object(S3Resource):
@@ -84,7 +83,7 @@ class S3Object(S3Resource):
         self._query = _version_query(version_id)
         self._if_match = if_match
         self.version_aware = version_aware
-        self._targets: dict[tuple[str, str], Target] = {}
+        self._targets: dict[tuple[str, str], HttpTarget] = {}
         self.guarantee = Guarantee.PINNED if if_match else Guarantee.COMPARED
         self._learnt: Validator | None = None
         self.identity = f"s3 {route.name}{self._path}?{self._query}"
@@ -116,7 +115,7 @@ class S3Object(S3Resource):
 
     async def _fetch(self, request: RangeRequest, context: RequestContext) -> RangeResult:
         try:
-            expected, body = await self._transport.send(_Get(self, request), context)
+            expected, body = await self._transport.send(_S3Get(self, request), context)
         except RangeIgnoredError as ignored:
             raise InvalidResponseError(
                 f"the store sent {ignored.size or 'unknown'} bytes instead of the range",
@@ -136,13 +135,13 @@ class S3Object(S3Resource):
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
         """One HEAD, for a store whose Content-Range does not say the size."""
         pin = replace(validator, size=UNKNOWN_SIZE)
-        head = _Head(self, RangeRequest(0, 0, self.url, pin))
+        head = _S3Head(self, RangeRequest(0, 0, self.url, pin))
         expected, _ = await self._transport.send(head, context.step("stat", context.round + 1))
         return replace(validator, size=expected.validator.size)
 
     # -- what the exchanges need ----------------------------------------------------------------
 
-    def send(self, get: _Get, byte_range: str | None, receiver: Receiver) -> Coroutine[Any, Any, Body]:
+    def send(self, get: _S3Get, byte_range: str | None, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         """One attempt, signed now."""
         route, pin = self._route, get.request.pin
         get.signer = signer = self.signers.signer(route.region)
@@ -167,7 +166,7 @@ def _version_query(version_id: str | None) -> str:
     return canonical_query(versionId=version_id) if version_id is not None else ""
 
 
-class _Get(SignedExchange):
+class _S3Get(SignedExchange):
     """One ranged GET."""
 
     def __init__(self, stored: S3Object, request: RangeRequest) -> None:
@@ -177,7 +176,7 @@ class _Get(SignedExchange):
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         return self._stored.send(self, self.request.header, receiver)
 
-    def again(self) -> _Get:
+    def again(self) -> _S3Get:
         return type(self)(self._stored, self.request)
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
@@ -189,7 +188,7 @@ class _Get(SignedExchange):
         return expected
 
 
-class _Head(_Get):
+class _S3Head(_S3Get):
     """The object's size, for stores whose Content-Range does not say it."""
 
     method = "HEAD"

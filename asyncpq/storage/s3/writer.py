@@ -24,8 +24,7 @@ from asyncpq.storage.base import ObjectExistsError, RequestContext, StoredObject
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import ExpectedBody, RangeRequest
 from asyncpq.storage.retry import RetryableError
-from asyncpq.storage.s3.error_codes import error_in_200, parse_error
-from asyncpq.storage.s3.requests import Route, S3Resource, SignedExchange, Signers
+from asyncpq.storage.s3.requests import Route, S3Resource, SignedExchange, Signers, error_in_200, parse_error
 from asyncpq.storage.s3.s3fs_fallback import S3fsConnection, S3fsExchange
 from asyncpq.storage.s3.sigv4 import canonical_path, canonical_query
 from asyncpq.storage.transport import Transport

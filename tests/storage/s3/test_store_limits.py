@@ -64,30 +64,30 @@ async def test_throttling_takes_connections_and_success_gives_them_back(
 ) -> None:
     store: Any = open_test_store("s3", {**server.storage_options, **options})
     stored, tail = await opened(store)
-    slots = store._transport._slots
-    assert slots.limit == 8
+    limiter = store._transport._limiter
+    assert limiter.limit == 8
     server.faults = [Fault(latency_s=0.02, times=None, status=503, code="SlowDown")]
     context = new_context()
     reads = [stored.fetch_range(0, 9, context=context, pin=tail.validator) for _ in range(8)]
     outcomes = await asyncio.gather(*reads, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} == {ThrottledError}
     assert context.metrics.throttles == context.metrics.requests == 8 * FAST_RETRIES.max_attempts
-    assert slots.limit == slots.scan_limit + 1 == 2  # one stays with lookups
+    assert limiter.limit == limiter.scan_limit + 1 == 2  # one stays with lookups
     server.faults = []
     most = 0
 
     def watch(request: object) -> None:
         nonlocal most
-        most = max(most, slots.used)
+        most = max(most, limiter.used)
 
     server.faults = watch
     for _ in range(12):
         await asyncio.gather(
-            *(stored.fetch_range(0, 9, context=new_context(), pin=tail.validator) for _ in range(slots.limit + 2))
+            *(stored.fetch_range(0, 9, context=new_context(), pin=tail.validator) for _ in range(limiter.limit + 2))
         )
-        assert most <= slots.limit
-    assert slots.limit == 8
-    assert slots.used == 0
+        assert most <= limiter.limit
+    assert limiter.limit == 8
+    assert limiter.used == 0
     await store.close()
 
 
