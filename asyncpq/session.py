@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from asyncpq.file import File
     from asyncpq.indexing.index import Index
     from asyncpq.indexing.kinds import IndexKind
-    from asyncpq.tables.catalogs import Format, Version
+    from asyncpq.tables import Format, Version
 
 _DEFAULTS = SessionOptions()
 _BUILDING = BuildOptions()

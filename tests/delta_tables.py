@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from asyncpq.datasets.model import DataFile, FileList, TableField
 from asyncpq.errors import ColumnNotFoundError, ObjectNotFoundError
 from asyncpq.expressions import Expression
-from asyncpq.tables.delta.catalog import catalog_of
+from asyncpq.tables.delta.catalog import DeltaCatalog
 from tests.readers import PlainReader
 
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -67,7 +67,7 @@ def _names(folder: Path) -> list[str]:
 
 
 async def snapshot_of(table: object, version: Any = None) -> FileList:
-    found = await catalog_of(table, version=version).snapshot(FolderReader())
+    found = await DeltaCatalog.of(table, version=version).snapshot(FolderReader())
     assert isinstance(found, FileList)
     return found
 

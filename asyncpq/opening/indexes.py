@@ -40,7 +40,7 @@ from asyncpq.opening.targets import NOT_BUILT, DatasetOptions, list_dataset, pla
 from asyncpq.options import BuildOptions
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import canonical_url, safe_url
-from asyncpq.tables.catalogs import catalog_of
+from asyncpq.tables import catalog_of
 
 _SAY_WHERE: Final = "Say where to keep the index: at='s3://bucket/indexes/trips/'."
 _LISTING_AGE_S: Final = 60.0  # of one that a build made itself when it looked at the columns

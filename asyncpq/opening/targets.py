@@ -45,7 +45,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.opening.datasets import open_files, open_indexed, open_snapshot, open_table
 from asyncpq.scan.request import one_of
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.catalogs import Format, Version, catalog_of
+from asyncpq.tables import Format, Version, catalog_of
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from asyncpq.spark.driver import CallerThread
 from asyncpq.spark.index_executor import SparkExecutor
 from asyncpq.spark.settings import SparkSettings, refuse_secrets
 from asyncpq.storage.urls import absolute
-from asyncpq.tables.catalogs import Format, Version, catalog_of
+from asyncpq.tables import Format, Version, catalog_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,63 @@
+"""Tables: Delta, Iceberg and DuckLake. A table's metadata comes in; data files with bounds and deleted rows go out.
+
+:func:`catalog_of` picks the catalog of a target. A catalog's ``snapshot()`` pins one version of the table; the
+snapshot's ``files()`` lists the data files that a predicate leaves. `delta`, `iceberg` and `ducklake` each decode
+their own metadata through the session's stores and caches; `deleted_rows` holds what they share.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from typing import Any, Literal, cast
+
+from asyncpq.datasets.model import Catalog
+from asyncpq.errors import InvalidOptionError, UsageError
+
+Format = Literal["parquet", "delta", "iceberg"]
+Version = int | str | dt.datetime
+
+
+def catalog_of(target: Any, format_: Format | None, version: Version | None) -> Catalog | None:
+    """The catalog of ``target``; None where it names files rather than a table.
+
+    Args:
+        target: a url, a ``deltalake.DeltaTable``, a ``pyiceberg.table.Table``, a :class:`Catalog`, or names of files.
+        format_: the format of the table at a url; None or "parquet" for files.
+        version: for Delta a version number or a time; for Iceberg a snapshot id, the name of a branch or tag, or a
+            time. None: the current version.
+
+    Raises:
+        InvalidOptionError: ``target`` has no versions, or ``version`` has the wrong type for it.
+        UsageError: pyiceberg is not installed.
+    """
+    home = type(target).__module__.partition(".")[0]
+    if format_ == "delta" or (home == "deltalake" and format_ is None):
+        from asyncpq.tables.delta.catalog import DeltaCatalog
+
+        if isinstance(version, str):
+            raise InvalidOptionError(f"version={version!r}: for a Delta table it must be a number or a time")
+        return DeltaCatalog.of(target, version=version)
+    if format_ == "iceberg" or (home == "pyiceberg" and format_ is None):
+        try:
+            from asyncpq.tables.iceberg.catalog import IcebergCatalog
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                "Iceberg tables need pyiceberg", hint="Install it: pip install 'asyncpq[iceberg]'."
+            ) from error
+
+        table = os.fspath(target) if isinstance(target, os.PathLike) else target
+        if isinstance(version, dt.datetime):
+            return IcebergCatalog(table, as_of=version)
+        if isinstance(version, str):
+            return IcebergCatalog(table, ref=version)
+        return IcebergCatalog(table, snapshot_id=version)
+    if version is not None:
+        raise InvalidOptionError(f"version={version!r}: only Delta and Iceberg tables take one")
+    if hasattr(target, "snapshot"):
+        if format_ is not None:
+            raise InvalidOptionError(f"format={format_!r}: a catalog knows the format of its table")
+        return cast("Catalog", target)
+    if format_ not in (None, "parquet"):
+        raise InvalidOptionError(f'format={format_!r}: must be "parquet", "delta" or "iceberg"')
+    return None

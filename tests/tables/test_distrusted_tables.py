@@ -20,8 +20,8 @@ from pyiceberg.types import LongType
 import asyncpq
 from asyncpq import col
 from asyncpq.expressions import Expression
-from asyncpq.tables.delta.catalog import catalog_of
-from asyncpq.tables.iceberg.catalog import catalog_of as iceberg_of
+from asyncpq.tables.delta.catalog import DeltaCatalog
+from asyncpq.tables.iceberg.catalog import IcebergCatalog
 from tests.delta_tables import DeltaWriter, column, metadata, protocol
 from tests.ducklake_lakes import Lake
 from tests.iceberg_tables import add_files, data_record, make_table
@@ -46,7 +46,7 @@ def delta(folder: Path) -> object:
     stats = {"minValues": {"id": LIE, "v": LIE}, "maxValues": {"id": LIE, "v": LIE}, "nullCount": {"id": 0, "v": 0}}
     added = writer.file("f.parquet", TABLE, stats=stats | {"numRecords": 70})
     writer.commit(protocol(), metadata(column("id", "long"), column("v", "long")), added)
-    return catalog_of(writer.folder)
+    return DeltaCatalog.of(writer.folder)
 
 
 def iceberg(folder: Path) -> object:
@@ -67,7 +67,7 @@ def iceberg(folder: Path) -> object:
         value_counts={1: 70, 2: 70},
     )
     add_files(table, [record], ManifestContent.DATA)
-    return iceberg_of(table.metadata_location)
+    return IcebergCatalog(table.metadata_location)
 
 
 def ducklake(folder: Path) -> object:
@@ -109,7 +109,7 @@ async def test_partition_values_still_count(tmp_path: Path) -> None:
     writer.commit(protocol(), metadata(*fields, partition_columns=["p"]), *adds)
     async with asyncpq.Session(read=DISTRUSTING) as session:
         folders = await session.open_dataset(str(writer.folder), partitioning="hive", format="parquet")
-        for dataset in (await session.open_dataset(catalog_of(writer.folder)), folders):
+        for dataset in (await session.open_dataset(DeltaCatalog.of(writer.folder)), folders):
             assert len(await dataset.files(col("p") == "a")) == 1
             assert await dataset.count(col("p") == "a") == 3
 

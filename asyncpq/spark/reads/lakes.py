@@ -43,7 +43,7 @@ from asyncpq.spark.types.read_conf import ReadConf, find_name, first_name, merge
 from asyncpq.spark.types.special_types import has_variant
 from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import absolute
-from asyncpq.tables.catalogs import catalog_of
+from asyncpq.tables import catalog_of
 
 #: A plan looks at the files once: a listing that opening them made serves it.
 _LISTING_AGE_S: Final = 60.0

@@ -1,14 +1,13 @@
-"""Delta tables: one version of a table as files, bounds, partition values and deleted rows.
+"""Delta tables: one version of a table as files with bounds, partition values and deleted rows.
 
-The log is read here, through the session's stores and caches. The ``deltalake`` library is not needed for that, and
-is never imported: its lists of files mention no deletion vectors, and it has storage options, caches and connections
-of its own. A ``deltalake.DeltaTable`` may say which table and which version is meant.
+The session's stores and caches read the log. The ``deltalake`` library is never imported: its lists of files mention
+no deletion vectors, and it brings storage options, caches and connections of its own. A ``deltalake.DeltaTable`` may
+name the table and the version.
 
-What is read: reader versions 1 to 3, with the features in ``delta_schema.READER_FEATURES``; classic, multi-part and
-v2 checkpoints. What is refused: every other reader feature, types without an Arrow type that Delta's readers agree on
-(intervals, geometries), data that is not Parquet, and absolute paths that lead to another store. Versions by time
-follow the in-commit timestamps or, without them, the timestamps in ``commitInfo``: modification times of log files do
-not outlive a copy.
+Read: reader versions 1 to 3 with the features in ``schema.READER_FEATURES``; classic, multi-part and v2 checkpoints.
+Refused: other reader features, types on whose Arrow type Delta's readers disagree (intervals, geometries), data that
+is not Parquet, and absolute paths into another store. A version by time follows the in-commit timestamps or, without
+them, those in ``commitInfo``: the modification times of log files do not survive a copy.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from asyncpq.datasets.model import Catalog, DataFile, FileList, Reader
+from asyncpq.datasets.model import DataFile, FileList, Reader
 from asyncpq.errors import (
     AsyncpqError,
     CorruptFileError,
@@ -31,50 +30,82 @@ from asyncpq.errors import (
 )
 from asyncpq.expressions import Expression, columns
 from asyncpq.storage.urls import safe_url, split_url
-from asyncpq.tables.delta.deletes import deletes_of
-from asyncpq.tables.delta.log import ACTIONS_AT_ONCE, Add, Listing, Log, TableState
-from asyncpq.tables.delta.paths import TableRoot
-from asyncpq.tables.delta.schema import ColumnMapping, Leaf, Schema, decode_schema
-from asyncpq.tables.delta.values import Statistics, num_records, partition_value
+from asyncpq.tables.delta.log import ACTIONS_PER_TURN, AddAction, DeltaListing, DeltaLog, DeltaState
+from asyncpq.tables.delta.paths import DeltaRoot
+from asyncpq.tables.delta.schema import ColumnMapping, DeltaLeaf, DeltaSchema, decode_schema
+from asyncpq.tables.delta.values import DeltaStatistics, num_records, partition_value
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def catalog_of(table: Any, *, version: int | dt.datetime | None = None) -> Catalog:
-    """The catalog of one table.
+@dataclass(frozen=True, slots=True)
+class DeltaCatalog:
+    """One Delta table, as a :class:`asyncpq.datasets.model.Catalog`.
 
-    Args:
-        table: url or path of the table's folder, or a ``deltalake.DeltaTable``, whose own version is read.
-            Objects are read with the session's storage options.
-        version: a version, or a time with a zone: the newest version that was committed by then. None: the newest
-            when a read begins; of a ``DeltaTable`` the one that it is at.
-
-    Raises:
-        InvalidOptionError: a version that cannot be.
+    Attributes:
+        root: the table's folder.
+        version: a version number, or a time with a zone: the newest version committed by then. None: the newest
+            version when a read begins.
     """
-    if isinstance(version, bool) or not isinstance(version, (int, dt.datetime, type(None))):
-        raise InvalidOptionError(f"version={version!r}: must be a number or a datetime")
-    if isinstance(version, int) and version < 0:
-        raise InvalidOptionError(f"version={version}: must be 0 or more")
-    if isinstance(version, dt.datetime) and version.tzinfo is None:
-        raise InvalidOptionError(f"version={version}: a time needs a zone", hint="Such as tzinfo=datetime.UTC.")
-    if isinstance(table, (str, os.PathLike)):
-        return DeltaCatalog(TableRoot.of(table), version)
-    if type(table).__module__.partition(".")[0] != "deltalake" or not hasattr(table, "table_uri"):
-        raise InvalidOptionError(f"{table!r} is no Delta table: give a url, a path, or a deltalake.DeltaTable")
-    url: str = table.table_uri  # encoded, as it comes from Rust's Url
-    root = TableRoot.of(unquote(url.removeprefix("file://") if split_url(url)[0] == "file" else url))
-    return DeltaCatalog(root, table.version() if version is None else version)
+
+    root: DeltaRoot
+    version: int | dt.datetime | None = None
+
+    @classmethod
+    def of(cls, table: Any, *, version: int | dt.datetime | None = None) -> DeltaCatalog:
+        """The catalog of a table.
+
+        Args:
+            table: url or path of the table's folder, or a ``deltalake.DeltaTable``, which also gives the default
+                ``version``. The session's storage options apply.
+            version: as the class has it.
+
+        Raises:
+            InvalidOptionError: ``table`` is no Delta table, or ``version`` is neither a number nor a time.
+        """
+        if isinstance(version, bool) or not isinstance(version, (int, dt.datetime, type(None))):
+            raise InvalidOptionError(f"version={version!r}: must be a number or a datetime")
+        if isinstance(version, int) and version < 0:
+            raise InvalidOptionError(f"version={version}: must be 0 or more")
+        if isinstance(version, dt.datetime) and version.tzinfo is None:
+            raise InvalidOptionError(f"version={version}: a time needs a zone", hint="Such as tzinfo=datetime.UTC.")
+        if isinstance(table, (str, os.PathLike)):
+            return cls(DeltaRoot.of(table), version)
+        if type(table).__module__.partition(".")[0] != "deltalake" or not hasattr(table, "table_uri"):
+            raise InvalidOptionError(f"{table!r} is no Delta table: give a url, a path, or a deltalake.DeltaTable")
+        url: str = table.table_uri  # Rust's Url has encoded it
+        root = DeltaRoot.of(unquote(url.removeprefix("file://") if split_url(url)[0] == "file" else url))
+        return cls(root, table.version() if version is None else version)
+
+    async def snapshot(self, reader: Reader) -> DeltaSnapshot:
+        """The table at its version.
+
+        Raises:
+            UnsupportedFeatureError: the table has a feature that is not read.
+            InvalidOptionError: there is no such version.
+            ObjectNotFoundError: there is no Delta log.
+            CorruptFileError: the log is incomplete or malformed.
+        """
+        log = DeltaLog(self.root, reader)
+        listing = await log.listing()
+        if not listing.commits and not listing.checkpoints:
+            raise ObjectNotFoundError("no Delta table: it has no log", url=self.root.shown)
+        if isinstance(self.version, dt.datetime):
+            version = await _version_at(self.version, listing, log)
+        else:
+            version = listing.latest if self.version is None else self.version
+        state = await log.replay(listing.segment(version))
+        return await _snapshot(state, self.root, version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaSnapshot(FileList):
-    """A version of a table. Statistics of a column are parsed when a predicate first names it, off the event loop."""
+    """A version of a table. A column's statistics are parsed off the event loop when a predicate first names it."""
 
     _parsed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
-        """All of them: bounds and partition values are looked at by whoever asks."""
+        """All files; the caller prunes by their bounds and partition values."""
         names = set() if where is None else set(columns(where)) - self._parsed
         if names:
             await asyncio.to_thread(self._parse, names)
@@ -87,61 +118,28 @@ class DeltaSnapshot(FileList):
                 file.bounds.get(name)
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaCatalog:
-    """One Delta table.
-
-    Attributes:
-        root: its folder.
-        version: which is read, by number or time; None for the newest.
-    """
-
-    root: TableRoot
-    version: int | dt.datetime | None = None
-
-    async def snapshot(self, reader: Reader) -> DeltaSnapshot:
-        """The table at its version.
-
-        Raises:
-            UnsupportedFeatureError: the table has a feature that is not read.
-            InvalidOptionError: there is no such version.
-            ObjectNotFoundError: there is no Delta log.
-            CorruptFileError: the log is incomplete or malformed.
-        """
-        log = Log(self.root, reader)
-        listing = await log.listing()
-        if not listing.commits and not listing.checkpoints:
-            raise ObjectNotFoundError("no Delta table: it has no log", url=self.root.shown)
-        if isinstance(self.version, dt.datetime):
-            version = await _version_at(self.version, listing, log)
-        else:
-            version = listing.latest if self.version is None else self.version
-        state = await log.replay(listing.segment(version))
-        return await _snapshot(state, self.root, version)
-
-
-async def _version_at(time: dt.datetime, listing: Listing, log: Log) -> int:
-    """The newest version committed by ``time``, which follows every older one by at least a millisecond."""
-    asked = (time - _EPOCH) // dt.timedelta(milliseconds=1)
+async def _version_at(time: dt.datetime, listing: DeltaListing, log: DeltaLog) -> int:
+    """The newest version committed by ``time``. Each version counts as at least 1 ms younger than the one before."""
+    latest_ms = (time - _EPOCH) // dt.timedelta(milliseconds=1)
     versions = sorted(listing.commits)
     infos = await log.commit_infos([f"{version:020}.json" for version in versions])
-    chosen, last = None, -(1 << 63)
+    chosen, previous_ms = None, -(1 << 63)
     for version, info in zip(versions, infos, strict=True):
         stamp = info.get("inCommitTimestamp", info.get("timestamp"))
         if type(stamp) is not int:
             raise InvalidOptionError(
                 f"version={time}: commit {version} has no timestamp", url=listing.url, hint="Give the version's number."
             )
-        last = max(stamp, last + 1)
-        if last > asked:
+        previous_ms = max(stamp, previous_ms + 1)
+        if previous_ms > latest_ms:
             break
         chosen = version
     if chosen is None:
-        raise InvalidOptionError(f"version={time}: no commit that is kept is so old", url=listing.url)
+        raise InvalidOptionError(f"version={time}: every commit that is kept is newer", url=listing.url)
     return chosen
 
 
-async def _snapshot(state: TableState, root: TableRoot, version: int) -> DeltaSnapshot:
+async def _snapshot(state: DeltaState, root: DeltaRoot, version: int) -> DeltaSnapshot:
     shown = root.shown
     if state.protocol is None or state.metadata is None:
         raise CorruptFileError(f"version {version} of the Delta log has no protocol or no metadata", url=shown)
@@ -155,11 +153,11 @@ async def _snapshot(state: TableState, root: TableRoot, version: int) -> DeltaSn
     if provider != "parquet":
         raise UnsupportedFeatureError(f"Delta tables of {provider!r} files are not read", url=shown)
     schema = decode_schema(text, ColumnMapping.of(state.protocol, configuration, shown), shown)
-    files = _Files(root, schema, partition_columns)
+    decoder = _AddDecoder(root, schema, partition_columns)
     data_files = []
-    for number, added in enumerate(state.files.values()):
-        data_files.append(files.data_file(added))
-        if number % ACTIONS_AT_ONCE == 0:
+    for number, add in enumerate(state.files.values()):
+        data_files.append(decoder.data_file(add))
+        if number % ACTIONS_PER_TURN == 0:
             await asyncio.sleep(0)
     return DeltaSnapshot(
         description=f"Delta table {shown}, version {version}",
@@ -168,10 +166,10 @@ async def _snapshot(state: TableState, root: TableRoot, version: int) -> DeltaSn
     )
 
 
-class _Files:
-    """Turns ``add`` actions into data files."""
+class _AddDecoder:
+    """Decodes ``add`` actions into data files."""
 
-    def __init__(self, root: TableRoot, schema: Schema, partition_columns: tuple[str, ...]) -> None:
+    def __init__(self, root: DeltaRoot, schema: DeltaSchema, partition_columns: tuple[str, ...]) -> None:
         self._root = root
         top = {leaf.path[0]: leaf for leaf in schema.leaves if len(leaf.path) == 1}
         by_name = {leaf.name: leaf for leaf in top.values()}
@@ -183,10 +181,12 @@ class _Files:
         self._leaves = {leaf.name: leaf for leaf in schema.leaves}
         self._values: dict[tuple[str, str | None], Any] = {}
 
-    def data_file(self, add: Add) -> DataFile:
-        """
+    def data_file(self, add: AddAction) -> DataFile:
+        """The file of one action.
+
         Raises:
-            CorruptFileError, UnsupportedFeatureError: what the action says of a file cannot be used.
+            CorruptFileError, UnsupportedFeatureError: the path, a partition value or the deletion vector cannot be
+                used.
         """
         url = self._root.resolve(add.path)
         try:
@@ -194,23 +194,22 @@ class _Files:
         except AsyncpqError as error:
             error.locate(url=safe_url(url))
             raise
-        deletes = None if add.vector is None else deletes_of(add.vector, self._root, url)
+        deletes = None if add.vector is None else add.vector.resolve(self._root, url)
         return DataFile(
             url=url,
             size=add.size,
             num_rows=num_records(add.stats),
             partition=partition,
-            bounds=Statistics(add.stats, self._leaves, deletes is not None),
+            bounds=DeltaStatistics(add.stats, self._leaves, deletes is not None),
             deletes=deletes,
             immutable=True,
         )
 
-    def _value(self, leaf: Leaf, values: Mapping[str, str | None]) -> Any:
-        """
-        Null where the action does not say, as Spark, deltalake and DuckDB have it.
+    def _value(self, leaf: DeltaLeaf, values: Mapping[str, str | None]) -> Any:
+        """A partition value. It is null where the action has none, as in Spark, deltalake and DuckDB.
 
         Raises:
-            CorruptFileError: it is no value of the column, or the action names other columns instead.
+            CorruptFileError: the text is no value of the column, or the action has values of other columns instead.
         """
         physical = leaf.path[0]
         if physical not in values and not self._names.issuperset(values):

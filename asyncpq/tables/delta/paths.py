@@ -1,4 +1,4 @@
-"""Where the files of a Delta table are: its paths are url-encoded, relative to the table or absolute."""
+"""Urls of a Delta table's files. A log's paths are url-encoded, relative to the table or absolute."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from asyncpq.storage.urls import safe_url, split_url
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "local": "file", "abfss": "abfs"}
-#: Protocols whose urls name a bucket or path but no host: a log may name another one than the table's.
+#: Urls of these protocols name a bucket or a path, but no host: a log may name a bucket other than the table's.
 _HOSTLESS = ("s3", "gs", "file", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class TableRoot:
-    """The folder of a table.
+class DeltaRoot:
+    """The folder of a Delta table.
 
     Attributes:
-        url: as given, without a slash at its end.
+        url: as given, without a trailing slash.
     """
 
     url: str
 
     @classmethod
-    def of(cls, url: str | os.PathLike[str]) -> TableRoot:
-        """Of a url or path."""
+    def of(cls, url: str | os.PathLike[str]) -> DeltaRoot:
+        """The root at a url or path."""
         text = os.fspath(url)
         return cls(text.rstrip("/") or text)
 
     @property
     def shown(self) -> str:
-        """For messages."""
+        """The url without secrets, for messages."""
         return safe_url(self.url)
 
     def join(self, path: str) -> str:
@@ -42,12 +42,12 @@ class TableRoot:
         return f"{self.url}/{path}"
 
     def resolve(self, path: str) -> str:
-        """The url of the path of an action.
+        """The url of an action's path.
 
         Raises:
-            CorruptFileError: it cannot be decoded.
-            UnsupportedFeatureError: it is absolute, and at a place that the table's own url does not vouch for: a log
-                must not choose protocols and hosts.
+            CorruptFileError: the path cannot be decoded.
+            UnsupportedFeatureError: the path is absolute and leads to another protocol or host than the table's own
+                url: a log must not choose which servers are contacted.
         """
         match = _SCHEME.fullmatch(path)
         plain = self._decoded(path if match is None else match[2])

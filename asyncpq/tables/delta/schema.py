@@ -1,4 +1,4 @@
-"""A Delta table's protocol and schema: what may be read, and which Arrow columns it has.
+"""A Delta table's protocol and schema: which features are read, and the table's Arrow columns.
 
 PROTOCOL.md of delta-io/delta, "Table Features", "Column Mapping", "Type Widening", "Schema Serialization Format".
 """
@@ -18,8 +18,8 @@ import pyarrow as pa
 from asyncpq.datasets.model import TableField
 from asyncpq.errors import CorruptFileError, UnsupportedFeatureError
 
-#: Reader features that are applied. All others are refused, such as geospatial types, and catalogManaged, whose newest
-#: commits only its catalog knows.
+#: Reader features that are read. All others are refused, such as geospatial types, and catalogManaged, where only the
+#: catalog knows the newest commits.
 READER_FEATURES = frozenset(
     {
         "columnMapping",
@@ -57,8 +57,8 @@ _PRIMITIVES = {
 _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 _VARIANT = tuple(TableField(name=name, type=pa.binary(), nullable=False) for name in ("metadata", "value"))
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
-#: "Type Widening": what a type in older files may become; and two that are not in it, which have all values, too:
-#: integers of at most 16 bits as floats. Decimals are looked at by themselves.
+#: "Type Widening": the types that the type of older files may become. Two lossless changes are not in the protocol:
+#: integers of at most 16 bits to float. :func:`_is_widening` compares decimals further.
 _WIDENED = {
     "byte": {"short", "integer", "long", "float", "double", "decimal"},
     "short": {"integer", "long", "float", "double", "decimal"},
@@ -74,8 +74,8 @@ _ID = "delta.columnMapping.id"
 _TYPE_CHANGES = "delta.typeChanges"
 
 
-class Mapped(enum.StrEnum):
-    """How the table's columns are found in its files."""
+class MappingMode(enum.StrEnum):
+    """How a table's columns are found in its files."""
 
     NONE = "none"
     NAME = "name"
@@ -83,14 +83,14 @@ class Mapped(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
-    """A column, or a leaf of structs alone, as statistics and partition values have it.
+class DeltaLeaf:
+    """A primitive column, or a primitive part of a struct: what statistics and partition values can describe.
 
     Attributes:
         name: dotted path in the table.
         path: physical names, from the top.
         type: Arrow type.
-        was_float: values of older files were written as 4-byte floats.
+        was_float: older files hold 4-byte floats.
     """
 
     name: str
@@ -100,13 +100,14 @@ class Leaf:
 
 
 def check_protocol(protocol: Any, url: str) -> None:
-    """
+    """Check that a table of this protocol can be read.
+
     Raises:
-        UnsupportedFeatureError: the table needs a reader that knows more.
-        CorruptFileError: it is no protocol.
+        UnsupportedFeatureError: it needs a reader version or feature that is not read.
+        CorruptFileError: the protocol is malformed.
     """
     if not isinstance(protocol, dict):
-        raise CorruptFileError("Delta protocol: no object", url=url)
+        raise CorruptFileError("Delta protocol: not an object", url=url)
     version = protocol.get("minReaderVersion")
     if type(version) is not int or version < 1:
         raise CorruptFileError(f"Delta protocol: minReaderVersion {version!r}", url=url)
@@ -124,55 +125,54 @@ def check_protocol(protocol: Any, url: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """What a table says of column mapping.
+    """A table's column mapping.
 
     Attributes:
-        mode: as the table's properties name it.
-        supported: the protocol has the feature; else the mode must be ignored.
+        mode: the mode in the table's properties.
+        supported: the protocol has the feature; without it, readers ignore the mode.
     """
 
-    mode: Mapped
+    mode: MappingMode
     supported: bool
 
     @classmethod
     def of(cls, protocol: Mapping[str, Any], configuration: Mapping[str, str], url: str) -> ColumnMapping:
-        """
-        A feature is supported where either list of the protocol has it ("Supported Features").
+        """Decode it. A feature in either list of the protocol is supported ("Supported Features").
 
         Raises:
-            UnsupportedFeatureError: the table's properties name another mode.
+            UnsupportedFeatureError: the mode is unknown.
         """
         features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
         supported = protocol["minReaderVersion"] == _COLUMN_MAPPING_READER or "columnMapping" in features
         mode = str(configuration.get("delta.columnMapping.mode") or "none").lower()
-        if mode in tuple(Mapped):
-            return cls(Mapped(mode), supported)
+        if mode in tuple(MappingMode):
+            return cls(MappingMode(mode), supported)
         if supported:
             raise UnsupportedFeatureError(f"Delta column mapping mode {mode!r} is not read", url=url)
-        return cls(Mapped.NONE, supported)
+        return cls(MappingMode.NONE, supported)
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
-    """What a Delta schema says.
+class DeltaSchema:
+    """A decoded schema.
 
     Attributes:
         fields: the columns.
-        leaves: those that can have statistics, partition columns included; a dotted path that is not unique is
-            left out.
+        leaves: the columns and struct parts that can have statistics, partition columns included. Dotted paths that
+            name two leaves are left out.
     """
 
     fields: tuple[TableField, ...]
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[DeltaLeaf, ...]
 
 
-def decode_schema(text: str, mapping: ColumnMapping, url: str) -> Schema:
-    """The columns of a ``schemaString``.
+def decode_schema(text: str, mapping: ColumnMapping, url: str) -> DeltaSchema:
+    """Decode a ``schemaString``.
 
     Raises:
-        CorruptFileError: it is no schema.
-        UnsupportedFeatureError: a type, or a change of one, that is not read; a column whose name in the files is not
-            known, since its mapping is not supported by the protocol: Spark applies that, deltalake does not.
+        CorruptFileError: it is malformed.
+        UnsupportedFeatureError: a type or a type change is not read, or a column has a physical name while the
+            protocol does not list column mapping: Spark applies such names, deltalake does not.
     """
     try:
         root = json.loads(text)
@@ -186,7 +186,7 @@ def decode_schema(text: str, mapping: ColumnMapping, url: str) -> Schema:
     if len({field.name for field in fields}) != len(fields):
         raise CorruptFileError("Delta schema: two columns have one name", url=url)
     times = Counter(leaf.name for leaf in leaves)
-    return Schema(fields, tuple(leaf for leaf in leaves if times[leaf.name] == 1))
+    return DeltaSchema(fields, tuple(leaf for leaf in leaves if times[leaf.name] == 1))
 
 
 class _Storage(TypedDict):
@@ -200,21 +200,21 @@ class _SchemaReader:
     url: str
 
     @property
-    def mode(self) -> Mapped:
-        """The mode that is applied."""
-        return self.mapping.mode if self.mapping.supported else Mapped.NONE
+    def mode(self) -> MappingMode:
+        """The mode that applies."""
+        return self.mapping.mode if self.mapping.supported else MappingMode.NONE
 
     def field(self, entry: Mapping[str, Any], parent: str) -> TableField:
         name = entry["name"]
         if not isinstance(name, str):
             raise TypeError(f"a field's name is {name!r}")
-        name.encode()  # Arrow has no names with half a surrogate pair: ValueError
+        name.encode()  # ValueError for half a surrogate pair, which Arrow names cannot hold
         path = f"{parent}.{name}" if parent else name
         self._check_changes(entry, path)
         self._check_mapping(entry, path)
         arrow, children = self._type(entry["type"], path)
         field_id = None
-        if self.mode is Mapped.ID:
+        if self.mode is MappingMode.ID:
             field_id = entry["metadata"][_ID]
             if not isinstance(field_id, int):
                 raise TypeError(f"{_ID} of {path} is {field_id!r}")
@@ -223,76 +223,78 @@ class _SchemaReader:
             type=arrow,
             nullable=bool(entry["nullable"]),
             field_id=field_id,
-            names=() if self.mode is Mapped.NONE else (self._physical(entry),),
+            names=() if self.mode is MappingMode.NONE else (self._physical(entry),),
             children=children,
             ignores_case=True,
             **self._storage(entry["type"]),
         )
 
-    def leaves(self, entry: Mapping[str, Any], parent: str, above: tuple[str, ...]) -> Iterator[Leaf]:
+    def leaves(self, entry: Mapping[str, Any], parent: str, above: tuple[str, ...]) -> Iterator[DeltaLeaf]:
         name = f"{parent}.{entry['name']}" if parent else entry["name"]
         path = (*above, self._physical(entry))
-        kind = entry["type"]
-        if isinstance(kind, str):
+        delta_type = entry["type"]
+        if isinstance(delta_type, str):
             changes = (entry.get("metadata") or {}).get(_TYPE_CHANGES, ())
             was_float = any(change.get("fromType") == "float" for change in changes)
-            yield Leaf(name, path, self._type(kind, name)[0], was_float)
-        elif kind["type"] == "struct":
-            for child in kind["fields"]:
+            yield DeltaLeaf(name, path, self._type(delta_type, name)[0], was_float)
+        elif delta_type["type"] == "struct":
+            for child in delta_type["fields"]:
                 yield from self.leaves(child, name, path)
 
     def _physical(self, entry: Mapping[str, Any]) -> str:
-        if self.mode is Mapped.NONE:
+        if self.mode is MappingMode.NONE:
             return str(entry["name"])
         name = entry["metadata"][_PHYSICAL_NAME]
         if not isinstance(name, str):
             raise TypeError(f"{_PHYSICAL_NAME} is {name!r}")
         return name
 
-    def _type(self, kind: Any, path: str) -> tuple[pa.DataType, tuple[TableField, ...]]:
-        if kind == "variant":
+    def _type(self, delta_type: Any, path: str) -> tuple[pa.DataType, tuple[TableField, ...]]:
+        if delta_type == "variant":
             return pa.struct([pa.field(part.name, part.type, part.nullable) for part in _VARIANT]), _VARIANT
-        if isinstance(kind, str):
-            return self._primitive(kind, path), ()
-        match kind["type"]:
+        if isinstance(delta_type, str):
+            return self._primitive(delta_type, path), ()
+        match delta_type["type"]:
             case "struct":
-                children = tuple(self.field(entry, path) for entry in kind["fields"])
+                children = tuple(self.field(entry, path) for entry in delta_type["fields"])
                 return pa.struct([pa.field(child.name, child.type, child.nullable) for child in children]), children
             case "array":
-                element = self._part("element", kind["elementType"], kind["containsNull"], path)
+                element = self._part("element", delta_type["elementType"], delta_type["containsNull"], path)
                 return pa.list_(pa.field("element", element.type, element.nullable)), (element,)
             case "map":
-                key = self._part("key", kind["keyType"], False, path)
-                value = self._part("value", kind["valueType"], kind["valueContainsNull"], path)
+                key = self._part("key", delta_type["keyType"], False, path)
+                value = self._part("value", delta_type["valueType"], delta_type["valueContainsNull"], path)
                 arrow = pa.map_(pa.field("key", key.type, False), pa.field("value", value.type, value.nullable))
                 return arrow, (key, value)
-            case "udt":  # of Spark: its values are stored as those of another type
-                return self._type(kind["sqlType"], path)
+            case "udt":  # Spark's user-defined type: stored as another type
+                return self._type(delta_type["sqlType"], path)
             case other:
                 raise UnsupportedFeatureError(f"Delta type {other!r} is not read", url=self.url, column=path)
 
-    def _part(self, name: str, kind: Any, nullable: Any, parent: str) -> TableField:
-        arrow, children = self._type(kind, f"{parent}.{name}")
-        return TableField(name=name, type=arrow, nullable=bool(nullable), children=children, **self._storage(kind))
+    def _part(self, name: str, delta_type: Any, nullable: Any, parent: str) -> TableField:
+        arrow, children = self._type(delta_type, f"{parent}.{name}")
+        return TableField(
+            name=name, type=arrow, nullable=bool(nullable), children=children, **self._storage(delta_type)
+        )
 
     @staticmethod
-    def _storage(kind: Any) -> _Storage:
-        """How files may keep values of a type: timestamps with or without zone, as Spark and deltalake read them."""
-        return {"ignores_zone": kind in ("timestamp", "timestamp_ntz"), "is_variant": kind == "variant"}
+    def _storage(delta_type: Any) -> _Storage:
+        """How files may store a type: timestamps with or without a zone, as Spark and deltalake read them."""
+        return {"ignores_zone": delta_type in ("timestamp", "timestamp_ntz"), "is_variant": delta_type == "variant"}
 
-    def _primitive(self, kind: str, path: str) -> pa.DataType:
-        arrow = _PRIMITIVES.get(kind)
+    def _primitive(self, delta_type: str, path: str) -> pa.DataType:
+        arrow = _PRIMITIVES.get(delta_type)
         if arrow is None:
-            decimal = _DECIMAL.fullmatch(kind)
-            if _TEXT.fullmatch(kind) is not None:
+            decimal = _DECIMAL.fullmatch(delta_type)
+            if _TEXT.fullmatch(delta_type) is not None:
                 return pa.string()
             if decimal is None:
-                raise UnsupportedFeatureError(f"Delta type {kind!r} is not read", url=self.url, column=path)
+                raise UnsupportedFeatureError(f"Delta type {delta_type!r} is not read", url=self.url, column=path)
             arrow = pa.decimal128(int(decimal[1]), int(decimal[2]))
         return arrow
 
     def _check_mapping(self, entry: Mapping[str, Any], path: str) -> None:
-        if self.mapping.supported or self.mapping.mode is Mapped.NONE:
+        if self.mapping.supported or self.mapping.mode is MappingMode.NONE:
             return
         physical = (entry.get("metadata") or {}).get(_PHYSICAL_NAME, entry["name"])
         if physical != entry["name"]:
@@ -316,14 +318,12 @@ class _SchemaReader:
 
 
 def _is_widening(before: str, after: str) -> bool:
-    """Whether every value of ``before`` is one of ``after``, by a change that the protocol has."""
-    kinds = [_DECIMAL.fullmatch(kind) for kind in (before, after)]
-    names = ["decimal" if kind is not None else name for kind, name in zip(kinds, (before, after), strict=True)]
+    """Whether the protocol allows the change and every value of ``before`` is a value of ``after``."""
+    old, new = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(after)
     if before == "void":
         return True
-    if names[1] not in _WIDENED.get(names[0], ()):
+    if ("decimal" if new else after) not in _WIDENED.get("decimal" if old else before, ()):
         return False
-    old, new = kinds
     if new is None:
         return True
     whole, scale = int(new[1]) - int(new[2]), int(new[2])

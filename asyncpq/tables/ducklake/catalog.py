@@ -1,4 +1,4 @@
-"""DuckLake tables: columns, files, bounds and deletes of one snapshot, from the SQL catalog."""
+"""DuckLake tables: one snapshot's columns, files, bounds and deleted rows, from the SQL catalog."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from asyncpq.expressions.tree import columns as columns_of
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.concurrency import Threads
 from asyncpq.storage.urls import safe_url
-from asyncpq.tables.ducklake.deletes import DeleteFile, DuckLakeDeletes
+from asyncpq.tables.ducklake.deletes import DuckLakeDeleteFile, DuckLakeDeletes
 from asyncpq.tables.ducklake.inlined import inlined_file
-from asyncpq.tables.ducklake.schema import Leaf, columns_of_rows, leaves_of, mapped_fields
-from asyncpq.tables.ducklake.sql import Row, SqlCatalog, TableState, joined
+from asyncpq.tables.ducklake.schema import DuckLakeLeaf, columns_of_rows, leaves_of, mapped_fields
+from asyncpq.tables.ducklake.sql import DuckLakeState, Row, SqlCatalog, join_path
 from asyncpq.tables.ducklake.values import bounds_of_statistics
 
 if TYPE_CHECKING:
@@ -28,20 +28,20 @@ _T = TypeVar("_T")
 
 
 class DuckLakeTable:
-    """A table of a DuckLake: what its SQL catalog says of one snapshot. See :class:`asyncpq.datasets.model.Catalog`.
+    """One table of a DuckLake, as a :class:`asyncpq.datasets.model.Catalog`.
 
     Args:
-        catalog: SQLAlchemy's url of the catalog database, or an engine: SQLite, PostgreSQL, or a DuckDB file by
+        catalog: SQLAlchemy url of the catalog database, or an engine: SQLite, PostgreSQL, or a DuckDB file through
             duckdb-engine and pytz.
-        table: its name, ``"schema.table"`` or a table of the schema ``main``; upper and lower case differ.
-        snapshot: id of the snapshot to read; by default the newest when it is opened.
-        as_of: read what was the newest snapshot at this time, which has a time zone.
-        data_path: where the data is, if not where the catalog says.
-        metadata_schema: the database's schema that holds the catalog's tables; by default the database's own.
+        table: ``"schema.table"``, or the name of a table of the schema ``main``. Case matters.
+        snapshot: id of the snapshot to read. Default: the newest when the table is opened.
+        as_of: read the snapshot that was the newest at this time, which needs a time zone.
+        data_path: the data's folder, if it is not where the catalog says.
+        metadata_schema: the database schema with the catalog's tables. Default: the database's default schema.
 
     Raises:
-        InvalidOptionError: names or times that cannot be meant.
-        UsageError: SQLAlchemy, or the database's driver, is not installed.
+        InvalidOptionError: ``table`` is empty, both ``snapshot`` and ``as_of`` are given, or the time has no zone.
+        UsageError: SQLAlchemy or the database's driver is not installed.
     """
 
     def __init__(
@@ -71,32 +71,32 @@ class DuckLakeTable:
         return f"<DuckLakeTable {self.schema}.{self.table} of {self._catalog.shown}>"
 
     async def snapshot(self, reader: Reader) -> Snapshot:
-        """The snapshot that was asked for, pinned.
+        """The chosen snapshot, pinned.
 
         Raises:
             ObjectNotFoundError: no such catalog, snapshot, schema or table.
-            UnsupportedFeatureError: the table has what is not read.
+            UnsupportedFeatureError: the table has a feature that is not read.
             StoreError: the database failed.
         """
-        state = await _asked(self._catalog.state, self.schema, self.table, *self._wanted, self._data_path)
+        state = await _in_thread(self._catalog.state, self.schema, self.table, *self._wanted, self._data_path)
         return await asyncio.to_thread(DuckLakeSnapshot, self._catalog, f"{self.schema}.{self.table}", state)
 
 
 class DuckLakeSnapshot:
-    """One snapshot of a table. See :class:`asyncpq.datasets.model.Snapshot`.
+    """One snapshot of a table, as a :class:`asyncpq.datasets.model.Snapshot`.
 
-    Statistics are asked for when a predicate first names their column, and kept.
+    A column's statistics are loaded when a predicate first names it, and kept.
     """
 
-    def __init__(self, catalog: SqlCatalog, table: str, state: TableState) -> None:
+    def __init__(self, catalog: SqlCatalog, table: str, state: DuckLakeState) -> None:
         self._catalog = catalog
         self._state = state
         self._table = table
         time = "" if state.time is None else f" ({state.time.isoformat(timespec='seconds')})"
         self.description = f"DuckLake table {table} of {catalog.shown}, snapshot {state.snapshot_id}{time}"
         columns = [row for row in state.columns if state.visible(row)]
-        known = columns_of_rows(columns, f"{table} of {catalog.shown}")
-        self.fields: tuple[TableField, ...] = tuple(column.field for column in known)
+        decoded = columns_of_rows(columns, f"{table} of {catalog.shown}")
+        self.fields: tuple[TableField, ...] = tuple(column.field for column in decoded)
         self._leaves = leaves_of(columns, state.columns)
         self._refuse_unread()
         self._files = self._data_files({row["column_id"]: str(row["column_type"]) for row in columns})
@@ -107,15 +107,16 @@ class DuckLakeSnapshot:
         self._loading = asyncio.Lock()
 
     async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
-        """All files of the snapshot, then the rows that the catalog keeps; the same object while nothing is learnt.
+        """All files of the snapshot, then the files of inlined rows.
 
-        They have bounds of the columns that predicates have named so far.
+        They have bounds of the columns that predicates have named so far. The result is the same object until more
+        bounds are loaded.
         """
         names = () if where is None else columns_of(where)
         async with self._loading:
             missing = [name for name in names if name in self._leaves and name not in self._bounds]
             for name in missing:
-                self._bounds[name] = await _asked(self._load_bounds, self._leaves[name])
+                self._bounds[name] = await _in_thread(self._load_bounds, self._leaves[name])
             if missing:
                 bounded = (self._bounded(key, file) for key, file in self._files.items())
                 self._given = (*bounded, *self._inlined)
@@ -143,11 +144,15 @@ class DuckLakeSnapshot:
         return files
 
     def _bounded(self, key: int, file: DataFile) -> DataFile:
-        bounds = {name: of[key] for name, of in self._bounds.items() if key in of and name not in file.partition}
+        bounds = {
+            name: by_file[key]
+            for name, by_file in self._bounds.items()
+            if key in by_file and name not in file.partition
+        }
         return dataclasses.replace(file, bounds=bounds)
 
-    def _load_bounds(self, leaf: Leaf) -> Mapping[int, ColumnBounds]:
-        found: dict[int, ColumnBounds] = {}
+    def _load_bounds(self, leaf: DuckLakeLeaf) -> Mapping[int, ColumnBounds]:
+        bounds_by_file: dict[int, ColumnBounds] = {}
         for row in self._catalog.statistics(self._state.version, self._state.table_id, leaf.column_id):
             records = self._records.get(row["data_file_id"])
             if records is None:
@@ -163,8 +168,8 @@ class DuckLakeSnapshot:
                 record_count=records,
             )
             if bounds is not None:
-                found[row["data_file_id"]] = bounds
-        return found
+                bounds_by_file[row["data_file_id"]] = bounds
+        return bounds_by_file
 
     def _refuse_unread(self) -> None:
         state = self._state
@@ -174,9 +179,9 @@ class DuckLakeSnapshot:
             if str(row["file_format"]).lower() != "parquet":
                 self._refuse(f"files of format {row['file_format']}")
         for mapping, names in state.names_by_mapping.items():
-            kind = state.mappings.get(mapping)
-            if kind != "map_by_name" or not names:
-                self._refuse(f"files with column mapping {mapping} of type {kind}")
+            mapping_type = state.mappings.get(mapping)
+            if mapping_type != "map_by_name" or not names:
+                self._refuse(f"files with column mapping {mapping} of type {mapping_type}")
         for row in state.delete_files:
             if row.get("encryption_key") is not None:
                 self._refuse("encrypted delete files")
@@ -187,21 +192,21 @@ class DuckLakeSnapshot:
         raise UnsupportedFeatureError(f"DuckLake table {self._table}: {feature} are not read", url=self._catalog.shown)
 
 
-async def _asked(call: Callable[..., _T], *arguments: Any) -> _T:
-    """``call`` in a thread of its own, which keeps no process from ending: a database may never answer."""
+async def _in_thread(call: Callable[..., _T], *arguments: Any) -> _T:
+    """Call in a daemon thread: the process can end although the database never answers."""
     return await Threads(1, "asyncpq_ducklake").start(call, *arguments)
 
 
-def _url(row: Row, state: TableState) -> str:
-    return joined(state.location, row["path"], row.get("path_is_relative"))
+def _url(row: Row, state: DuckLakeState) -> str:
+    return join_path(state.location, row["path"], row.get("path_is_relative"))
 
 
-def _deletes_by_file(state: TableState) -> dict[int, DuckLakeDeletes]:
-    files: dict[int, list[DeleteFile]] = {}
+def _deletes_by_file(state: DuckLakeState) -> dict[int, DuckLakeDeletes]:
+    files: dict[int, list[DuckLakeDeleteFile]] = {}
     for row in state.delete_files:
-        file = DeleteFile(url=_url(row, state), format=str(row["format"]).lower())
+        file = DuckLakeDeleteFile(url=_url(row, state), format=str(row["format"]).lower())
         files.setdefault(row["data_file_id"], []).append(file)
-    found = {}
+    deletes = {}
     for row in state.data_files:
         key, url = row["data_file_id"], _url(row, state)
         partial_max = row.get("partial_max")
@@ -212,7 +217,7 @@ def _deletes_by_file(state: TableState) -> dict[int, DuckLakeDeletes]:
         later = partial_max is not None and partial_max > state.snapshot_id
         if not (key in files or key in state.inlined_deletes or later or visible is not None):
             continue
-        found[key] = DuckLakeDeletes(
+        deletes[key] = DuckLakeDeletes(
             data_url=url,
             snapshot=state.snapshot_id,
             files=tuple(files.get(key, ())),
@@ -220,13 +225,15 @@ def _deletes_by_file(state: TableState) -> dict[int, DuckLakeDeletes]:
             later_rows=later,
             visible_rows=visible,
         )
-    return found
+    return deletes
 
 
 def _partial(info: str, snapshot: int, url: str) -> tuple[int | None, int | None]:
-    """Of a merged file, before format 0.4: the snapshot id of its last row, or how many rows are visible.
+    """Decode the ``partial_file_info`` of a merged file, before format 0.4.
 
-    ``info`` is ``partial_max:<snapshot>``, or ``<snapshot>:<rows up to it>`` joined by ``|``.
+    Returns:
+        The snapshot id of the last row (``partial_max:<snapshot>``), or the number of visible rows
+        (``<snapshot>:<rows up to it>``, join_path by ``|``); None for the other, and where all rows are visible.
     """
     try:
         pairs = [(name, int(number)) for name, _, number in (part.partition(":") for part in info.split("|"))]

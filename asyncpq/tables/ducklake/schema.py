@@ -1,8 +1,7 @@
-"""A DuckLake table's columns as fields, found in files by field id, and the leaves that have statistics.
+"""A DuckLake table's columns as fields, the leaves that have statistics, and the columns of added files.
 
-Files that were added to a DuckLake as they are: their columns are found by name, as a mapping says.
-
-Spec: ``ducklake_column_mapping``, ``ducklake_name_mapping``. Field ids in such files are not the table's.
+Files match columns by field id. Files that were added to a DuckLake as they are match by name, through a mapping:
+their field ids are not the table's. Spec: ``ducklake_column_mapping``, ``ducklake_name_mapping``.
 """
 
 from __future__ import annotations
@@ -22,18 +21,20 @@ from asyncpq.storage.urls import safe_url
 from asyncpq.tables.ducklake.sql import Row
 from asyncpq.tables.ducklake.values import RESOLUTIONS, arrow_type, value_of_text
 
-_Children: TypeAlias = Mapping[int | None, Sequence[Row]]  # by the parent's id, in their order
+_Children: TypeAlias = Mapping[int | None, Sequence[Row]]  # by parent id, in column order
 
 _NESTED = ("struct", "list", "map")
+_NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
-    """A column, or a part of a struct, that has bounds.
+class DuckLakeLeaf:
+    """A primitive column, or a primitive part of a struct, that can have bounds.
 
     Attributes:
-        column_id: in the table; the Parquet field id in its files.
-        type_name: DuckLake's.
+        column_id: id in the table; the Parquet field id in its files.
+        type_name: DuckLake's name of the type.
     """
 
     column_id: int
@@ -41,47 +42,53 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column, or a part of a nested one.
+class DuckLakeColumn:
+    """A column, or a part of a nested column.
 
     Attributes:
-        field: as files have it.
-        type_name: DuckLake's.
-        children: its parts.
+        field: the field of the table.
+        type_name: DuckLake's name of the type.
+        children: the parts of a nested type.
     """
 
     field: TableField
     type_name: str
-    children: tuple[Column, ...]
+    children: tuple[DuckLakeColumn, ...]
 
 
-def columns_of_rows(rows: Sequence[Row], table: str) -> tuple[Column, ...]:
-    """The columns of a snapshot's rows of ``ducklake_column``.
+def columns_of_rows(rows: Sequence[Row], table: str) -> tuple[DuckLakeColumn, ...]:
+    """Decode a snapshot's rows of ``ducklake_column``.
 
     Raises:
-        UnsupportedFeatureError: a type, or a default, that is not read; names column and ``table``.
+        UnsupportedFeatureError: a type or a default is not read; names the column and ``table``.
     """
     children = _by_parent(rows)
     return tuple(_column(row, children, table) for row in children.get(None, ()))
 
 
-def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, Leaf]:
-    """What statistics can be looked up for, by name or dotted path; ``ever`` are the columns of any snapshot.
+def leaves_of(columns: Sequence[Row], ever: Sequence[Row]) -> dict[str, DuckLakeLeaf]:
+    """The leaves that can have bounds, by dotted path.
 
-    A text column that once had another type is left out, as its bounds may be in that type's order; so are
-    paths that mean two columns.
+    Left out are text columns that once had another type, whose bounds may follow that type's order, and paths that
+    name two columns.
+
+    Args:
+        columns: rows of the snapshot.
+        ever: rows of all snapshots.
     """
     types: dict[int, set[str]] = {}
     for row in ever:
         types.setdefault(row["column_id"], set()).add(row["column_type"])
-    found: dict[str, Leaf] = {}
-    twice: set[str] = set()
+    leaves: dict[str, DuckLakeLeaf] = {}
+    seen: set[str] = set()
+    ambiguous: set[str] = set()
     for path, row in _leaf_paths(_by_parent(columns), None, ""):
-        if path in found:
-            twice.add(path)
+        if path in seen:
+            ambiguous.add(path)
+        seen.add(path)
         if row["column_type"] != "varchar" or types[row["column_id"]] == {"varchar"}:
-            found[path] = Leaf(row["column_id"], row["column_type"])
-    return {path: leaf for path, leaf in found.items() if path not in twice}
+            leaves[path] = DuckLakeLeaf(row["column_id"], row["column_type"])
+    return {path: leaf for path, leaf in leaves.items() if path not in ambiguous}
 
 
 def _leaf_paths(children: _Children, parent: int | None, above: str) -> Iterator[tuple[str, Row]]:
@@ -100,7 +107,7 @@ def _by_parent(columns: Sequence[Row]) -> _Children:
     return children
 
 
-def _column(row: Row, below: _Children, table: str) -> Column:
+def _column(row: Row, below: _Children, table: str) -> DuckLakeColumn:
     children = tuple(_column(child, below, table) for child in below.get(row["column_id"], ()))
     fields = tuple(child.field for child in children)
     name, type_name = str(row["column_name"]), str(row["column_type"])
@@ -115,7 +122,7 @@ def _column(row: Row, below: _Children, table: str) -> Column:
         default=_default(row, type_, table),
         children=fields,
     )
-    return Column(field, type_name, children)
+    return DuckLakeColumn(field, type_name, children)
 
 
 def _type(name: str, children: tuple[TableField, ...]) -> pa.DataType | None:
@@ -130,7 +137,7 @@ def _type(name: str, children: tuple[TableField, ...]) -> pa.DataType | None:
 
 
 def _default(row: Row, type_: pa.DataType, table: str) -> pa.Scalar | None:
-    """What rows of files without the column hold: ``initial_default``, which is text."""
+    """The value of the column in files without it: ``initial_default``, a text."""
     text = row["initial_default"]
     if text is None:
         return None
@@ -144,38 +151,34 @@ def _default(row: Row, type_: pa.DataType, table: str) -> pa.Scalar | None:
 
 
 def typed(text: str, type_name: str, type_: pa.DataType) -> pa.Scalar:
-    """A value that the catalog, or a path, has as text.
+    """The value of a text in the catalog or in a path.
 
     Raises:
-        ValueError, pyarrow.ArrowException: it is none of the type.
+        ValueError, pyarrow.ArrowException: it is no value of the type.
     """
     value = value_of_text(text, type_name)
     return pa.scalar(value.nanoseconds if isinstance(value, Timestamp) else value, type_)
 
 
-_NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-
-
 def mapped_fields(
     fields: Sequence[TableField], names: Sequence[Row], types: Mapping[int, str], url: str
 ) -> tuple[tuple[TableField, ...], dict[str, Any]]:
-    """How an added file has the table's columns: its fields, and the values that its path names.
+    """The table's columns in a file that was added as it is: its fields, and the partition values in its path.
 
     Args:
-        names: rows of ``ducklake_name_mapping`` of the file's mapping.
+        names: the rows of ``ducklake_name_mapping`` for the file.
         types: DuckLake's type names by column id.
-        url: of the file; directories ``key=value`` are partition columns, percent-encoded.
+        url: the file. Directories ``key=value`` are partition columns, percent-encoded.
 
     Raises:
-        UnsupportedFeatureError: the path does not say what the mapping takes from it.
+        UnsupportedFeatureError: a partition value of the mapping is not in the path, or has the wrong type.
     """
     by_target = {row["target_field_id"]: row for row in names}
     partition: dict[str, Any] = {}
     for field in fields:
         row = by_target.get(field.field_id)
         if row is not None and row.get("is_partition"):
-            text = _of_path(url, str(row["source_name"]))
+            text = _path_value(url, str(row["source_name"]))
             try:
                 partition[field.name] = None if text is None else typed(text, types[row["target_field_id"]], field.type)
             except (ValueError, pa.ArrowException):
@@ -196,9 +199,11 @@ def _mapped(field: TableField, by_target: Mapping[int, Row], types: Mapping[int,
     )
 
 
-def _of_path(url: str, key: str) -> str | None:
-    found = {part.partition("=")[2] for part in url.split("/")[:-1] if part.partition("=")[:2] == (key, "=")}
-    if len(found) != 1:
-        raise UnsupportedFeatureError(f"no telling the partition value {key!r} from the file's path", url=safe_url(url))
-    (text,) = found
+def _path_value(url: str, key: str) -> str | None:
+    values = {part.partition("=")[2] for part in url.split("/")[:-1] if part.partition("=")[:2] == (key, "=")}
+    if len(values) != 1:
+        raise UnsupportedFeatureError(
+            f"the file's path does not have one value of the partition column {key!r}", url=safe_url(url)
+        )
+    (text,) = values
     return None if text == _HIVE_NULL else unquote(text)

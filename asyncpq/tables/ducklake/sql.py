@@ -1,8 +1,7 @@
-"""What a DuckLake's SQL catalog says of one table at one snapshot; the one door to SQLAlchemy.
+"""The rows of a DuckLake's SQL catalog for one table at one snapshot; the one door to SQLAlchemy.
 
-Blocking: callers use a thread. All of a state is read in one transaction, so it is consistent. Tables are
-addressed by their names in the specification, columns by theirs, so that the versions' differences show as
-columns that are absent.
+Calls block: use a thread. One transaction reads a whole state, so it is consistent. Tables and columns have their
+names in the specification; a column that a version lacks is absent from its rows.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = Mapping[str, Any]
 
-#: Versions of the format whose differences are known. A new one may keep deleted rows where nobody looks.
+#: Versions of the format that are read. A newer one may store deleted rows in places that this module does not read.
 VERSIONS = ("0.1", "0.2", "0.3-dev1", "0.3", "0.4-dev1", "0.4", "1.0", "1.1-dev1", "1.1")
 _STATISTICS = {"0.1": "ducklake_file_column_statistics", "0.2": "ducklake_file_column_statistics"}
 _INLINED_SYSTEM_COLUMNS = 3  # row id, begin and end snapshot come first; their names differ between versions
@@ -30,13 +29,13 @@ _INLINED_SYSTEM_COLUMNS = 3  # row id, begin and end snapshot come first; their 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlinedRows:
-    """Rows that are kept in the catalog: one of the table's ``ducklake_inlined_data_tables``.
+    """Inlined rows: one of the table's ``ducklake_inlined_data_tables``.
 
     Attributes:
-        name: of the catalog's table.
-        schema_version: the names are those of this version of the table's schema.
-        names: of the columns.
-        rows: those that are in the snapshot.
+        name: name of the catalog's table.
+        schema_version: version of the table's schema that ``names`` belong to.
+        names: names of the columns.
+        rows: the rows in the snapshot.
     """
 
     name: str
@@ -46,21 +45,21 @@ class InlinedRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableState:
-    """One table at one snapshot, as the catalog's rows.
+class DuckLakeState:
+    """One table at one snapshot, as rows of the catalog.
 
     Attributes:
-        version: of the format.
-        snapshot_id, time: which snapshot, and when it was made.
-        table_id: of the table; its columns' ids are only unique within it.
+        version: version of the format.
+        snapshot_id, time: the snapshot, and when it was committed.
+        table_id: id of the table. Column ids are unique within a table.
         location: url or path of the table's folder, ending with ``/``.
-        columns: rows of ``ducklake_column`` of any time: those of the snapshot are :meth:`visible`.
-        data_files, delete_files: rows of the snapshot, by id.
-        inlined_deletes: row numbers by data file.
-        inlined: rows that no file has.
-        schema_begins: the snapshot that a version of the table's schema began with.
-        mappings: types of the column mappings that files have.
-        names_by_mapping: rows of ``ducklake_name_mapping``.
+        columns: rows of ``ducklake_column`` of all snapshots; :meth:`visible` selects those of this one.
+        data_files, delete_files: rows of the snapshot.
+        inlined_deletes: numbers of deleted rows that the catalog holds, by data file id.
+        inlined: rows that the catalog holds.
+        schema_begins: first snapshot of each version of the table's schema.
+        mappings: type of each column mapping in use, by id.
+        names_by_mapping: rows of ``ducklake_name_mapping``, by mapping id.
     """
 
     version: str
@@ -78,7 +77,7 @@ class TableState:
     names_by_mapping: Mapping[int, Sequence[Row]]
 
     def visible(self, row: Row) -> bool:
-        """Whether a row with begin and end snapshot is part of the snapshot."""
+        """Whether a row with ``begin_snapshot`` and ``end_snapshot`` is in the snapshot."""
         end = row.get("end_snapshot")
         return row["begin_snapshot"] <= self.snapshot_id and (end is None or end > self.snapshot_id)
 
@@ -87,8 +86,11 @@ class SqlCatalog:
     """A DuckLake's catalog database.
 
     Args:
-        database: SQLAlchemy's url, or an engine of the caller's.
-        metadata_schema: the database's schema that holds the ``ducklake_`` tables; None for its default.
+        database: SQLAlchemy url or engine.
+        metadata_schema: database schema with the ``ducklake_`` tables; None for the default one.
+
+    Raises:
+        UsageError: SQLAlchemy or the driver is not installed, or the url is malformed.
     """
 
     def __init__(self, database: str | URL | Engine, metadata_schema: str | None) -> None:
@@ -110,45 +112,45 @@ class SqlCatalog:
                     f"the driver of the catalog's database is not installed: {error.name}",
                     hint="Install the package that has it, or name another: postgresql+psycopg://host/database.",
                 ) from error
-            except (ArgumentError, NoSuchModuleError, ValueError) as error:  # whose text may have the password
+            except (ArgumentError, NoSuchModuleError, ValueError) as error:  # its text may contain the password
                 raise _unusable(type(error).__name__) from None
         url = self.engine.url
         if "@" in (url.host or ""):
             raise _unusable("an @ in the host")
-        # without user, password and query, which may hold secrets
+        # user, password and query may be secrets
         self.shown = str(URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database))
 
     def state(
         self, schema: str, table: str, snapshot: int | None, as_of: dt.datetime | None, data_path: str | None
-    ) -> TableState:
-        """The table at a snapshot, by default the newest, or the one that was newest at ``as_of``.
+    ) -> DuckLakeState:
+        """Read a table at a snapshot. Default: the newest, or the newest at ``as_of``.
 
         Args:
-            data_path: in the place of the catalog's.
+            data_path: replaces the catalog's data path.
 
         Raises:
             ObjectNotFoundError: no such catalog, snapshot, schema or table.
-            UnsupportedFeatureError: the catalog's version is not known.
+            UnsupportedFeatureError: the catalog's version is not read.
             StoreError: the database failed.
         """
         with self._transaction() as connection:
             return self._state(_Tables(connection, self.metadata_schema), schema, table, snapshot, as_of, data_path)
 
     def statistics(self, version: str, table_id: int, column_id: int) -> Sequence[Row]:
-        """Rows of ``ducklake_file_column_stats`` of one column, whatever the snapshot."""
+        """Rows of ``ducklake_file_column_stats`` of one column, of all snapshots."""
         name = _STATISTICS.get(version, "ducklake_file_column_stats")
         with self._transaction() as connection:
             return _Tables(connection, self.metadata_schema).rows(name, table_id=table_id, column_id=column_id)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        """A connection that sees one state of the database, and does not write."""
+        """A connection with a consistent view of the database, rolled back at the end."""
         from sqlalchemy.exc import SQLAlchemyError
 
         dialect = self.engine.dialect.name
         options: dict[str, Any] = {}
         if dialect in ("postgresql", "mysql", "mariadb"):
-            options = {"isolation_level": "REPEATABLE READ"}  # a snapshot in all three; DuckDB and SQLite have no less
+            options = {"isolation_level": "REPEATABLE READ"}  # DuckDB and SQLite always give a snapshot
         path = self.engine.url.database
         if (
             dialect in ("sqlite", "duckdb")
@@ -156,11 +158,11 @@ class SqlCatalog:
             and not path.startswith((":", "file:"))
             and not os.path.exists(path)
         ):
-            raise ObjectNotFoundError("no DuckLake catalog", url=self.shown)  # connecting would make an empty one
+            raise ObjectNotFoundError("no DuckLake catalog", url=self.shown)  # connecting would create an empty one
         try:
             with self.engine.connect() as connection:
                 connection = connection.execution_options(**options)
-                if dialect == "sqlite":  # Python's driver begins no transaction for what only reads
+                if dialect == "sqlite":  # Python's driver begins no transaction for SELECT
                     connection.exec_driver_sql("BEGIN")
                 try:
                     yield connection
@@ -177,28 +179,28 @@ class SqlCatalog:
         snapshot: int | None,
         as_of: dt.datetime | None,
         data_path: str | None,
-    ) -> TableState:
+    ) -> DuckLakeState:
         metadata = {row["key"]: row["value"] for row in tables.rows("ducklake_metadata") if row.get("scope") is None}
         version = str(metadata.get("version"))
         if version not in VERSIONS:
             raise UnsupportedFeatureError(
                 f"DuckLake format {version} is not read",
                 url=self.shown,
-                hint=f"Those that are: {', '.join(VERSIONS)}.",
+                hint=f"Formats that are read: {', '.join(VERSIONS)}.",
             )
         snapshot_id, time = self._snapshot(tables, snapshot, as_of)
-        found_schema = self._named(tables, "schema", schema, snapshot_id)
-        found = self._named(tables, "table", table, snapshot_id, schema_id=found_schema["schema_id"])
-        table_id = found["table_id"]
-        at = {"snapshot": snapshot_id, "table_id": table_id}
-        data_files = sorted(tables.rows("ducklake_data_file", **at), key=lambda row: row["data_file_id"])
+        schema_row = self._named(tables, "schema", schema, snapshot_id)
+        table_row = self._named(tables, "table", table, snapshot_id, schema_id=schema_row["schema_id"])
+        table_id = table_row["table_id"]
+        state = {"snapshot": snapshot_id, "table_id": table_id}
+        data_files = sorted(tables.rows("ducklake_data_file", **state), key=lambda row: row["data_file_id"])
         location = _folder(data_path if data_path is not None else str(metadata.get("data_path", "")))
-        for row in (found_schema, found):
-            location = _folder(joined(location, row.get("path") or "", row.get("path_is_relative")))
+        for row in (schema_row, table_row):
+            location = _folder(join_path(location, row.get("path") or "", row.get("path_is_relative")))
         used = sorted({row["mapping_id"] for row in data_files if row.get("mapping_id") is not None})
         kinds = tables.rows("ducklake_column_mapping", table_id=table_id) if used else ()
         columns = tables.rows("ducklake_column", table_id=table_id)
-        return TableState(
+        return DuckLakeState(
             version=version,
             snapshot_id=snapshot_id,
             time=time,
@@ -206,7 +208,7 @@ class SqlCatalog:
             location=location,
             columns=columns,
             data_files=data_files,
-            delete_files=tables.rows("ducklake_delete_file", **at),
+            delete_files=tables.rows("ducklake_delete_file", **state),
             inlined_deletes=_inlined_deletes(tables, table_id, snapshot_id),
             inlined=_inlined_rows(tables, table_id, snapshot_id, columns),
             schema_begins=_schema_begins(tables, table_id),
@@ -233,19 +235,19 @@ class SqlCatalog:
         newest = max(times)
         return newest, times[newest]
 
-    def _named(self, tables: _Tables, kind: str, name: str, snapshot: int, **equal: Any) -> Row:
-        rows = tables.rows(f"ducklake_{kind}", snapshot=snapshot, **equal)
+    def _named(self, tables: _Tables, entity: str, name: str, snapshot: int, **equal: Any) -> Row:
+        rows = tables.rows(f"ducklake_{entity}", snapshot=snapshot, **equal)
         for row in rows:
-            if row[f"{kind}_name"] == name:
+            if row[f"{entity}_name"] == name:
                 return row
-        names = ", ".join(sorted(str(row[f"{kind}_name"]) for row in rows)) or "none"
+        names = ", ".join(sorted(str(row[f"{entity}_name"]) for row in rows)) or "none"
         raise ObjectNotFoundError(
-            f"the DuckLake has no {kind} {name!r} at snapshot {snapshot}", url=self.shown, hint=f"It has: {names}."
+            f"the DuckLake has no {entity} {name!r} at snapshot {snapshot}", url=self.shown, hint=f"It has: {names}."
         )
 
 
 class _Tables:
-    """The catalog's tables, within one transaction."""
+    """Queries on the catalog's tables, within one transaction."""
 
     def __init__(self, connection: Connection, schema: str | None) -> None:
         self._connection = connection
@@ -257,7 +259,7 @@ class _Tables:
         return inspect(self._connection).has_table(name, schema=self._schema)
 
     def rows(self, name: str, *, snapshot: int | None = None, **equal: Any) -> Sequence[Row]:
-        """Rows where columns equal values, in ``snapshot`` if that is given."""
+        """Rows whose columns equal ``equal``, and that are in ``snapshot`` if given."""
         from sqlalchemy import column, literal_column, or_, select
 
         query: Select[Any] = select(literal_column("*")).select_from(self._table(name))
@@ -268,15 +270,15 @@ class _Tables:
         return [dict(row) for row in self._connection.execute(query).mappings()]
 
     def all(self, name: str, as_text: Collection[str] = ()) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
-        """Column names and rows, in the order of the columns; those of ``as_text`` as the database writes them."""
+        """Column names and rows of a table. The database casts the columns ``as_text`` to text."""
         from sqlalchemy import String, cast, column, literal_column, select
 
         query: Select[Any] = select(literal_column("*")).select_from(self._table(name))
         result = self._connection.execute(query)
         names = tuple(result.keys())
         if not set(names).isdisjoint(as_text):
-            given = [cast(column(key), String) if key in as_text else column(key) for key in names]
-            result = self._connection.execute(select(*given).select_from(self._table(name)))
+            selected = [cast(column(key), String) if key in as_text else column(key) for key in names]
+            result = self._connection.execute(select(*selected).select_from(self._table(name)))
         return names, [tuple(row) for row in result]
 
     def _table(self, name: str) -> TableClause:
@@ -289,16 +291,16 @@ def _inlined_deletes(tables: _Tables, table_id: int, snapshot: int) -> dict[int,
     name = f"ducklake_inlined_delete_{table_id}"
     if not tables.exists(name):
         return {}
-    found: dict[int, list[int]] = {}
+    deletes: dict[int, list[int]] = {}
     for row in tables.rows(name):
         if row["begin_snapshot"] <= snapshot:
-            found.setdefault(row["file_id"], []).append(row["row_id"])
-    return found
+            deletes.setdefault(row["file_id"], []).append(row["row_id"])
+    return deletes
 
 
 def _inlined_rows(tables: _Tables, table_id: int, snapshot: int, columns: Sequence[Row]) -> list[InlinedRows]:
-    intervals = {row["column_name"] for row in columns if row["column_type"] == "interval"}  # drivers lose the months
-    found = []
+    intervals = {row["column_name"] for row in columns if row["column_type"] == "interval"}  # drivers drop the months
+    inlined = []
     registered = tables.rows("ducklake_inlined_data_tables", table_id=table_id)
     for entry in sorted(registered, key=lambda row: row["schema_version"]):
         names, rows = tables.all(entry["table_name"], intervals)
@@ -308,7 +310,7 @@ def _inlined_rows(tables: _Tables, table_id: int, snapshot: int, columns: Sequen
             if row[1] <= snapshot and (row[2] is None or row[2] > snapshot)
         ]
         if live:
-            found.append(
+            inlined.append(
                 InlinedRows(
                     name=entry["table_name"],
                     schema_version=entry["schema_version"],
@@ -316,7 +318,7 @@ def _inlined_rows(tables: _Tables, table_id: int, snapshot: int, columns: Sequen
                     rows=tuple(map(tuple, live)),
                 )
             )
-    return found
+    return inlined
 
 
 def _schema_begins(tables: _Tables, table_id: int) -> dict[int, int]:
@@ -326,8 +328,8 @@ def _schema_begins(tables: _Tables, table_id: int) -> dict[int, int]:
     return {row["schema_version"]: row["begin_snapshot"] for row in rows if row.get("table_id") in (None, table_id)}
 
 
-def joined(folder: str, path: str, is_relative: bool | int | None) -> str:
-    """``path`` in ``folder``, or by itself where it is not relative."""
+def join_path(folder: str, path: str, is_relative: bool | int | None) -> str:
+    """``path`` in ``folder``; an absolute path stays as it is."""
     return f"{folder}{path}" if is_relative or is_relative is None else path
 
 
@@ -335,10 +337,10 @@ def _folder(path: str) -> str:
     return path if path.endswith("/") else f"{path}/"
 
 
-def _unusable(why: str) -> UsageError:
+def _unusable(reason: str) -> UsageError:
     return UsageError(
-        f"the catalog's url cannot be used: {why}",
-        hint="It is SQLAlchemy's: sqlite:///catalog.sqlite, or postgresql+psycopg://host/database, with user and "
+        f"the catalog's url cannot be used: {reason}",
+        hint="Give a url of SQLAlchemy: sqlite:///catalog.sqlite, or postgresql+psycopg://host/database, with user and "
         "password percent-encoded.",
     )
 

@@ -1,7 +1,7 @@
-"""DuckLake's types as Arrow's, and values that its catalog keeps as text.
+"""DuckLake's types in Arrow, and the values and bounds that its catalog stores as text.
 
-Types are those that the files of the table give: uuid and json as Arrow's extensions, 128-bit integers as doubles,
-intervals as their 12 bytes. Spec: "Data Types", and "ducklake_file_column_stats" for the text of bounds.
+Types are those of the table's files: uuid and json as Arrow extensions, 128-bit integers as doubles, intervals as 12
+bytes. Spec: "Data Types"; "ducklake_file_column_stats" for the text of bounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "int16": pa.int16(),
     "int32": pa.int32(),
     "int64": pa.int64(),
-    "int128": pa.float64(),  # what the files hold
+    "int128": pa.float64(),  # as in the files
     "uint8": pa.uint8(),
     "uint16": pa.uint16(),
     "uint32": pa.uint32(),
@@ -50,7 +50,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "json": pa.json_(pa.string()),
     "geometry": pa.binary(),  # WKB
 }
-#: Units of timestamps, by DuckLake's type: files that were added to a lake may have finer ones.
+#: Units of timestamps, by DuckLake type. Files that were added to a lake may have finer units.
 RESOLUTIONS = {
     "timestamp_s": "s",
     "timestamp_ms": "ms",
@@ -68,7 +68,7 @@ _OFFSET = r"[+-]\d{2}(?::\d{2}(?::\d{2})?)?"
 _TIME = re.compile(rf"(\d{{2}}:\d{{2}}:\d{{2}}(?:\.\d{{1,6}})?)({_OFFSET})?", re.ASCII)
 _BLOB = re.compile(r"([^\\]|\\x[0-9A-Fa-f]{2})*", re.DOTALL)
 _ESCAPE = re.compile(rb"\\x(..)", re.DOTALL)
-#: Of each unit, the part of an interval that it counts in, and how many of that it is; "mon" is PostgreSQL's.
+#: For each unit, the part of an interval it belongs to and its factor. PostgreSQL writes "mon".
 _INTERVAL_UNITS = {
     "year": ("months", 12),
     "month": ("months", 1),
@@ -91,7 +91,7 @@ _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def arrow_type(name: str) -> pa.DataType | None:
-    """The Arrow type of a DuckLake type that has no children; None for one that is not read."""
+    """The Arrow type of a DuckLake type without children; None for a type that is not read."""
     match = _DECIMAL.fullmatch(name)
     if match is not None:
         return pa.decimal128(int(match[1]), int(match[2]))
@@ -99,15 +99,14 @@ def arrow_type(name: str) -> pa.DataType | None:
 
 
 def value_of_text(text: str, type_name: str) -> Scalar:
-    """The value that the catalog keeps as ``text``.
+    """Parse a value of the catalog.
 
     Raises:
-        ValueError: it is not how DuckDB writes a value of the type, or Python has no such value (infinity, BC).
+        ValueError: DuckDB does not write the type like this, or Python has no such value (infinity, BC).
     """
     if type_name in ("varchar", "json"):
         return text
-    kind = "decimal" if type_name.startswith("decimal(") else type_name
-    parse = _PARSERS.get(kind)
+    parse = _PARSERS.get("decimal" if type_name.startswith("decimal(") else type_name)
     if parse is None:
         raise ValueError(f"{type_name} values are not read from text")
     return parse(text)
@@ -123,10 +122,10 @@ def bounds_of_statistics(
     contains_nan: bool | None,
     record_count: int,
 ) -> ColumnBounds | None:
-    """Bounds from a row of ``ducklake_file_column_stats``; None where it says nothing.
+    """Bounds from a row of ``ducklake_file_column_stats``; None where the type has no bounds.
 
-    A text that is not understood is no bound. Types without text bounds are left out altogether: DuckDB writes
-    a null count of 0 for them whatever they hold.
+    A text that cannot be parsed is no bound. For types without text bounds the whole row is ignored: DuckDB writes a
+    null count of 0 for them in any case.
     """
     if type_name not in _BOUNDED and not type_name.startswith("decimal("):
         return None
@@ -136,7 +135,7 @@ def bounds_of_statistics(
         low, high = _whole(low, _COARSE[type_name], 0), _whole(high, _COARSE[type_name], 1)
     if is_float:
         low, high = _widened(low, min), _widened(high, max)
-    # value_count leaves nulls out (1.0) or counts them (some writers); anything else is not a count of rows
+    # value_count excludes nulls (1.0) or includes them (some writers); otherwise the counts cannot be trusted
     counted = null_count is not None and (value_count or 0) + null_count == record_count
     if null_count == 0:
         counted = value_count == record_count
@@ -160,7 +159,7 @@ def _bound(text: str | None, type_name: str) -> Scalar:
 
 
 def _whole(value: Scalar, micros: int, up: int) -> Scalar:
-    """A bound of timestamps that are brought to a coarser unit when they are read."""
+    """Round a bound of timestamps outwards to the coarser unit in which they are read."""
     if not isinstance(value, dt.datetime):
         return None
     beyond = value.microsecond % micros
@@ -173,10 +172,10 @@ def _whole(value: Scalar, micros: int, up: int) -> Scalar:
 
 
 def _widened(value: Scalar, choose: Callable[[float, float], float]) -> float | None:
-    """A float's bound, wide enough for what its text stood for.
+    """Widen the bound of a float.
 
-    The text may be from when the column was FLOAT, and stands for that float then: as a double "0.1" is less.
-    Zero has no sign in statistics.
+    The text may come from a time when the column was FLOAT and then means that float: the double 0.1 is less than the
+    float 0.1. Zero has no sign in statistics.
     """
     if not isinstance(value, float):
         return None
@@ -221,14 +220,14 @@ def _decimal(text: str) -> Decimal:
 
 
 def _blob(text: str) -> bytes:
-    r"""Bytes that are not printable ASCII are written as ``\xAA``."""
+    r"""Parse bytes: those that are not printable ASCII are written as ``\xAA``."""
     if not text.isascii() or _BLOB.fullmatch(text) is None:
         raise ValueError(f"not a blob: {text!r}")
     return _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
 
 
 def _interval(text: str) -> bytes:
-    """An interval as Parquet has it: months, days and milliseconds, none of them negative."""
+    """Parse an interval into Parquet's form: months, days and milliseconds, none of them negative."""
     match = _INTERVAL.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"not an interval: {text!r}")
@@ -297,7 +296,7 @@ def _nanoseconds(text: str) -> Timestamp:
 
 
 def _point(text: str) -> tuple[dt.datetime, int, dt.timedelta | None]:
-    """Whole seconds, nanoseconds, and how far the zone is ahead of UTC."""
+    """Parse a timestamp into whole seconds, nanoseconds, and the offset of its zone from UTC."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise ValueError(f"not a timestamp: {text!r}")
@@ -335,7 +334,7 @@ _BOUNDED = frozenset(_PARSERS) - {"int128", "uint128", "decimal", "blob", "timet
 
 
 def snapshot_time(value: str | dt.datetime | None) -> dt.datetime | None:
-    """A ``snapshot_time``, in UTC: databases without such a type keep it as text.
+    """A ``snapshot_time`` in UTC. Databases without timestamps hold text.
 
     Raises:
         ValueError: the text is not a timestamp with a zone.

@@ -1,9 +1,7 @@
-"""Iceberg tables: one snapshot's columns, files and deleted rows, from its metadata files.
+"""Iceberg tables: one snapshot's columns, files, bounds and deleted rows.
 
-Manifests are pruned by the partition summaries of the manifest list, files by their partition values; the bounds
-that manifests have of columns go along with the files.
-
-The data files of an Iceberg table's manifests, as a dataset knows files.
+Partition summaries in the manifest list prune manifests, partition values prune files. The manifests' column bounds
+go along with the files.
 """
 
 from __future__ import annotations
@@ -36,123 +34,35 @@ from asyncpq.tables.iceberg.deletes import DeleteIndex
 from asyncpq.tables.iceberg.equality_deletes import EqualityIndex, KeyColumns
 from asyncpq.tables.iceberg.manifests import (
     DATA,
-    Entry,
+    ManifestFileEntry,
     decode_manifest,
     decode_manifest_list,
     decode_table_metadata,
     store_url,
 )
 from asyncpq.tables.iceberg.partition_filter import PartitionFilter
-from asyncpq.tables.iceberg.schema import column_bounds, doubtful_fields, partition_value, struct_leaves, table_fields
-
-
-class ManifestFiles:
-    """The files of some manifests of a snapshot, with the bounds of some columns; asked often."""
-
-    def __init__(
-        self,
-        manifests: Iterable[tuple[ManifestFile, Sequence[Entry]]],
-        schema: Schema,
-        specs: Mapping[int, PartitionSpec],
-        asked: Mapping[str, NestedField],
-        equality: EqualityIndex,
-        table: str,
-    ) -> None:
-        """
-        Args:
-            manifests: with their live files.
-            schema, specs: the snapshot's columns, and the table's partition specs.
-            asked: the leaves whose bounds are wanted, by dotted path.
-            equality: takes the equality deletes.
-            table: names the table in errors.
-        """
-        data: list[Entry] = []
-        deletes: list[Entry] = []
-        for manifest, found in manifests:
-            (data if manifest.content == ManifestContent.DATA else deletes).extend(found)
-        self._table = table
-        self._asked = asked
-        index = DeleteIndex(deletes, equality, table)
-        self._identities = {spec_id: _identities(schema, spec) for spec_id, spec in specs.items()}
-        self._entries = [(entry, specs[entry.spec_id]) for entry in data if entry.content == DATA]
-        self._specs = {spec.spec_id: spec for _, spec in self._entries}
-        self._files = [self._data_file(entry, index) for entry, _ in self._entries]
-
-    def select(self, partitions: PartitionFilter) -> Sequence[DataFile]:
-        """Those that a filter keeps. What is equal is the same object, for whoever keeps what follows from it."""
-        if all(partitions.keeps_all(spec) for spec in self._specs.values()):
-            return self._files
-        kept = [at for at, (entry, spec) in enumerate(self._entries) if partitions.keeps_file(entry.file, spec)]
-        return self._files if len(kept) == len(self._files) else [self._files[at] for at in kept]
-
-    def _data_file(self, entry: Entry, index: DeleteIndex) -> DataFile:
-        """What is known of a file. One that cannot be read has the error with it: reads may do without the file."""
-        unreadable: AsyncpqError | None = None
-        partition: dict[str, Any] = {}
-        deletes: Deletes | None = None
-        num_rows = entry.num_rows if entry.num_rows >= 0 else None
-        try:
-            if entry.format != "PARQUET":
-                raise UnsupportedFeatureError(
-                    f"{self._table} has data files in {printable(entry.format)}: only Parquet is read",
-                    url=safe_url(entry.url),
-                )
-            partition = self._partition(entry)
-        except (UnsupportedFeatureError, CorruptFileError) as error:
-            unreadable = error
-        try:
-            deletes = index.of(entry)
-        except (UnsupportedFeatureError, CorruptFileError) as error:
-            unreadable, num_rows = error, None  # how many of its rows are deleted is not known
-        return DataFile(
-            url=entry.url,
-            size=entry.size,
-            num_rows=num_rows,
-            partition=partition,
-            bounds={
-                name: column_bounds(leaf, entry.file) for name, leaf in self._asked.items() if name not in partition
-            },
-            deletes=deletes,
-            immutable=True,
-            unreadable=unreadable,
-        )
-
-    def _partition(self, entry: Entry) -> dict[str, Any]:
-        """Values of columns that are the same in all rows of a file.
-
-        Raises:
-            UnsupportedFeatureError: a value that is not read.
-        """
-        return {
-            column.name: partition_value(column, entry.partition[at], self._table, entry.url)
-            for at, column in self._identities[entry.spec_id]
-            if entry.partition[at] is not None  # a column that the file lacks then has its default
-        }
-
-
-def _identities(schema: Schema, spec: PartitionSpec) -> list[tuple[int, NestedField]]:
-    """Position and column of each partition field that is a column's own value."""
-    top = {column.field_id: column for column in schema.fields}
-    found = []
-    for at, part in enumerate(spec.fields):
-        source = top.get(part.source_id) if isinstance(part.transform, IdentityTransform) else None
-        if source is not None and isinstance(source.field_type, PrimitiveType):
-            found.append((at, source))
-    return found
-
+from asyncpq.tables.iceberg.schema import column_bounds, partition_value, struct_leaves, table_fields, untrusted_fields
 
 logger = logging.getLogger(__name__)
 
-_AT_ONCE = 16  # manifests
-_KEPT_ENTRIES = 50_000  # live files of manifests that were read, kept for the next read
-_KEPT_QUESTIONS = 4  # sets of manifests and columns for which files are kept
-
-
+_CONCURRENT_MANIFESTS = 16
+_CACHED_ENTRIES = 50_000  # live files of decoded manifests
+_CACHED_SELECTIONS = 4  # sets of manifests and columns
 _METADATA_HINT = "Give the newest metadata/*.metadata.json, or load the table from its catalog with pyiceberg."
 
 
 class IcebergCatalog:
-    """An Iceberg table, at its present snapshot or at the one asked for."""
+    """An Iceberg table at its current or a chosen snapshot, as a :class:`asyncpq.datasets.model.Catalog`.
+
+    Args:
+        table: a table that pyiceberg has loaded (its ``refresh()`` shows newer snapshots), or the url of a
+            ``.metadata.json`` file. The session's stores read the files, with its ``storage_options``.
+        snapshot_id, ref, as_of: chooses a snapshot by number, by branch or tag, or by time. The read then uses the
+            snapshot's schema, otherwise the table's current one, as pyiceberg does.
+
+    Raises:
+        InvalidOptionError: ``table`` is no table, two snapshots are chosen, or the time has no zone.
+    """
 
     def __init__(
         self,
@@ -162,11 +72,6 @@ class IcebergCatalog:
         ref: str | None = None,
         as_of: dt.datetime | None = None,
     ) -> None:
-        """As :func:`catalog_of`.
-
-        Raises:
-            InvalidOptionError: no table, more than one snapshot, or a time without zone.
-        """
         if not isinstance(table, (Table, str)):
             raise InvalidOptionError(f"an Iceberg table is a pyiceberg Table or a url, not a {type(table).__name__}")
         if isinstance(table, str) and not table.endswith(".metadata.json"):
@@ -184,10 +89,12 @@ class IcebergCatalog:
         self._ref = ref
         self._as_of = as_of
         self._metadata: TableMetadata | None = None  # of a url: the file never changes
-        self._entries: LRUCache[str, tuple[Entry, ...]] = LRUCache(_KEPT_ENTRIES, lambda entries: len(entries) + 1)
+        self._entries: LRUCache[str, tuple[ManifestFileEntry, ...]] = LRUCache(
+            _CACHED_ENTRIES, lambda entries: len(entries) + 1
+        )
 
     async def snapshot(self, reader: Reader) -> IcebergSnapshot:
-        """The present state, or the one that was asked for.
+        """The table's current or chosen snapshot.
 
         Raises:
             InvalidOptionError: there is no such snapshot.
@@ -199,7 +106,8 @@ class IcebergCatalog:
         name = f"Iceberg table {name}"
         snapshot = self._find(metadata, name)
         schema = metadata.schema()
-        if snapshot is not None and self._is_chosen and snapshot.schema_id is not None:
+        is_chosen = not (self._snapshot_id is None and self._ref is None and self._as_of is None)
+        if snapshot is not None and is_chosen and snapshot.schema_id is not None:
             try:
                 schema = metadata.schema_by_id(snapshot.schema_id) or schema
             except ValueError as error:
@@ -210,8 +118,8 @@ class IcebergCatalog:
             fields=table_fields(schema, mapping, name),
             name=name,
             schema=schema,
-            doubtful=doubtful_fields(metadata.schemas, mapping),
-            keys=KeyColumns(_by_age(metadata.schemas, schema), mapping, name),
+            untrusted=untrusted_fields(metadata.schemas, mapping),
+            keys=KeyColumns(_newest_first(metadata.schemas, schema), mapping, name),
             specs=metadata.specs(),
             manifest_list=None if snapshot is None else snapshot.manifest_list,
             entries=self._entries,
@@ -226,40 +134,36 @@ class IcebergCatalog:
             self._metadata = await asyncio.to_thread(decode_table_metadata, data, url)
         return self._metadata
 
-    @property
-    def _is_chosen(self) -> bool:
-        return not (self._snapshot_id is None and self._ref is None and self._as_of is None)
-
     def _find(self, metadata: TableMetadata, name: str) -> TableSnapshot | None:
-        found: TableSnapshot | None = None
+        snapshot: TableSnapshot | None = None
         if self._snapshot_id is not None:
-            found = metadata.snapshot_by_id(self._snapshot_id)
-            asked = f"snapshot {self._snapshot_id}"
+            snapshot = metadata.snapshot_by_id(self._snapshot_id)
+            wanted = f"snapshot {self._snapshot_id}"
         elif self._ref is not None:
-            found = metadata.snapshot_by_name(self._ref)
-            asked = f"branch or tag {self._ref!r}"
+            snapshot = metadata.snapshot_by_name(self._ref)
+            wanted = f"branch or tag {self._ref!r}"
         elif self._as_of is not None:
-            at_ms = self._as_of.timestamp() * 1000
-            past = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= at_ms]
-            found = metadata.snapshot_by_id(past[-1].snapshot_id) if past else None
-            asked = f"snapshot of {self._as_of.isoformat()}"
+            latest_ms = self._as_of.timestamp() * 1000
+            past = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= latest_ms]
+            snapshot = metadata.snapshot_by_id(past[-1].snapshot_id) if past else None
+            wanted = f"snapshot of {self._as_of.isoformat()}"
         else:
             return metadata.current_snapshot()
-        if found is None:
-            raise InvalidOptionError(f"{name} has no {asked}", hint="It may have expired: see the table's history.")
-        return found
+        if snapshot is None:
+            raise InvalidOptionError(f"{name} has no {wanted}", hint="It may have expired: see the table's history.")
+        return snapshot
 
 
-def _by_age(schemas: Sequence[Schema], first: Schema) -> list[Schema]:
-    """``first``, then the others from new to old."""
+def _newest_first(schemas: Sequence[Schema], first: Schema) -> list[Schema]:
+    """``first``, then the other schemas from new to old."""
     others = [schema for schema in schemas if schema.schema_id != first.schema_id]
     return [first, *sorted(others, key=lambda schema: -schema.schema_id)]
 
 
 def _name_mapping(metadata: TableMetadata, name: str) -> NameMapping | None:
-    """Names of columns in files without field ids; None where the table has none that can be read.
+    """Column names in files without field ids; None if the table has no readable mapping.
 
-    Files without field ids are then refused. Files with field ids do not need it.
+    Without a mapping, files without field ids are refused. Files with field ids need none.
     """
     try:
         return metadata.name_mapping()
@@ -268,60 +172,41 @@ def _name_mapping(metadata: TableMetadata, name: str) -> NameMapping | None:
         return None
 
 
-def catalog_of(
-    table: Table | str,
-    *,
-    snapshot_id: int | None = None,
-    ref: str | None = None,
-    as_of: dt.datetime | None = None,
-) -> IcebergCatalog:
-    """The catalog of a table.
-
-    Args:
-        table: as pyiceberg has loaded it (call its ``refresh()`` to see newer snapshots), or the url of a
-            ``.metadata.json`` file. Files are read through the session's stores, with its ``storage_options``.
-        snapshot_id, ref, as_of: a snapshot by number, by branch or tag, or by time; its schema is used then, else
-            the table's present one, as pyiceberg does.
-
-    Raises:
-        InvalidOptionError: more than one snapshot is asked for, or a time without zone.
-    """
-    return IcebergCatalog(table, snapshot_id=snapshot_id, ref=ref, as_of=as_of)
-
-
 @dataclass(kw_only=True)
 class IcebergSnapshot:
-    """A snapshot of a table (a :class:`asyncpq.datasets.model.Snapshot`).
+    """A snapshot of a table, as a :class:`asyncpq.datasets.model.Snapshot`.
 
     Attributes:
         description: table and snapshot.
         fields: the columns.
-        name: of the table, for messages.
-        schema, specs: the snapshot's columns, and the table's partition specs by id.
-        doubtful: ids of fields of which manifests may tell another column's values.
+        name: the table's name, for messages.
+        schema, specs: the snapshot's schema, and the table's partition specs by id.
+        untrusted: ids of fields whose values in manifests may be those of another column.
         keys: columns of equality deletes.
-        manifest_list: where it is; None for a table without a snapshot.
-        entries: live files of manifests, by path.
+        manifest_list: location of the manifest list; None for a table without a snapshot.
+        entries: cache of decoded manifests: their live files, by path.
     """
 
     description: str
     fields: tuple[TableField, ...]
     name: str
     schema: Schema
-    doubtful: frozenset[int]
+    untrusted: frozenset[int]
     keys: KeyColumns
     specs: dict[int, PartitionSpec]
     manifest_list: str | None
-    entries: LRUCache[str, tuple[Entry, ...]]
+    entries: LRUCache[str, tuple[ManifestFileEntry, ...]]
     _manifests: list[ManifestFile] | None = field(default=None, init=False)
-    _made: LRUCache[Hashable, ManifestFiles] = field(default_factory=lambda: LRUCache(_KEPT_QUESTIONS), init=False)
+    _decoded: LRUCache[Hashable, _ManifestFiles] = field(
+        default_factory=lambda: LRUCache(_CACHED_SELECTIONS), init=False
+    )
 
     async def files(self, where: Expression | None, reader: Reader) -> Sequence[DataFile]:
-        """The Parquet files that may hold rows for which ``where`` is true, in the order of the manifests.
+        """The files that may hold rows for which ``where`` is true, in the order of the manifests.
 
         Raises:
-            UnsupportedFeatureError: metadata have a feature that is not read.
-            CorruptFileError: metadata cannot be read.
+            UnsupportedFeatureError: the metadata has a feature that is not read.
+            CorruptFileError: the metadata is malformed.
         """
         if self.manifest_list is None:
             return ()
@@ -330,21 +215,21 @@ class IcebergSnapshot:
             url = store_url(self.manifest_list)
             data = await reader.read_bytes(url)
             self._manifests = manifests = await asyncio.to_thread(decode_manifest_list, data, url)
-        leaves = struct_leaves(self.schema, self.doubtful)
+        leaves = struct_leaves(self.schema, self.untrusted)
         partitions = PartitionFilter(where, self.schema, leaves)
         kept = [manifest for manifest in manifests if partitions.keeps_manifest(manifest, self._spec_of(manifest))]
-        asked = {name: leaves[name] for name in (() if where is None else columns(where)) if name in leaves}
-        key = (tuple(asked), *[manifest.manifest_path for manifest in kept])
-        made = self._made.get(key)
-        if made is None:
-            entries = await call_each(partial(self._read, reader), kept, at_once=_AT_ONCE)
-            doubtful = self.doubtful if reader.trust_statistics else None
-            equality = EqualityIndex(self.keys, self.specs, doubtful, self.name)
-            made = await asyncio.to_thread(
-                ManifestFiles, zip(kept, entries, strict=True), self.schema, self.specs, asked, equality, self.name
+        bounded = {name: leaves[name] for name in (() if where is None else columns(where)) if name in leaves}
+        key = (tuple(bounded), *[manifest.manifest_path for manifest in kept])
+        decoded = self._decoded.get(key)
+        if decoded is None:
+            entries = await call_each(partial(self._read, reader), kept, at_once=_CONCURRENT_MANIFESTS)
+            untrusted = self.untrusted if reader.trust_statistics else None
+            equality = EqualityIndex(self.keys, self.specs, untrusted, self.name)
+            decoded = await asyncio.to_thread(
+                _ManifestFiles, zip(kept, entries, strict=True), self.schema, self.specs, bounded, equality, self.name
             )
-            self._made[key] = made
-        return await asyncio.to_thread(made.select, partitions)
+            self._decoded[key] = decoded
+        return await asyncio.to_thread(decoded.select, partitions)
 
     def _spec_of(self, manifest: ManifestFile) -> PartitionSpec:
         try:
@@ -355,11 +240,107 @@ class IcebergSnapshot:
                 url=safe_url(store_url(manifest.manifest_path)),
             ) from None
 
-    async def _read(self, reader: Reader, manifest: ManifestFile) -> tuple[Entry, ...]:
+    async def _read(self, reader: Reader, manifest: ManifestFile) -> tuple[ManifestFileEntry, ...]:
         entries = self.entries.get(manifest.manifest_path)
         if entries is None:
             data = await reader.read_bytes(store_url(manifest.manifest_path))
             entries = await asyncio.to_thread(decode_manifest, data, manifest)
-            if len(entries) < _KEPT_ENTRIES:
+            if len(entries) < _CACHED_ENTRIES:
                 self.entries[manifest.manifest_path] = entries
         return entries
+
+
+class _ManifestFiles:
+    """The data files of manifests, with the bounds of some columns. Made once, selected from often."""
+
+    def __init__(
+        self,
+        manifests: Iterable[tuple[ManifestFile, Sequence[ManifestFileEntry]]],
+        schema: Schema,
+        specs: Mapping[int, PartitionSpec],
+        bounded: Mapping[str, NestedField],
+        equality: EqualityIndex,
+        table: str,
+    ) -> None:
+        """
+        Args:
+            manifests: the manifests with their live files.
+            schema, specs: the snapshot's schema, and the table's partition specs.
+            bounded: the leaves whose bounds are decoded, by dotted path.
+            equality: takes the equality deletes.
+            table: names the table in errors.
+        """
+        data: list[ManifestFileEntry] = []
+        deletes: list[ManifestFileEntry] = []
+        for manifest, entries in manifests:
+            (data if manifest.content == ManifestContent.DATA else deletes).extend(entries)
+        self._table = table
+        self._bounded = bounded
+        index = DeleteIndex(deletes, equality, table)
+        self._identities = {spec_id: _identities(schema, spec) for spec_id, spec in specs.items()}
+        self._entries = [(entry, specs[entry.spec_id]) for entry in data if entry.content == DATA]
+        self._specs = {spec.spec_id: spec for _, spec in self._entries}
+        self._files = [self._data_file(entry, index) for entry, _ in self._entries]
+
+    def select(self, partitions: PartitionFilter) -> Sequence[DataFile]:
+        """The files that a filter keeps. Equal results are the same object, so callers can cache by identity."""
+        if all(partitions.keeps_all(spec) for spec in self._specs.values()):
+            return self._files
+        pairs = zip(self._files, self._entries, strict=True)
+        kept = [file for file, (entry, spec) in pairs if partitions.keeps_file(entry.file, spec)]
+        return self._files if len(kept) == len(self._files) else kept
+
+    def _data_file(self, entry: ManifestFileEntry, index: DeleteIndex) -> DataFile:
+        """One file. A file that cannot be read carries the error, since a read may not need the file."""
+        unreadable: AsyncpqError | None = None
+        partition: dict[str, Any] = {}
+        deletes: Deletes | None = None
+        num_rows = entry.num_rows if entry.num_rows >= 0 else None
+        try:
+            if entry.format != "PARQUET":
+                raise UnsupportedFeatureError(
+                    f"{self._table} has data files in {printable(entry.format)}: only Parquet is read",
+                    url=safe_url(entry.url),
+                )
+            partition = self._partition(entry)
+        except (UnsupportedFeatureError, CorruptFileError) as error:
+            unreadable = error
+        try:
+            deletes = index.deletes_of(entry)
+        except (UnsupportedFeatureError, CorruptFileError) as error:
+            unreadable, num_rows = error, None  # the number of deleted rows is unknown
+        return DataFile(
+            url=entry.url,
+            size=entry.size,
+            num_rows=num_rows,
+            partition=partition,
+            bounds={
+                name: column_bounds(leaf, entry.file) for name, leaf in self._bounded.items() if name not in partition
+            },
+            deletes=deletes,
+            immutable=True,
+            unreadable=unreadable,
+        )
+
+    def _partition(self, entry: ManifestFileEntry) -> dict[str, Any]:
+        """Values of the columns that have one value in the whole file.
+
+        Raises:
+            UnsupportedFeatureError: a value is not read.
+        """
+        return {
+            column.name: partition_value(column, entry.partition[position], self._table, entry.url)
+            for position, column in self._identities[entry.spec_id]
+            if entry.partition[position] is not None  # a column that the file lacks then has its default
+        }
+
+
+def _identities(schema: Schema, spec: PartitionSpec) -> list[tuple[int, NestedField]]:
+    """Position and column of each identity partition."""
+    top = {column.field_id: column for column in schema.fields}
+    identities = []
+    for position, part in enumerate(spec.fields):
+        source = top.get(part.source_id) if isinstance(part.transform, IdentityTransform) else None
+        if source is not None and isinstance(source.field_type, PrimitiveType):
+            identities.append((position, source))
+    return identities

@@ -1,7 +1,6 @@
-"""Iceberg's metadata files from their bytes: table metadata, manifest lists, manifests (table spec, "Manifests").
+"""Decode Iceberg's table metadata, manifest lists and manifests with pyiceberg (table spec, "Manifests").
 
-pyiceberg decodes them; the bytes come through the session's stores. Decoding takes long enough to block an event
-loop: call it in a thread.
+The session's stores fetch the bytes. Decoding is slow enough to block an event loop: call it in a thread.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from asyncpq.storage.urls import safe_url
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # DataFile.content
 _ADDED, _DELETED = 1, 2  # ManifestEntry.status
 _NEWEST_FORMAT = 3
+_VERSION_3_POSITIONS = (17, 18, 19)  # in DataFile: referenced_data_file, content_offset, content_size_in_bytes
 _RECORDS: dict[int, Any] = {-1: ManifestEntry, 2: IcebergFile}  # by field id of the struct, -1 for the whole
 _PRIMITIVE = re.compile(
     r"boolean|int|long|float|double|date|time|timestamp(tz)?(_ns)?|string|uuid|binary|fixed\[.*|decimal\(.*|unknown"
@@ -41,20 +41,20 @@ _PRIMITIVE = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A live file of a manifest.
+class ManifestFileEntry:
+    """A live data or delete file in a manifest.
 
     Attributes:
         content: DATA, POSITION_DELETES or EQUALITY_DELETES.
-        path: as written; delete files name data files by it.
-        url: the same for a store.
+        path: as the manifest writes it; delete files refer to data files by it.
+        url: the path as a url of a store.
         format: in capitals, such as "PARQUET".
-        spec_id: of the partition spec of ``partition``, which holds values in the order of the spec's fields.
-        sequence_number: of the snapshot that added it.
-        num_rows: rows, deleted ones included; for delete files, the deletes in it.
-        referenced_path, content_offset, content_size: of a deletion vector.
-        equality_ids: of an equality delete file, the field ids of its key columns.
-        file: pyiceberg's record, for statistics.
+        spec_id: id of the partition spec. ``partition`` holds values in the order of the spec's fields.
+        sequence_number: sequence number of the snapshot that added the file.
+        num_rows: rows, deleted ones included; for a delete file, its deletes.
+        referenced_path, content_offset, content_size: data file and byte range of a deletion vector.
+        equality_ids: field ids of the key columns of an equality delete file.
+        file: pyiceberg's record, for its statistics.
     """
 
     content: int
@@ -82,16 +82,16 @@ class Entry:
 
     @property
     def partition_key(self) -> Hashable:
-        """Equal for files of one partition; NaN equals itself."""
+        """A key that is equal for all files of a partition; NaN equals NaN."""
         return (self.spec_id, *("nan" if value != value else value for value in self.partition))
 
 
 def decode_table_metadata(data: bytes, url: str) -> TableMetadata:
-    """The content of a ``.metadata.json`` file; gzipped if its name says so.
+    """Decode a ``.metadata.json`` file, which is gzipped if its name says so.
 
     Raises:
-        UnsupportedFeatureError: a format version or column type that is not read.
-        CorruptFileError: it is no table metadata.
+        UnsupportedFeatureError: the format version or a column type is not read.
+        CorruptFileError: it is malformed.
     """
     try:
         with Compressor.get_compressor(url).stream_decompressor(io.BytesIO(data)) as stream:
@@ -103,9 +103,9 @@ def decode_table_metadata(data: bytes, url: str) -> TableMetadata:
         raise CorruptFileError(f"not the metadata of an Iceberg table: {error}", url=safe_url(url)) from error
     if version not in range(1, _NEWEST_FORMAT + 1):
         raise UnsupportedFeatureError(f"Iceberg format version {version} is not read", url=safe_url(url))
-    for column, kind in types:
-        if _PRIMITIVE.fullmatch(kind) is None:
-            raise UnsupportedFeatureError(f"Iceberg type {kind} is not read", url=safe_url(url), column=column)
+    for column, column_type in types:
+        if _PRIMITIVE.fullmatch(column_type) is None:
+            raise UnsupportedFeatureError(f"Iceberg type {column_type} is not read", url=safe_url(url), column=column)
     try:
         return FromByteStream.table_metadata(io.BytesIO(text))
     except Exception as error:
@@ -113,29 +113,29 @@ def decode_table_metadata(data: bytes, url: str) -> TableMetadata:
 
 
 def _column_types(schemas: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Name and type of the primitive parts of each schema."""
+    """Names and types of the primitive parts of each schema."""
     parts = [("", part) for schema in schemas for part in schema["fields"]]
     while parts:
         prefix, part = parts.pop()
-        name, kind = prefix + part["name"], part["type"]
-        if isinstance(kind, str):
-            yield name, kind
-        elif kind["type"] == "struct":
-            parts += [(f"{name}.", child) for child in kind["fields"]]
-        elif kind["type"] == "list":
-            parts.append((f"{name}.", {"name": "element", "type": kind["element"]}))
-        elif kind["type"] == "map":
-            parts += [(f"{name}.", {"name": side, "type": kind[side]}) for side in ("key", "value")]
+        name, column_type = prefix + part["name"], part["type"]
+        if isinstance(column_type, str):
+            yield name, column_type
+        elif column_type["type"] == "struct":
+            parts += [(f"{name}.", child) for child in column_type["fields"]]
+        elif column_type["type"] == "list":
+            parts.append((f"{name}.", {"name": "element", "type": column_type["element"]}))
+        elif column_type["type"] == "map":
+            parts += [(f"{name}.", {"name": side, "type": column_type[side]}) for side in ("key", "value")]
         else:
-            yield name, str(kind["type"])
+            yield name, str(column_type["type"])
 
 
 def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
-    """The manifests of a snapshot that may hold live files.
+    """Decode a manifest list into the manifests that may hold live files.
 
     Raises:
         UnsupportedFeatureError: a manifest is encrypted.
-        CorruptFileError: it is no manifest list.
+        CorruptFileError: it is malformed.
     """
     try:
         manifests = list(read_manifest_list(_InMemory(url, data)))
@@ -149,16 +149,16 @@ def decode_manifest_list(data: bytes, url: str) -> list[ManifestFile]:
     return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
 
 
-def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[Entry, ...]:
-    """The live files of a manifest, in its order.
+def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[ManifestFileEntry, ...]:
+    """Decode the live files of a manifest, in its order.
 
     Raises:
         UnsupportedFeatureError: a file is encrypted.
-        CorruptFileError: it is no manifest.
+        CorruptFileError: it is malformed.
     """
     url = store_url(manifest.manifest_path)
     try:
-        # the newest schema: fields that a file lacks are None
+        # read with the newest schema: fields that the manifest lacks are None
         with AvroFile[ManifestEntry](_InMemory(url, data), MANIFEST_ENTRY_SCHEMAS[_NEWEST_FORMAT], _RECORDS) as records:
             records.reader = _exact_reader(records.schema, MANIFEST_ENTRY_SCHEMAS[_NEWEST_FORMAT])
             return tuple(_entry(record, manifest, url) for record in records if record.status != _DELETED)
@@ -169,7 +169,7 @@ def decode_manifest(data: bytes, manifest: ManifestFile) -> tuple[Entry, ...]:
 
 
 class _ExactDoubleReader(DoubleReader):
-    """pyiceberg 0.12.0 cuts doubles, which partition values may be, to single precision (iceberg-python #3808)."""
+    """Reads doubles exactly: pyiceberg 0.12.0 cuts them to single precision (iceberg-python #3808)."""
 
     def read(self, decoder: BinaryDecoder) -> float:
         (value,) = struct.unpack("<d", decoder.read(8))
@@ -182,14 +182,14 @@ class _Resolver(ReadSchemaResolver):
 
 
 def _exact_reader(written: Schema, wanted: Schema) -> AvroReader:
-    visit: Callable[..., AvroReader] = visit_with_partner  # generic beyond what is checked here
+    visit: Callable[..., AvroReader] = visit_with_partner  # its generic type is too wide for mypy
     return visit(written, wanted, _Resolver(_RECORDS), SchemaPartnerAccessor())
 
 
-def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> Entry:
+def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> ManifestFileEntry:
     file = record.data_file
     sequence_number = record.sequence_number
-    if sequence_number is None:  # inherited from the manifest, if the file came with it
+    if sequence_number is None:  # inherited from the manifest that added the file
         if record.status != _ADDED and manifest.sequence_number != 0:
             raise CorruptFileError(f"{safe_url(file.file_path)} has no sequence number", url=safe_url(url))
         sequence_number = manifest.sequence_number
@@ -197,15 +197,15 @@ def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> Entry:
         raise UnsupportedFeatureError(
             "encrypted files of an Iceberg table are not read", url=safe_url(store_url(file.file_path))
         )
-    # pyiceberg's record has no names for what came with format version 3: positions of its schema
-    referenced_path, content_offset, content_size = file._data[17:20]
-    return Entry(
+    # the record has no attributes for the fields of format version 3, only positions
+    referenced_path, content_offset, content_size = (file[position] for position in _VERSION_3_POSITIONS)
+    return ManifestFileEntry(
         content=int(file.content),
         path=file.file_path,
         url=store_url(file.file_path),
         format=str(file.file_format).upper(),
         spec_id=manifest.partition_spec_id,
-        partition=tuple(file.partition[at] for at in range(len(file.partition))),
+        partition=tuple(file.partition[position] for position in range(len(file.partition))),
         sequence_number=sequence_number,
         num_rows=file.record_count,
         size=file.file_size_in_bytes,
@@ -218,7 +218,7 @@ def _entry(record: ManifestEntry, manifest: ManifestFile, url: str) -> Entry:
 
 
 def store_url(path: str) -> str:
-    """A location in Iceberg's metadata as a url for a store: other names of S3, and Hadoop's ``file:/path``."""
+    """The url of a location in Iceberg's metadata: translates ``s3n://`` and Hadoop's ``file:/path``."""
     if path.startswith("s3n://"):
         return "s3" + path[3:]
     if path.startswith("file:") and not path.startswith("file://"):
@@ -227,7 +227,7 @@ def store_url(path: str) -> str:
 
 
 class _InMemory(InputFile):
-    """Bytes where pyiceberg wants a file."""
+    """Bytes as an input file of pyiceberg."""
 
     def __init__(self, location: str, data: bytes) -> None:
         super().__init__(location)

@@ -1,7 +1,7 @@
-"""Which manifests and partitions of an Iceberg table may hold matching rows.
+"""Prune the manifests and files of an Iceberg table by their partition values.
 
-A predicate becomes a weaker one of pyiceberg's, which projects it on the partition transforms (table spec,
-"Scan planning"). Column bounds are not looked at here: whoever asked for the files does that.
+A predicate becomes a weaker pyiceberg predicate, which pyiceberg projects onto the partition transforms (table spec,
+"Scan planning"). The caller prunes by column bounds.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from asyncpq.expressions.analysis import (
 )
 from asyncpq.expressions.scalars import Scalar
 
-# pydantic hides the signatures: all take a column, and what it is compared with
+# pydantic hides the signatures: each takes a column, and a value where the term has one
 _MAKE: dict[str, Callable[..., BooleanExpression]] = {
     "<": LessThan,
     "<=": LessThanOrEqual,
@@ -84,7 +84,7 @@ class PartitionFilter:
     """Rules out manifests by their partition summaries and files by their partition values."""
 
     def __init__(self, where: tree.Expression | None, schema: Schema, leaves: dict[str, NestedField]) -> None:
-        """``leaves`` are those of ``schema``, from :func:`asyncpq.tables.iceberg.schema.struct_leaves`."""
+        """``leaves``: the result of :func:`asyncpq.tables.iceberg.schema.struct_leaves` for ``schema``."""
         self._schema = schema
         self._expr = AlwaysTrue() if where is None else _Translation(leaves).may_be(where, Truth.TRUE)
         self._manifest: dict[int, Callable[[ManifestFile], bool]] = {}
@@ -96,7 +96,7 @@ class PartitionFilter:
         return self._manifest[spec.spec_id](manifest)
 
     def keeps_all(self, spec: PartitionSpec) -> bool:
-        """Whether no file of a spec can be ruled out."""
+        """Whether the predicate rules out no partition of a spec."""
         return isinstance(self._projected(spec), AlwaysTrue)
 
     def keeps_file(self, file: IcebergFile, spec: PartitionSpec) -> bool:
@@ -107,19 +107,19 @@ class PartitionFilter:
         return self._file[spec.spec_id](file)
 
     def _projected(self, spec: PartitionSpec) -> BooleanExpression:
-        """What the predicate asks of partition values."""
+        """The predicate on the partition values of a spec."""
         return inclusive_projection(self._schema, spec)(self._expr)
 
 
 class _Translation:
-    """Predicates as pyiceberg's, on the values that give them a result."""
+    """Translates predicates to pyiceberg's."""
 
     def __init__(self, leaves: dict[str, NestedField]) -> None:
         self._leaves = leaves
         self._domains: dict[str, ValueDomain] = {}
 
     def may_be(self, expr: tree.Expression, truth: Truth) -> BooleanExpression:
-        """True for every row for which ``expr`` is ``truth``; perhaps for others."""
+        """A predicate that is true for each row where ``expr`` is ``truth``, and maybe for other rows."""
         return follow(expr, truth, self._atom, _all_of, _any_of)
 
     def _atom(self, atom: tree.Atom, truth: Truth) -> BooleanExpression:
@@ -142,15 +142,15 @@ def _any_of(parts: Iterable[BooleanExpression]) -> BooleanExpression:
     return Or(AlwaysFalse(), *terms) if (terms := list(parts)) else AlwaysFalse()
 
 
-def _term(column: str, kind: IcebergType, wanted: ValueSet) -> BooleanExpression:
-    """True for all members of the set."""
+def _term(column: str, iceberg_type: IcebergType, wanted: ValueSet) -> BooleanExpression:
+    """A predicate that is true for all members of the set, and maybe for other values."""
     values = wanted.values
     if values in (EVERYTHING, Points((), inverted=True)):
         return AlwaysTrue() if wanted.null else _MAKE["not null"](column)
     terms: list[BooleanExpression] = []
     if not isinstance(values, Points):
         terms += [_interval(column, interval) for interval in values]
-    elif values.inverted:  # null and NaN are not among the keys either
+    elif values.inverted:  # null and NaN are in neither set
         return _MAKE["not in"](column, values.keys)
     else:
         early = [key for key in values.keys if _is_early(key)]
@@ -159,7 +159,7 @@ def _term(column: str, kind: IcebergType, wanted: ValueSet) -> BooleanExpression
             terms.append(_MAKE["in"](column, values.keys[len(early) :]))
     if wanted.null:
         terms.append(_MAKE["null"](column))
-    if wanted.nan and isinstance(kind, (FloatType, DoubleType)):
+    if wanted.nan and isinstance(iceberg_type, (FloatType, DoubleType)):
         terms.append(_MAKE["nan"](column))
     return _any_of(terms)
 
@@ -171,60 +171,62 @@ def _interval(column: str, interval: Interval) -> BooleanExpression:
     if isinstance(high, dt.date):
         epoch = _epoch(high)
         if high < epoch or (high == epoch and high_open):
-            high, high_open = epoch, False  # early writers: never beyond the partition that begins there
+            high, high_open = epoch, False  # early writers: at most in the partition that begins in 1970
     above = AlwaysTrue() if low is None else _MAKE[">" if low_open else ">="](column, low)
     below = AlwaysTrue() if high is None else _MAKE["<" if high_open else "<="](column, high)
     return And(above, below)
 
 
-def _to_key(kind: IcebergType) -> ToKey:
-    """Literals as pyiceberg takes them."""
+def _to_key(iceberg_type: IcebergType) -> ToKey:
+    """Keys of a column: literals as pyiceberg compares them."""
 
     def to_key(value: Scalar) -> Comparable | Incomparable:
-        literal = _literal(kind, value)
-        return Incomparable(f"not a literal of {kind}") if literal is None else Comparable(literal)
+        literal = _literal(iceberg_type, value)
+        return Incomparable(f"not a literal of {iceberg_type}") if literal is None else Comparable(literal)
 
     return to_key
 
 
-def _literal(kind: IcebergType, value: Scalar) -> bool | int | float | str | bytes | Decimal | dt.date | None:
-    """``value`` if it is one of a column of type ``kind``, as pyiceberg takes it; else None: it does not prune."""
+def _literal(iceberg_type: IcebergType, value: Scalar) -> bool | int | float | str | bytes | Decimal | dt.date | None:
+    """``value`` as pyiceberg compares it with a column of the type; None where it cannot, so it does not prune."""
     if isinstance(value, bool):
-        return value if isinstance(kind, BooleanType) else None
+        return value if isinstance(iceberg_type, BooleanType) else None
     if isinstance(value, int):
-        bits = 31 if isinstance(kind, IntegerType) else 63
-        return value if isinstance(kind, (IntegerType, LongType)) and -(1 << bits) <= value < 1 << bits else None
+        bits = 31 if isinstance(iceberg_type, IntegerType) else 63
+        return (
+            value if isinstance(iceberg_type, (IntegerType, LongType)) and -(1 << bits) <= value < 1 << bits else None
+        )
     if isinstance(value, float):
-        return value if isinstance(kind, DoubleType) and not math.isnan(value) else None
+        return value if isinstance(iceberg_type, DoubleType) and not math.isnan(value) else None
     if isinstance(value, str):
-        return value if isinstance(kind, StringType) else None
+        return value if isinstance(iceberg_type, StringType) else None
     if isinstance(value, bytes):
-        return value if isinstance(kind, BinaryType) else None
+        return value if isinstance(iceberg_type, BinaryType) else None
     if isinstance(value, Decimal):
-        return _scaled(kind, value)
+        return _scaled(iceberg_type, value)
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
-            return value if isinstance(kind, TimestampType) else None
-        return value.astimezone(dt.UTC) if isinstance(kind, TimestamptzType) else None
+            return value if isinstance(iceberg_type, TimestampType) else None
+        return value.astimezone(dt.UTC) if isinstance(iceberg_type, TimestamptzType) else None
     if isinstance(value, dt.date):
-        return value if isinstance(kind, DateType) else None
+        return value if isinstance(iceberg_type, DateType) else None
     return None
 
 
-def _scaled(kind: IcebergType, value: Decimal) -> Decimal | None:
-    """``value`` with the column's scale, where that is exact."""
-    if not isinstance(kind, DecimalType) or not value.is_finite():
+def _scaled(iceberg_type: IcebergType, value: Decimal) -> Decimal | None:
+    """``value`` with the column's scale; None where it would be rounded."""
+    if not isinstance(iceberg_type, DecimalType) or not value.is_finite():
         return None
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
-    more = exponent + kind.scale
-    if more < 0 or len(digits) + more > kind.precision:
+    more = exponent + iceberg_type.scale
+    if more < 0 or len(digits) + more > iceberg_type.precision:
         return None
-    return Decimal((sign, (*digits, *(0,) * more), -kind.scale))
+    return Decimal((sign, (*digits, *(0,) * more), -iceberg_type.scale))
 
 
 def _is_early(literal: object) -> bool:
-    """Early writers rounded years to hours before 1970 towards it: such a row may be one partition later."""
+    """Whether it is before 1970: early writers rounded such years to hours up, so a row may be one partition late."""
     return isinstance(literal, dt.date) and literal < _epoch(literal)
 
 

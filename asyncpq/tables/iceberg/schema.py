@@ -1,11 +1,8 @@
-"""The columns of an Iceberg table: found in files by field id, or by the name mapping where files have no ids.
+"""Iceberg's columns as table fields, and the values in its metadata as literals: partition values, bounds, defaults.
 
-Table spec, "Schema evolution" and "Column projection". Types are those that pyiceberg gives, with ``string``,
-``binary`` and ``list`` for its large forms, which only its empty results have.
-
-Values in Iceberg's metadata (partition values, bounds, defaults) as asyncpq's literals.
-
-Table spec, Appendix D: "Single-value serialization".
+Files match columns by field id, or by the name mapping where they have no ids. Types are pyiceberg's, with plain
+``string``, ``binary`` and ``list``: pyiceberg has large forms only in empty results. Table spec, "Schema evolution",
+"Column projection" and Appendix D, "Single-value serialization".
 """
 
 from __future__ import annotations
@@ -45,26 +42,29 @@ from asyncpq.errors import UnsupportedFeatureError
 from asyncpq.expressions.scalars import Scalar, Timestamp
 from asyncpq.storage.urls import safe_url
 
+_REFUSED = (GeographyType, GeometryType, UnknownType)
+_NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
 
-def as_literal(kind: PrimitiveType, value: Any) -> Scalar:
-    """A value as pyiceberg decodes it from Avro, bytes or JSON (days, microseconds, ...), as a literal.
+
+def as_literal(iceberg_type: PrimitiveType, value: Any) -> Scalar:
+    """Convert a value that pyiceberg decoded from Avro, bytes or JSON (days, microseconds, ...) to a literal.
 
     Raises:
-        ValueError, OverflowError, TypeError: it is no value of this type, or one that Python cannot hold.
+        ValueError, OverflowError, TypeError: it is no value of the type, or Python cannot hold it.
     """
     if value is None:
         return None
-    if isinstance(kind, (TimestampNanoType, TimestamptzNanoType)):
-        return Timestamp(int(value), "UTC" if isinstance(kind, TimestamptzNanoType) else None)
-    literal: Scalar = from_json(kind, value)
+    if isinstance(iceberg_type, (TimestampNanoType, TimestamptzNanoType)):
+        return Timestamp(int(value), "UTC" if isinstance(iceberg_type, TimestamptzNanoType) else None)
+    literal: Scalar = from_json(iceberg_type, value)
     return literal
 
 
 def partition_value(column: NestedField, value: Any, table: str, url: str) -> Scalar:
-    """The value that a column has in all rows of the data file at ``url``, by an identity partition.
+    """The value of an identity partition: the column has it in all rows of the data file at ``url``.
 
     Raises:
-        UnsupportedFeatureError: a literal cannot hold it.
+        UnsupportedFeatureError: a literal cannot hold the value.
     """
     assert isinstance(column.field_type, PrimitiveType)
     try:
@@ -76,18 +76,18 @@ def partition_value(column: NestedField, value: Any, table: str, url: str) -> Sc
 
 
 def struct_leaves(schema: Schema, without: Collection[int] = ()) -> dict[str, NestedField]:
-    """The leaves below no list or map, by dotted path. A path that two leaves share names neither.
+    """The primitive fields outside of lists and maps, by dotted path. A path that names two fields is left out.
 
     Args:
-        without: ids of fields to leave out, with all below them.
+        without: ids of fields to leave out, with their children.
     """
-    found: dict[str, NestedField] = {}
+    leaves: dict[str, NestedField] = {}
     shared = set()
     for path, field in _leaves("", schema.fields, without):
-        if path in found:
+        if path in leaves:
             shared.add(path)
-        found[path] = field
-    return {path: field for path, field in found.items() if path not in shared}
+        leaves[path] = field
+    return {path: field for path, field in leaves.items() if path not in shared}
 
 
 def _leaves(
@@ -103,14 +103,14 @@ def _leaves(
 
 
 def column_bounds(field: NestedField, file: IcebergFile) -> ColumnBounds:
-    """What a manifest entry says of a leaf that is below no list or map."""
-    kind = field.field_type
-    at = field.field_id
-    is_float = isinstance(kind, (FloatType, DoubleType))
-    low, high = _bound(kind, file.lower_bounds, at), _bound(kind, file.upper_bounds, at)
+    """Bounds of a primitive field outside of lists and maps, from a manifest entry."""
+    iceberg_type = field.field_type
+    field_id = field.field_id
+    is_float = isinstance(iceberg_type, (FloatType, DoubleType))
+    low, high = _bound(iceberg_type, file.lower_bounds, field_id), _bound(iceberg_type, file.upper_bounds, field_id)
     if is_float and _is_nan(low, high):
         low = high = None
-    null_count = (file.null_value_counts or {}).get(at)
+    null_count = (file.null_value_counts or {}).get(field_id)
     if null_count is not None and not 0 <= null_count <= file.record_count:
         null_count = None
     return ColumnBounds(
@@ -118,48 +118,46 @@ def column_bounds(field: NestedField, file: IcebergFile) -> ColumnBounds:
         max=high,
         null_count=null_count,
         all_null=null_count is not None and null_count == file.record_count,
-        exact=False,  # the spec asks for bounds only; those of strings are cut short
-        may_be_nan=is_float and (file.nan_value_counts or {}).get(at) != 0,
+        exact=False,  # the spec allows any bounds; those of strings are truncated
+        may_be_nan=is_float and (file.nan_value_counts or {}).get(field_id) != 0,
     )
 
 
-def _bound(kind: IcebergType, bounds: dict[int, bytes] | None, field_id: int) -> Scalar:
+def _bound(iceberg_type: IcebergType, bounds: dict[int, bytes] | None, field_id: int) -> Scalar:
     raw = (bounds or {}).get(field_id)
-    if raw is None or not isinstance(kind, PrimitiveType) or isinstance(kind, UUIDType):  # whose order is disputed
+    if (
+        raw is None or not isinstance(iceberg_type, PrimitiveType) or isinstance(iceberg_type, UUIDType)
+    ):  # writers disagree on the order of UUIDs
         return None
     try:
-        return as_literal(kind, from_bytes(kind, raw))
+        return as_literal(iceberg_type, from_bytes(iceberg_type, raw))
     except (ValueError, TypeError, ArithmeticError, struct.error):
-        return None  # of the type that the column had, or finer than a literal: nothing is known
+        return None  # of an earlier type of the column, or too fine for a literal: unknown
 
 
 def _is_nan(low: Scalar, high: Scalar) -> bool:
     return any(isinstance(bound, float) and math.isnan(bound) for bound in (low, high))
 
 
-_REFUSED = (GeographyType, GeometryType, UnknownType)
-_NO_NAME = ("\ud800",)  # not UTF-8, so no field of a file has it
-
-
 def table_fields(schema: Schema, mapping: NameMapping | None, table: str) -> tuple[TableField, ...]:
     """The columns of ``schema``.
 
     Args:
-        mapping: names in files without field ids; None: such files are refused.
+        mapping: column names in files without field ids; None refuses such files.
         table: names the table in errors.
 
     Raises:
-        UnsupportedFeatureError: a column has a type that is not read.
+        UnsupportedFeatureError: a column's type or default is not read.
     """
     names = None if mapping is None else _by_id(mapping.root)
     return _children(schema.fields, names, table)
 
 
-def doubtful_fields(schemas: Iterable[Schema], mapping: NameMapping | None) -> frozenset[int]:
-    """Ids of fields whose statistics and partition values may be those of another column.
+def untrusted_fields(schemas: Iterable[Schema], mapping: NameMapping | None) -> frozenset[int]:
+    """Ids of fields whose statistics and partition values may belong to another column.
 
-    A name that a field once had may be another field's by now, as far as files without ids go (a rename, then a new
-    column under the old name). Manifests still say of the first field what such files have under that name.
+    In files without field ids, a name may have moved from one field to another: a rename, then a new column under the
+    old name. Manifests still give the statistics of that name to the first field.
     """
     if mapping is None:
         return frozenset()
@@ -173,12 +171,12 @@ def doubtful_fields(schemas: Iterable[Schema], mapping: NameMapping | None) -> f
 
 
 def _by_id(fields: list[MappedField]) -> dict[int, tuple[str, ...]]:
-    found: dict[int, tuple[str, ...]] = {}
+    names: dict[int, tuple[str, ...]] = {}
     for field in fields:
         if field.field_id is not None:
-            found[field.field_id] = tuple(field.names)
-        found |= _by_id(field.fields)
-    return found
+            names[field.field_id] = tuple(field.names)
+        names |= _by_id(field.fields)
+    return names
 
 
 def _children(
@@ -188,19 +186,19 @@ def _children(
 
 
 def _field(field: NestedField, names: Mapping[int, tuple[str, ...]] | None, table: str) -> TableField:
-    kind = field.field_type
+    iceberg_type = field.field_type
     children: tuple[TableField, ...] = ()
-    if isinstance(kind, StructType):
-        children = _children(kind.fields, names, table)
-    elif isinstance(kind, ListType):
-        children = _children((kind.element_field,), names, table)
-    elif isinstance(kind, MapType):
-        children = _children((kind.key_field, kind.value_field), names, table)
-    elif isinstance(kind, _REFUSED):
-        raise UnsupportedFeatureError(f"{table}: Iceberg type {kind} is not read", column=field.name)
+    if isinstance(iceberg_type, StructType):
+        children = _children(iceberg_type.fields, names, table)
+    elif isinstance(iceberg_type, ListType):
+        children = _children((iceberg_type.element_field,), names, table)
+    elif isinstance(iceberg_type, MapType):
+        children = _children((iceberg_type.key_field, iceberg_type.value_field), names, table)
+    elif isinstance(iceberg_type, _REFUSED):
+        raise UnsupportedFeatureError(f"{table}: Iceberg type {iceberg_type} is not read", column=field.name)
     return TableField(
         name=field.name,
-        type=_arrow_type(kind, children),
+        type=_arrow_type(iceberg_type, children),
         nullable=field.optional,
         field_id=field.field_id,
         names=() if names is None else names.get(field.field_id) or _NO_NAME,
@@ -209,23 +207,23 @@ def _field(field: NestedField, names: Mapping[int, tuple[str, ...]] | None, tabl
     )
 
 
-def _arrow_type(kind: IcebergType, children: tuple[TableField, ...]) -> pa.DataType:
-    if isinstance(kind, StringType):
+def _arrow_type(iceberg_type: IcebergType, children: tuple[TableField, ...]) -> pa.DataType:
+    if isinstance(iceberg_type, StringType):
         return pa.string()
-    if isinstance(kind, BinaryType):
+    if isinstance(iceberg_type, BinaryType):
         return pa.binary()
     parts = [pa.field(child.name, child.type, child.nullable) for child in children]
-    if isinstance(kind, StructType):
+    if isinstance(iceberg_type, StructType):
         return pa.struct(parts)
-    if isinstance(kind, ListType):
+    if isinstance(iceberg_type, ListType):
         return pa.list_(parts[0])
-    if isinstance(kind, MapType):
+    if isinstance(iceberg_type, MapType):
         return pa.map_(*parts)
-    return schema_to_pyarrow(kind)
+    return schema_to_pyarrow(iceberg_type)
 
 
 def _default(field: NestedField, table: str) -> Any:
-    """Value of the column in files that were written before it was added."""
+    """The column's value in files that are older than the column."""
     if field.initial_default is None:
         return None
     if not isinstance(field.field_type, PrimitiveType):

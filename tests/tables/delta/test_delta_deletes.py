@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.tables.delta import deletes as delta_deletes
-from asyncpq.tables.delta.deletes import DeletionVector, decode_vector, decode_z85, deletes_of
-from asyncpq.tables.delta.paths import TableRoot
+from asyncpq.tables import deleted_rows
+from asyncpq.tables.deleted_rows import decode_vector
+from asyncpq.tables.delta.deletes import VectorDescriptor, decode_z85
+from asyncpq.tables.delta.paths import DeltaRoot
 from tests.delta_tables import (
     ID,
     DeltaWriter,
@@ -53,7 +54,7 @@ async def test_vectors_are_decoded_off_the_loop(writer: DeltaWriter, monkeypatch
         threads.append(threading.current_thread())
         return decode_vector(data)
 
-    monkeypatch.setattr(delta_deletes, "decode_vector", noted)
+    monkeypatch.setattr(deleted_rows, "decode_vector", noted)
     writer.commit(VECTORS, metadata(ID), writer.file("f.parquet", ids(0, 1), vector=inline_vector([1])))
     assert (await rows_of(await snapshot_of(writer.folder))).num_rows == 1
     assert threads
@@ -62,9 +63,9 @@ async def test_vectors_are_decoded_off_the_loop(writer: DeltaWriter, monkeypatch
 
 async def test_secrets_of_urls_are_not_shown() -> None:
     root = "https://user:hunter2@host/t"
-    vector = DeletionVector.from_action(inline_vector([9]))
+    vector = VectorDescriptor.from_action(inline_vector([9]))
     assert vector is not None
-    deletes = replace(deletes_of(vector, TableRoot.of(root), f"{root}/f.parquet"), url=f"{root}/v.bin")
+    deletes = replace(vector.resolve(DeltaRoot.of(root), f"{root}/f.parquet"), url=f"{root}/v.bin")
     with pytest.raises(CorruptFileError, match=r"https://host/t/f\.parquet") as caught:
         await deletes.rows(FolderReader(), 5)
     assert "hunter2" not in str(caught.value)
@@ -128,10 +129,10 @@ async def test_a_damaged_vector_is_an_error(writer: DeltaWriter) -> None:
         assert caught.value.url == str(path)
         path.write_bytes(whole)
     path.write_bytes(whole[:-1])
-    with pytest.raises(CorruptFileError, match="not of the"):
+    with pytest.raises(CorruptFileError, match="another length"):
         await file.deletes.rows(FolderReader(), 6)
     path.write_bytes(whole)
-    with pytest.raises(CorruptFileError, match=r"deletes row 3 of .*f.parquet, which has 3 rows"):
+    with pytest.raises(CorruptFileError, match=r"row 3 of .*f.parquet is deleted, but the file has 3 rows"):
         await file.deletes.rows(FolderReader(), 3)
 
 

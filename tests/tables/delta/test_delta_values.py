@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from asyncpq import col
-from asyncpq.tables.delta.schema import ColumnMapping, Leaf, Mapped, decode_schema
-from asyncpq.tables.delta.values import Statistics, num_records
+from asyncpq.tables.delta.schema import ColumnMapping, DeltaLeaf, MappingMode, decode_schema
+from asyncpq.tables.delta.values import DeltaStatistics, num_records
 from tests.delta_tables import (
     ID,
     DeltaWriter,
@@ -98,14 +98,14 @@ async def test_a_count_that_is_too_long_is_unknown(writer: DeltaWriter) -> None:
 def test_a_bound_that_python_has_not_is_unknown(kind: str, stored: pa.Scalar) -> None:
     """Of a checkpoint's struct: a year beyond 9999."""
     (leaf,) = decode_schema(
-        metadata(column("v", kind))["metaData"]["schemaString"], ColumnMapping(Mapped.NONE, False), "x"
+        metadata(column("v", kind))["metaData"]["schemaString"], ColumnMapping(MappingMode.NONE, False), "x"
     ).leaves
     values = pa.StructArray.from_arrays([pa.array([stored.value], stored.type)], ["v"])
     least = pa.StructArray.from_arrays([pa.array([0], stored.type)], ["v"])
     rows = pa.array([5], pa.int64())
     (stats,) = pa.StructArray.from_arrays([rows, least, values], ["numRecords", "minValues", "maxValues"])
     assert num_records(stats) == 5
-    bounds = Statistics(stats, {"v": leaf}, False)["v"]
+    bounds = DeltaStatistics(stats, {"v": leaf}, False)["v"]
     assert bounds.min is not None
     assert bounds.max is None
 
@@ -114,13 +114,13 @@ async def test_bounds_are_parsed_off_the_loop(writer: DeltaWriter, monkeypatch: 
     writer.commit(protocol(), metadata(ID), add("x.parquet", num_rows=1, stats={"minValues": {"id": 0}}))
     snapshot = await snapshot_of(writer.folder)
     threads = []
-    decode = Statistics._decode
+    decode = DeltaStatistics._decode
 
-    def noted(self: Statistics, leaf: Leaf) -> Any:
+    def noted(self: DeltaStatistics, leaf: DeltaLeaf) -> Any:
         threads.append(threading.current_thread())
         return decode(self, leaf)
 
-    monkeypatch.setattr(Statistics, "_decode", noted)
+    monkeypatch.setattr(DeltaStatistics, "_decode", noted)
     for _ in range(2):
         (file,) = await snapshot.files(col("id") > 5, FolderReader())
         assert file.bounds["id"].min == 0
@@ -142,7 +142,7 @@ async def test_null_counts_beside_a_vector(writer: DeltaWriter, nulls: int, expe
 def test_columns_of_one_dotted_name_have_no_bounds() -> None:
     inner = {"type": "struct", "fields": [column("b", "long"), column("c", "long")]}
     text = metadata(column("a.b", "long"), column("a", inner))["metaData"]["schemaString"]
-    assert [leaf.name for leaf in decode_schema(text, ColumnMapping(Mapped.NONE, False), "x").leaves] == ["a.c"]
+    assert [leaf.name for leaf in decode_schema(text, ColumnMapping(MappingMode.NONE, False), "x").leaves] == ["a.c"]
 
 
 async def test_either_zero_may_stand_for_both(writer: DeltaWriter) -> None:

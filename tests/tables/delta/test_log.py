@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import asyncpq
 from asyncpq.errors import CorruptFileError, FormatError, UnsupportedFeatureError
-from asyncpq.tables.delta.paths import TableRoot
+from asyncpq.tables.delta.paths import DeltaRoot
 from tests.delta_tables import (
     ID,
     DeltaWriter,
@@ -118,7 +118,7 @@ async def test_a_checkpoint_in_parts(writer: DeltaWriter) -> None:
     }
     pq.write_table(pa.table(heads), writer.log / f"{1:020}.checkpoint.{1:010}.{2:010}.parquet")
     (writer.log / f"{0:020}.json").rename(writer.log / "kept")
-    with pytest.raises(CorruptFileError, match=r"incomplete: .* not there: 0"):  # a part is missing: no checkpoint
+    with pytest.raises(CorruptFileError, match=r"incomplete: .* missing: 0"):  # a part is missing: no checkpoint
         await snapshot_of(writer.folder)
     _write_adds(writer.log / f"{1:020}.checkpoint.{2:010}.{2:010}.parquet", *files)
     assert (await rows_of(await snapshot_of(writer.folder)))["id"].to_pylist() == [0, 1, 2]
@@ -269,7 +269,7 @@ async def test_absolute_paths(writer: DeltaWriter, tmp_path: Path) -> None:
     ],
 )
 def test_where_files_are(root: str, path: str, url: str) -> None:
-    assert TableRoot.of(root).resolve(path) == url
+    assert DeltaRoot.of(root).resolve(path) == url
 
 
 @pytest.mark.parametrize(
@@ -286,4 +286,4 @@ def test_where_files_are(root: str, path: str, url: str) -> None:
 )
 def test_a_log_does_not_choose_stores(root: str, path: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match="another store"):
-        TableRoot.of(root).resolve(path)
+        DeltaRoot.of(root).resolve(path)

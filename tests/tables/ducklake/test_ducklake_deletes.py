@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from asyncpq import CorruptFileError, Expression, UnsupportedFeatureError
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.tables.ducklake.deletes import SNAPSHOT_COLUMN, DeleteFile, DuckLakeDeletes
+from asyncpq.tables.ducklake.deletes import SNAPSHOT_COLUMN, DuckLakeDeleteFile, DuckLakeDeletes
 from tests.readers import PlainReader
 
 NUM_ROWS = 100
@@ -49,7 +49,7 @@ def positions(rows: Sequence[int | None], snapshots: Sequence[int | None] | None
 
 
 def deletes(kind: str = "parquet", **options: Any) -> DuckLakeDeletes:
-    files = (DeleteFile(url="d", format=kind),)
+    files = (DuckLakeDeleteFile(url="d", format=kind),)
     return DuckLakeDeletes(**{"data_url": "f", "snapshot": 5, "files": files, "inlined": RowRanges(), **options})
 
 
@@ -82,12 +82,12 @@ async def test_equal_deletes_have_one_identity() -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (positions([1, None]), "without a number"),
-        (positions([-1]), "without a number"),
-        (positions([1], [None]), "without a snapshot"),
-        (positions([NUM_ROWS]), "row 100 is deleted, of a file of 100 rows"),
-        (pa.table({"file_path": ["f"]}), "without positions"),
-        (pa.table({"pos": [1.0]}), "without positions"),
+        (positions([1, None]), "null or not"),
+        (positions([-1]), "negative"),
+        (positions([1], [None]), "no snapshot"),
+        (positions([NUM_ROWS]), "row 100 of f is deleted, but the file has 100 rows"),
+        (pa.table({"file_path": ["f"]}), "no column pos"),
+        (pa.table({"pos": [1.0]}), "null or not"),
     ],
     ids=["null", "negative", "no snapshot", "deletes_out_of_range", "no positions", "floats"],
 )

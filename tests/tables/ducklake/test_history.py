@@ -20,8 +20,8 @@ import asyncpq
 from asyncpq import col
 from asyncpq.datasets.model import ColumnBounds, TableField
 from asyncpq.expressions.scalars import Timestamp
-from asyncpq.tables.ducklake.inlined import nested_of_text
-from asyncpq.tables.ducklake.schema import Column
+from asyncpq.tables.ducklake.inlined import parse_nested
+from asyncpq.tables.ducklake.schema import DuckLakeColumn
 from asyncpq.tables.ducklake.values import bounds_of_statistics, value_of_text
 from asyncpq.testing import check_catalog
 from tests.ducklake_lakes import Lake, assert_same
@@ -240,9 +240,9 @@ def test_zero_has_no_sign_in_text() -> None:
 
 # -- nested values as text ------------------------------------------------------------------------
 
-TEXT = Column(TableField(name="text", type=pa.string()), "varchar", ())
-LISTS = Column(TableField(name="lists", type=pa.list_(pa.string())), "list", (TEXT,))
-MAPS = Column(TableField(name="maps", type=pa.map_(pa.string(), pa.string())), "map", (TEXT, TEXT))
+TEXT = DuckLakeColumn(TableField(name="text", type=pa.string()), "varchar", ())
+LISTS = DuckLakeColumn(TableField(name="lists", type=pa.list_(pa.string())), "list", (TEXT,))
+MAPS = DuckLakeColumn(TableField(name="maps", type=pa.map_(pa.string(), pa.string())), "map", (TEXT, TEXT))
 texts = st.one_of(
     st.text(alphabet=" \t\v\x1c\x1f\x85\xa0\u2003\u2028a'\"\\\\,=:[]{}()"), st.sampled_from(["NULL", "null", "NULLa"])
 )
@@ -258,5 +258,5 @@ def test_texts_in_nested_values_are_those_that_duckdb_casts(
         query = "SELECT ?::VARCHAR[]::VARCHAR, map(?::VARCHAR[], ?::VARCHAR[])::VARCHAR"
         row = connection.execute(query, [found, list(pairs), list(pairs.values())]).fetchone()
     assert row is not None
-    assert nested_of_text(row[0], LISTS) == found
-    assert nested_of_text(row[1], MAPS) == list(pairs.items())
+    assert parse_nested(row[0], LISTS) == found
+    assert parse_nested(row[1], MAPS) == list(pairs.items())

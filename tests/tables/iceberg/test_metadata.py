@@ -31,7 +31,7 @@ from asyncpq.errors import (
     UsageError,
 )
 from asyncpq.tables.iceberg import catalog as iceberg
-from asyncpq.tables.iceberg.catalog import catalog_of
+from asyncpq.tables.iceberg.catalog import IcebergCatalog
 from tests.iceberg_tables import (
     LocalReader,
     add_files,
@@ -58,7 +58,7 @@ async def _read(table: Table | str, version: Any = None, where: Any = None) -> p
 
 async def _planned(table: Table | str, reader: LocalReader | None = None, where: Any = None) -> list[DataFile]:
     reader = reader or LocalReader()
-    snapshot = await catalog_of(table).snapshot(reader)
+    snapshot = await IcebergCatalog(table).snapshot(reader)
     return list(await snapshot.files(where, reader))
 
 
@@ -122,11 +122,11 @@ async def test_snapshots_that_are_not_there(history: tuple[Table, list[int]], ve
 
 def test_one_way_to_choose_a_snapshot() -> None:
     with pytest.raises(InvalidOptionError, match="give one of them"):
-        catalog_of("s3://b/x.metadata.json", snapshot_id=1, ref="main")
+        IcebergCatalog("s3://b/x.metadata.json", snapshot_id=1, ref="main")
     with pytest.raises(InvalidOptionError, match="metadata file"):
-        catalog_of("s3://user:secret@b/warehouse/db/events?key=1")
+        IcebergCatalog("s3://user:secret@b/warehouse/db/events?key=1")
     with pytest.raises(InvalidOptionError, match="not a list"):
-        catalog_of([])  # type: ignore[arg-type]  # on purpose
+        IcebergCatalog([])  # type: ignore[arg-type]  # on purpose
 
 
 async def test_pyiceberg_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +262,7 @@ async def test_manifests_are_pruned_and_read_once(tmp_path: Path) -> None:
     for number in range(4):
         table.append(_rows(number, number + 1))
     reader = LocalReader()
-    snapshot = await catalog_of(table.metadata_location).snapshot(reader)
+    snapshot = await IcebergCatalog(table.metadata_location).snapshot(reader)
     assert [url.rpartition(".")[2] for url in reader.read] == ["json"]
     (file,) = await snapshot.files(col("name") == "n2", reader)
     assert [url.rpartition(".")[2] for url in reader.read[1:]] == ["avro", "avro"]  # the list, one of four manifests

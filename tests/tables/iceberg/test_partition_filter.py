@@ -39,7 +39,7 @@ from pyiceberg.types import DoubleType, NestedField, PrimitiveType, StringType, 
 
 from asyncpq.datasets.model import ColumnBounds
 from asyncpq.expressions import Expression, col
-from asyncpq.tables.iceberg.catalog import IcebergSnapshot, catalog_of
+from asyncpq.tables.iceberg.catalog import IcebergCatalog, IcebergSnapshot
 from asyncpq.tables.iceberg.schema import column_bounds
 from tests.iceberg_tables import LocalReader, add_files, data_record, make_table
 from tests.predicates import atoms, oracle, trees
@@ -111,7 +111,7 @@ class _Written:
             files.append(data_record(table, url, partition, record_count=len(rows), **_statistics(schema, rows)))
         for start in range(0, len(files), 3):  # several manifests, with summaries that say something
             add_files(table, files[start : start + 3], ManifestContent.DATA)
-        self.snapshot: IcebergSnapshot = asyncio.run(catalog_of(table).snapshot(LocalReader()))
+        self.snapshot: IcebergSnapshot = asyncio.run(IcebergCatalog(table).snapshot(LocalReader()))
 
 
 def _transformed(schema: Schema, name: str, transform: Transform[Any, Any], value: Any) -> Any:
@@ -203,7 +203,7 @@ async def _files_of_day(folder: Path, day: int, where: Expression) -> int:
         update.add_field("t", DayTransform(), "day")
     add_files(table, [data_record(table, "file:///x", Record(day), record_count=1)], ManifestContent.DATA)
     reader = LocalReader()
-    snapshot = await catalog_of(table).snapshot(reader)
+    snapshot = await IcebergCatalog(table).snapshot(reader)
     return len(await snapshot.files(where, reader))
 
 

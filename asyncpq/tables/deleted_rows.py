@@ -1,0 +1,141 @@
+"""Deleted rows: deletion vectors, positions and their checks, as Delta, Iceberg and DuckLake share them.
+
+A deletion vector is a magic number and a 64-bit Roaring bitmap of row numbers. In a file it stands in a frame: its
+length, the vector, its CRC-32. Specs: RoaringFormatSpec, "Extension for 64-bit Implementations"; Delta's PROTOCOL.md,
+"Deletion Vector Format"; Iceberg's Puffin spec, "deletion-vector-v1".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from asyncpq.datasets.model import Reader
+from asyncpq.errors import AsyncpqError, CorruptFileError, UnsupportedFeatureError
+from asyncpq.pruning.row_ranges import RowRanges
+from asyncpq.storage.urls import safe_url
+
+_MAGIC = b"\xd1\xd3\x39\x64"
+_FRAME_BYTES = 8  # length and checksum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionVector:
+    """The rows that one deletion vector deletes. Implements :class:`asyncpq.datasets.model.Deletes`.
+
+    Attributes:
+        url: the file that holds the vector; for an inline vector, the table.
+        start, stop: byte range of the framed vector in that file.
+        inline: the vector without its frame, if it is in no file.
+        cardinality: the number of rows that the table's metadata gives.
+        data_url: the file whose rows are deleted.
+    """
+
+    url: str
+    start: int = 0
+    stop: int = 0
+    inline: bytes | None = None
+    cardinality: int
+    data_url: str
+
+    @property
+    def identity(self) -> Hashable:
+        """The bytes, or where they are: a file of vectors never changes."""
+        return ("deletion vector", self.inline if self.inline is not None else (self.url, self.start, self.stop))
+
+    async def rows(self, reader: Reader, num_rows: int) -> RowRanges:
+        """Numbers of the deleted rows.
+
+        Raises:
+            CorruptFileError: the length, the checksum, the bitmap or its number of rows is wrong.
+            UnsupportedFeatureError: the vector has another format.
+        """
+        try:
+            vector = self.inline
+            if vector is None:
+                vector = unframed(await reader.read_bytes(self.url, self.start, self.stop))
+            rows = await asyncio.to_thread(decode_vector, vector)
+            if rows.num_rows != self.cardinality:
+                raise CorruptFileError(f"deletion vector has {rows.num_rows} rows, not {self.cardinality}")
+            check_deleted(rows, num_rows, self.data_url)
+        except AsyncpqError as error:
+            error.locate(
+                url=safe_url(self.url), byte_range=None if self.inline is not None else (self.start, self.stop)
+            )
+            raise
+        return rows
+
+
+def unframed(stored: bytes) -> bytes:
+    """Check a vector's frame and take it off. Its two numbers are big-endian.
+
+    Raises:
+        CorruptFileError: the length or the checksum is wrong.
+    """
+    length = len(stored) - _FRAME_BYTES
+    if length < 4 or int.from_bytes(stored[:4], "big") != length:
+        raise CorruptFileError(f"deletion vector of {len(stored)} bytes gives another length")
+    vector = stored[4:-4]
+    if zlib.crc32(vector) != int.from_bytes(stored[-4:], "big"):
+        raise CorruptFileError("deletion vector has another checksum")
+    return vector
+
+
+def decode_vector(vector: bytes) -> RowRanges:
+    """Rows of a vector: magic number and bitmap.
+
+    Raises:
+        CorruptFileError: the bitmap is malformed.
+        UnsupportedFeatureError: the magic number is that of another format.
+    """
+    if vector[:4] != _MAGIC:
+        raise UnsupportedFeatureError(f"deletion vector has magic number {vector[:4].hex()}, which is not read")
+    return decode_roaring(vector[4:])
+
+
+def decode_roaring(data: bytes) -> RowRanges:
+    """Values of a serialized 64-bit Roaring bitmap. The memory taken grows with ``data``, not with the values.
+
+    Raises:
+        CorruptFileError: the bytes are not such a bitmap.
+    """
+    from pyroaring import BitMap64  # few tables have deletion vectors
+
+    try:
+        bitmap = BitMap64.deserialize(data)
+    except (ValueError, IndexError) as error:
+        raise CorruptFileError(f"Roaring bitmap of {len(data)} bytes: {error}") from error
+    firsts = bitmap - bitmap.shift(1)  # of each run of consecutive values
+    lasts = bitmap - bitmap.shift(-1)
+    return RowRanges.from_parallel(firsts.to_array(), (last + 1 for last in lasts.to_array()))
+
+
+def decode_positions(positions: pa.ChunkedArray, url: str) -> RowRanges:
+    """Rows that the column ``pos`` of the delete file ``url`` names, in any order.
+
+    Raises:
+        CorruptFileError: a position is null, negative or not an int64.
+    """
+    if positions.type != pa.int64() or positions.null_count:
+        raise CorruptFileError("a deleted row's position is null or not an int64", url=safe_url(url), column="pos")
+    ascending = pc.unique(positions).sort()
+    if len(ascending) and ascending[0].as_py() < 0:
+        raise CorruptFileError("a deleted row's position is negative", url=safe_url(url), column="pos")
+    return RowRanges.from_rows(ascending.to_pylist())
+
+
+def check_deleted(rows: RowRanges, num_rows: int, data_url: str) -> None:
+    """Check that a file of ``num_rows`` rows has the deleted ``rows``.
+
+    Raises:
+        CorruptFileError: it does not.
+    """
+    if rows.stop > num_rows:
+        raise CorruptFileError(
+            f"row {rows.stop - 1} of {safe_url(data_url)} is deleted, but the file has {num_rows} rows"
+        )
