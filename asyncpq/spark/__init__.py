@@ -1,6 +1,11 @@
 """asyncpq on Spark: the extra ``asyncpq[spark]``; see docs/spark.md.
 
-Executors import modules below this package: names here are found when they are first asked for.
+A call on the driver opens a lake (``reads/lakes``), plans it into splits (``reads/planning``), and gives a DataFrame
+whose tasks read their splits (``reads/reading``) with the session of their process (``sessions``) and convert values to
+Spark's types (``types/``). Lookup joins (``joins``), the data source (``data_source``), writes (``lake_writer``),
+``optimize`` and index builds (``index_builds``) start from the same parts.
+
+Names are imported when they are first used, since executors import single modules below this package.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Spark is asked in the thread that called: its job groups, tags and interrupts are of a thread.
+"""What the driver needs around calls of Spark: the caller's thread, and settings that hold while something runs.
 
-Settings of a Spark session, as they must be while something runs; calls may run at once, and end in any order.
+Spark's job groups, tags and interrupts belong to a thread, so Spark is called in the thread of asyncpq's caller.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class _ThreadCall(NamedTuple):
 
 
 class CallerThread:
-    """Runs in the caller's thread what a coroutine of another thread's loop asks for."""
+    """Runs work in the caller's thread for a coroutine that runs in the event loop of another thread."""
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[_ThreadCall | None] = SimpleQueue()
         self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
-        self._left = self._gone = False  # as the caller's thread knows
-        self._cancelled = False  # as the loop's does
+        self._left = self._gone = False  # set by the caller's thread
+        self._cancelled = False  # set by the loop's thread
 
     async def call(self, work: Callable[[], T], *, on_leaving: bool = False) -> T:
-        """What ``work`` gives there.
+        """Run ``work`` in the caller's thread; return its result.
 
         Args:
-            on_leaving: it is done also for a coroutine that an interrupt has cancelled.
+            on_leaving: run it even if an interrupt has cancelled the coroutine.
 
         Raises:
             asyncio.CancelledError: the caller was interrupted.
@@ -53,7 +53,7 @@ class CallerThread:
         return await asyncio.wrap_future(future)
 
     async def interruptible(self, work: Awaitable[T]) -> T:
-        """What ``work`` gives, which is cancelled where the caller is interrupted. One at a time.
+        """Await ``work``; an interrupt of the caller cancels it. One at a time.
 
         Raises:
             asyncio.CancelledError: the caller was interrupted.
@@ -69,15 +69,15 @@ class CallerThread:
             self._running = None
 
     def serve(self, main: Callable[[], T]) -> T:
-        """What ``main`` gives, which runs in another thread and has an :meth:`interruptible` coroutine.
+        """Run ``main``, which awaits an :meth:`interruptible` coroutine, in another thread; return its result.
 
         Raises:
-            BaseException: as ``main`` does; or an interrupt, once ``main`` has ended.
+            BaseException: as ``main`` does; or the caller's interrupt, after ``main`` has ended.
         """
         ended: Future[T] = Future()
         try:
             Thread(target=self._run, args=(main, ended), name="asyncpq-spark").start()
-        except BaseException:  # perhaps it runs
+        except BaseException:  # the thread may have started
             self._gone = True
             self._interrupt()
             raise
@@ -91,12 +91,12 @@ class CallerThread:
     def _run(self, main: Callable[[], T], ended: Future[T]) -> None:
         try:
             ended.set_result(main())
-        except BaseException as error:  # noqa: BLE001  # it is the caller's
+        except BaseException as error:  # noqa: BLE001  # raised in the caller's thread
             ended.set_exception(error)
         self._asked.put(None)
 
     def _leave(self) -> None:
-        """Cancel what runs, and do what it asks for on its way out, unless the caller is interrupted once more."""
+        """Cancel the coroutine and run what it asks for while it ends. A second interrupt stops that as well."""
         self._interrupt()
         try:
             self._answer()
@@ -113,14 +113,14 @@ class CallerThread:
             loop.call_soon_threadsafe(self._cancel, task)
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
-        """In the loop; once, lest what the coroutine does on its way out is cancelled, too."""
+        """Cancel once, in the loop's thread: a second cancellation would break off the coroutine's cleanup."""
         if not self._cancelled:
             self._cancelled = True
             task.cancel()
 
     def _answer(self) -> None:
         while (asked := self._asked.get()) is not None:
-            # on leaving, others get no answer: their coroutine is being cancelled
+            # after an interrupt other calls get no result, since their coroutine is cancelled
             if (asked.on_leaving or not self._left) and asked.future.set_running_or_notify_cancel():
                 self._do(asked)
 
@@ -131,7 +131,7 @@ class CallerThread:
             if isinstance(error, Exception):
                 asked.future.set_exception(error)
                 return
-            if self._left:  # else the coroutine is cancelled, once
+            if self._left:  # otherwise _leave cancels the coroutine
                 asked.future.set_exception(asyncio.CancelledError())
             raise
         else:
@@ -140,7 +140,7 @@ class CallerThread:
 
 @dataclass(eq=False)
 class _Hold:
-    """A setting as it was in a session before the first of its users."""
+    """The value that a setting had before its first user changed it."""
 
     spark: SparkSession
     name: str
@@ -154,10 +154,10 @@ _lock = threading.Lock()
 
 @contextmanager
 def held_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Settings are so inside, for all threads of the session; behind the last one who wants that, as they were.
+    """Set Spark settings for all threads of the session; restore them after the last user.
 
-    Whoever holds a setting wants the same value: Spark has one for all. Nobody can tell whether two objects are of one
-    session: who finds a value as it should be takes part in all holds of that setting.
+    All users of a setting want the same value. Two session objects may be the same session, and PySpark does not tell:
+    a caller that finds the wanted value counts as a user of every hold of that setting.
     """
     mine: list[_Hold] = []
     try:

@@ -1,7 +1,6 @@
-"""External indexes built by Spark: the driver looks for files and commits, executors read, sort and write.
+"""External indexes built by Spark: the driver lists files and commits, executors read, sort and write.
 
-The driver does what a build in one process does (:mod:`asyncpq.indexing.build.builder`), but for the step that reads
-files (:class:`asyncpq.indexing.build.executor.BuildExecutor`).
+The driver runs the builder of :mod:`asyncpq.indexing.build.builder`, with an executor that runs on Spark.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ _BUILDING = BuildOptions()
 
 
 class FileProblem(NamedTuple):
-    """A file of which nothing is known.
+    """A file that could not be read for an index.
 
     Attributes:
         path: relative to the dataset's root, or a whole url.
         error: name of a class of :mod:`asyncpq.errors`.
-        message: what is wrong with it.
+        message: text of the error.
     """
 
     path: str
@@ -58,16 +57,16 @@ class FileProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltIndex:
-    """What a build or refresh has done.
+    """Result of a build or refresh.
 
     Attributes:
-        at: where the index is, without secrets.
+        at: place of the index, without secrets.
         snapshot: number of its newest snapshot.
-        files, rows: that it lists; rows of those that could be read.
-        added, removed: files that are listed, and not listed any more; one that was replaced counts in both.
-        resumed: files that an earlier build had read.
-        problems: files that could not be read: a read of the dataset looks at them itself. As rows of a DataFrame:
-            ``spark.createDataFrame(built.problems)``, where there are any.
+        files, rows: files in the index, and rows of those that could be read.
+        added, removed: files that were added and removed; a replaced file counts in both.
+        resumed: files that an earlier, broken-off build had read.
+        problems: files that could not be read; reads of the dataset open these themselves.
+            ``spark.createDataFrame(built.problems)`` shows them.
     """
 
     at: str
@@ -95,19 +94,19 @@ def build_index(
     partition_types: pa.Schema | Mapping[str, pa.DataType] | None = None,
     **settings: Any,
 ) -> BuiltIndex:
-    """As :meth:`asyncpq.Session.build_index`, with the files read, sorted and written by Spark's executors.
+    """Build an index as :meth:`asyncpq.Session.build_index`, with Spark's executors reading, sorting and writing.
 
-    What was broken off goes on where it stopped; where the index is there, it is brought up to the files.
+    A build that was broken off continues where it stopped. An index that exists is refreshed.
 
     Args:
-        at: url of the index's folder, which executors write to: of an object store, or of a disk that driver and
-            executors share. None: ``_asyncpq/`` below the prefix. Another place of :mod:`asyncpq.indexing` will do;
-            what is no url is written by the driver, as far as its memory goes.
-        building: ``memory_bytes`` are of a task, and of the driver.
-        settings: of :class:`asyncpq.spark.settings.SparkSettings`, on top of ``spark.asyncpq.*``.
+        at: url of the index's folder, in an object store or on a disk that driver and executors share. None:
+            ``_asyncpq/`` below the prefix. Another backend of :mod:`asyncpq.indexing` works too; the driver writes one
+            that has no url, within its memory.
+        building: ``memory_bytes`` holds for each task, and for the driver.
+        settings: :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
-        AsyncpqError: as there. With an error of a store the job has failed as often as Spark tries tasks.
+        AsyncpqError: as there. After an error of a store, Spark has tried the task as often as it is set to.
     """
     options = DatasetOptions(
         format=format,
@@ -141,12 +140,12 @@ def refresh_index(
     building: BuildOptions = _BUILDING,
     **settings: Any,
 ) -> BuiltIndex:
-    """As :meth:`asyncpq.indexing.Index.refresh`, with new files read by Spark's executors.
+    """Refresh an index as :meth:`asyncpq.indexing.Index.refresh`, with Spark's executors reading new files.
 
     Args:
         at, building, settings: as in :func:`build_index`.
-        files: urls of files that are new, were replaced or are gone; None: all are looked at.
-        table, format, version: of the index of a table, as in :meth:`asyncpq.Session.open_index`.
+        files: urls of files that are new, replaced or deleted; None: all files are compared.
+        table, format, version: for the index of a table, as in :meth:`asyncpq.Session.open_index`.
 
     Raises:
         AsyncpqError: as there.
@@ -173,7 +172,7 @@ def verify_index(
     version: Version | None = None,
     **settings: Any,
 ) -> Verified:
-    """As :meth:`asyncpq.indexing.Index.verify`; the driver reads the sample."""
+    """Verify an index as :meth:`asyncpq.indexing.Index.verify`. The driver reads the sample."""
     job = _BuildCall(spark, at, settings)
 
     async def work(session: Session) -> Verified:
@@ -186,8 +185,11 @@ def verify_index(
 def vacuum(
     spark: SparkSession, at: object, *, keep: int = KEEP, older_than: timedelta = OLDER_THAN, **settings: Any
 ) -> Vacuumed:
-    """As :meth:`asyncpq.indexing.Index.vacuum`. What tasks wrote that were tried again is removed after a day:
-    segments, and data files of a lake that asyncpq writes, unless a snapshot that is kept lists them."""
+    """Remove old snapshots as :meth:`asyncpq.indexing.Index.vacuum`, and files that failed attempts of tasks left.
+
+    The latter are removed after a day: segments, and data files of a lake that asyncpq writes, unless a kept snapshot
+    lists them.
+    """
     job = _BuildCall(spark, at, settings)
 
     async def work(session: Session) -> Vacuumed:
@@ -206,7 +208,7 @@ def vacuum(
 
 
 class _BuildCall:
-    """One call: the index's place, and who asks Spark."""
+    """One call: the index's place, its settings, and the thread that calls Spark."""
 
     def __init__(self, spark: SparkSession, at: object, settings: Mapping[str, Any]) -> None:
         self.at = absolute(at)
@@ -223,7 +225,7 @@ class _BuildCall:
         return SparkExecutor(self._spark, self.settings, self._caller, url, runtime, backend, operation, options)
 
     def run(self, work: Callable[[Session], Awaitable[BuiltIndex]]) -> BuiltIndex:
-        """What ``work`` gives, in the process's session."""
+        """Run ``work`` in the process's session; return its result."""
 
         async def once(session: Session) -> BuiltIndex:
             return await self._caller.interruptible(work(session))
@@ -247,7 +249,7 @@ async def _opened(
 def _built(index: Index) -> BuiltIndex:
     manifest, done = index.manifest, index.refreshed
     if done is None:
-        raise AssertionError("it was built or refreshed")
+        raise AssertionError("the index was built or refreshed")
     return BuiltIndex(
         at=index.url,
         snapshot=manifest.snapshot,

@@ -1,4 +1,4 @@
-"""The step of a build that reads files, on Spark's executors."""
+"""The step of an index build that reads files, on Spark's executors."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPTS: Final = 3  # files that change while they are read
-_CLOSURE_BYTES: Final = 1 * MIB  # of files, that go with the plan
-_DRIVER_BYTES: Final = 32 * MIB  # of rows, that the driver writes itself
-_CUT_BYTES: Final = 48 * MIB  # of rows in pieces, that one task cuts
-_BATCH_BYTES: Final = 16 * MIB  # of pieces, that a Python worker is given at once
+_ATTEMPTS: Final = 3  # for files that change while they are read
+_CLOSURE_BYTES: Final = 1 * MIB  # descriptions of files that are sent with the function
+_DRIVER_BYTES: Final = 32 * MIB  # rows that the driver writes itself
+_CUT_BYTES: Final = 48 * MIB  # rows in pieces that one task cuts
+_BATCH_BYTES: Final = 16 * MIB  # pieces in one batch for a Python worker
 _BATCH_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
@@ -91,7 +91,7 @@ class SparkExecutor:
         self._rounds = 1
 
     def files_between_commits(self, num_files: int) -> int:
-        """As ``checkpoint_files`` says, but not so often that segments would have to be merged at once."""
+        """Files of one commit: ``checkpoint_files``, or more if that would create too many segments."""
         most = max(self._options.checkpoint_files, -(-num_files // self._options.max_segments))
         self._rounds = max(1, -(-num_files // most))
         return most
@@ -135,7 +135,7 @@ class SparkExecutor:
             elif rows:
                 payloads = [*files, *(await self._caller.call(mapped.payloads)).to_pylist()]
             if any(payload["digest"] != piece["digest"] for payload, piece in _pairs(payloads, pieces)):
-                raise ObjectChangedError("files were read again, and some of them have changed since")
+                raise ObjectChangedError("a file changed while it was read again")
             written += await self._write(
                 payloads, wanted, index_tables, {one.table for one in written}, known, come, build
             )
@@ -154,13 +154,12 @@ class SparkExecutor:
         known: RowRanges,
         build: str,
     ) -> list[Segment]:
-        """Segments of all parts but "files"."""
+        """The segments of all index tables but "files"."""
         if self._at is None:
             raise UnsupportedStoreError(
-                f"the index has {sum(piece['num_bytes'] for piece in pieces)} bytes, and executors cannot write to a"
-                " place that is no url",
+                f"the index has {sum(piece['num_bytes'] for piece in pieces)} bytes, and executors can only write to a url",
                 url=self._backend.description,
-                hint="Keep it in a folder: at='s3://bucket/indexes/trips/'.",
+                hint="Put the index into a folder: at='s3://bucket/indexes/trips/'.",
             )
         ranges = planned(pieces, self._options, builds=self._rounds)
         writing = WriteSegments(self._settings, self._at, build, index_tables, ranges, self._options)
@@ -181,7 +180,7 @@ class SparkExecutor:
         come: Sequence[FileRows],
         build: str,
     ) -> list[Segment]:
-        """What the driver writes: the list of files, parts of few rows, and parts that have none."""
+        """Write the segments of the driver: the list of files, small index tables, and empty ones."""
         listed = RowRanges((one.work.id, one.work.id + 1) for one in come if not one.gone)
         files = {
             FILES: listed,
@@ -203,7 +202,8 @@ class SparkExecutor:
             return await write_sorted(self._runtime, self._backend, build, some, self._options, self._operation)
 
     async def _check_there(self, segments: Sequence[Segment]) -> None:
-        """
+        """Check that the driver sees the segments that executors wrote.
+
         Raises:
             StoreError: executors write to another place than the driver reads.
         """
@@ -211,17 +211,18 @@ class SparkExecutor:
         missing = [segment.name for segment in segments if segment.name not in there]
         if missing:
             raise StoreError(
-                f"{len(missing)} segments are not there that executors have written",
+                f"{len(missing)} segments that executors wrote are missing",
                 url=self._backend.description,
-                hint="Driver and executors must share the place: an object store, or a disk that all of them mount.",
+                hint="Use a place that driver and executors share: an object store, or a disk that all of them mount.",
             )
 
     def _check_rows(
         self, index_tables: Sequence[IndexTable], pieces: Sequence[Mapping[str, Any]], segments: Sequence[Segment]
     ) -> None:
-        """
+        """Compare the rows of segments with those of pieces.
+
         Raises:
-            StoreError: rows were lost, or came twice.
+            StoreError: rows were lost or duplicated.
         """
         counts = dict.fromkeys(index_tables, 0)
         for piece in pieces:
@@ -230,19 +231,21 @@ class SparkExecutor:
             counts[segment.table] -= segment.num_rows
         wrong = [str(index_table) for index_table, count in counts.items() if count]
         if wrong:
-            raise StoreError(f"rows were lost on their way: {', '.join(wrong)}", url=self._backend.description)
+            raise StoreError(
+                f"rows were lost or duplicated between tasks: {', '.join(wrong)}", url=self._backend.description
+            )
 
 
 def _pairs(
     payloads: Sequence[Mapping[str, Any]], pieces: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Pieces as they came, with one of the same task as it was counted."""
+    """Each payload with the counted piece of the same task."""
     of_task = {piece["task"]: piece for piece in pieces}
     return ((payload, of_task.get(payload["task"], {"digest": None})) for payload in payloads)
 
 
 def _come(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[FileRows]:
-    """What came of each file; one that has no row is gone."""
+    """The rows of each file; a file without rows has vanished."""
     rows: dict[int, FileRows] = {}
     by_id = {work.id: work for work in works}
     for table in tables:
@@ -263,7 +266,7 @@ def _come(works: Sequence[FileTask], tables: Sequence[pa.Table]) -> list[FileRow
 
 
 class _MappedPieces:
-    """Files' rows on executors, in pieces, which stay there until it is closed. To be used in the caller's thread.
+    """The rows of files in pieces, which stay on executors until close. Use it in the caller's thread.
 
     Raises:
         AsyncpqError: a task failed with it, as often as Spark tries tasks.
@@ -285,7 +288,7 @@ class _MappedPieces:
         self._rows: DataFrame | None = None
 
     def pieces(self) -> pa.Table:
-        """All pieces, without payloads but those of the part "files"."""
+        """All pieces; only those of the index table "files" have payloads."""
         costs = [cost_of(work, reads_values=self._wanted.reads_values) for work in self._works]
         tasks = [shipped([self._works[at] for at in held]) for held in packed(costs, TASK_BYTES)]
         self._rows = self._collected(tasks).persist(StorageLevel.DISK_ONLY)
@@ -293,22 +296,22 @@ class _MappedPieces:
         return self._answer(self._rows.select(*PIECES.names[:-1], payload))
 
     def payloads(self) -> pa.Table:
-        """Pieces of the other parts."""
+        """The pieces of the other index tables."""
         rows = self._kept.where(sf.col("part") != FILES_NUMBER)
         return self._answer(rows.select("task", "part", "digest", "payload"))
 
     def written(self, cutting: CutPieces, writing: WriteSegments, num_bytes: int) -> pa.Table:
-        """Segments that tasks have written of the other parts, which have so many bytes."""
-        # Spark counts rows, however large they are, when it hands them to Python
+        """Let tasks write segments of the other index tables, which have ``num_bytes``; return their descriptions."""
+        # Spark limits batches for Python by rows, not by bytes
         with held_settings(self._spark, {_BATCH_SETTING: str(_BATCH_BYTES)}):
             rows = self._kept.where(sf.col("part") != FILES_NUMBER).select(*CUT)
-            # what one task has read is cut too soon to be worth a task
+            # cutting the pieces of one task is too little work for a task
             moved = rows.coalesce(count_of(num_bytes, _CUT_BYTES)).mapInArrow(cutting, from_arrow_schema(MOVED))
             bins = moved.repartitionById(writing.ranges.num_bins, "bin")
             return self._answer(bins.mapInArrow(writing, from_arrow_schema(WRITTEN)))
 
     def close(self) -> None:
-        """Let executors forget the pieces."""
+        """Release the pieces on executors."""
         if self._rows is not None:
             self._rows.unpersist()
             self._rows = None
@@ -316,7 +319,7 @@ class _MappedPieces:
     @property
     def _kept(self) -> DataFrame:
         if self._rows is None:
-            raise AssertionError("the pieces are there first")
+            raise AssertionError("pieces() is called first")
         return self._rows
 
     def _collected(self, tasks: Sequence[bytes]) -> DataFrame:

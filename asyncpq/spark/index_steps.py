@@ -1,14 +1,9 @@
-"""The map step of an index build: a task reads its files, and gives their rows, sorted, in pieces.
+"""The steps of an index build in tasks: read files into sorted pieces, cut the pieces by key range, write segments.
 
-A piece is one row for Spark, however many postings it has: what Spark moves are a few large values, and rows of parts
-are sorted by those who sort them everywhere else (:mod:`asyncpq.indexing.build.sorting`).
-
-Files are spread over tasks by what they cost: one large file takes as long as thousands of tiny ones.
-
-Pieces of sorted rows become segments: cut where the ranges of keys end, moved, merged, and written by tasks.
-
-How many rows of which keys there are is known from the pieces before any is moved, so ranges come out about equally
-large, whatever the keys are. One key that many rows have is cut by file and row.
+A piece is one row for Spark however many entries it has, so Spark moves few, large values. The entries are sorted as in
+every build (:mod:`asyncpq.indexing.build.sorting`). Files are spread over tasks by cost, since one large file takes as
+long as thousands of small ones. The pieces tell the distribution of keys before any is moved, so the ranges have
+similar sizes. A key with many rows is cut by file and row.
 """
 
 from __future__ import annotations
@@ -47,18 +42,18 @@ from asyncpq.spark import sessions
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.concurrency import all_of
 
-#: Number of the part "files", the first one.
+#: Number of the index table "files", the first one.
 FILES_NUMBER: Final = 0
 _PIECE_BYTES: Final = 512 * KIB
 _WRITE: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
-#: What a row of a part is sorted by: key, file, and place in it.
+#: Sort key of a row of an index table: key, file, and position in it.
 RowKey: TypeAlias = tuple[bytes, int, int]
 
 _ORDER: Final = pa.struct([("key", pa.binary()), ("file", pa.int64()), ("at", pa.int64())])
 
-#: A piece: ``num_rows`` rows of ``part`` with ``num_bytes`` in memory, and what three of them are sorted by; ``digest``
-#: names the versions of all files of ``task`` that were read.
+#: A piece: ``num_rows`` rows of ``part`` with ``num_bytes`` in memory, and the sort keys of three of them; ``digest``
+#: identifies the versions of all files of ``task``.
 PIECES: Final = pa.schema(
     [
         pa.field("task", pa.int32()),
@@ -76,11 +71,11 @@ PIECES: Final = pa.schema(
 
 @dataclass(frozen=True)
 class CollectFiles:
-    """For ``mapInArrow``: given numbers of tasks, and their files where ``works`` has them not, gives pieces.
+    """For ``mapInArrow``: takes task numbers and files, yields pieces.
 
     Attributes:
-        parts: of the index, "files" first.
-        works: pickled lists of files, by task; None: they come as "payload".
+        parts: tables of the index, "files" first.
+        works: pickled lists of files by task; None: they come in the column "payload".
     """
 
     settings: SparkSettings
@@ -100,12 +95,12 @@ class CollectFiles:
 
 
 def shipped(works: Sequence[FileTask]) -> bytes:
-    """Files for a task, with what is needed to collect their rows."""
+    """Pickle files for a task, with what it needs to collect their rows."""
     return pickle.dumps([replace(work, file=replace(work.file, deletes=None, bounds={}, entry=None)) for work in works])
 
 
 def local_options(options: BuildOptions) -> BuildOptions:
-    """The same, with local files where Spark has its own."""
+    """The options with Spark's local folder for temporary files."""
     local = os.environ.get("SPARK_LOCAL_DIRS")
     return options if options.folder is not None or not local else replace(options, folder=local.split(",")[0])
 
@@ -165,12 +160,12 @@ def _piece(task: int, index_table: int, digest: bytes, rows: pa.Table) -> pa.Rec
 
 
 def order_in(piece: Mapping[str, Any]) -> RowKey:
-    """One of those of a piece."""
+    """The sort key in a piece's record."""
     return piece["key"], piece["file"], piece["at"]
 
 
 def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> RowKey:
-    """Of a row; 0 for what its part has not."""
+    """The sort key of a row; 0 for columns that its index table lacks."""
     names = rows.schema.names
     at = next((name for name in ("group", "row") if name in names), None)
     return (
@@ -181,13 +176,13 @@ def order_of(rows: pa.Table | pa.RecordBatch, number: int) -> RowKey:
 
 
 def one_row(values: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of it."""
+    """A batch of one row."""
     columns = [pa.array([value], field.type) for value, field in zip(values, schema, strict=True)]
     return pa.record_batch(columns, schema)
 
 
 def encoded(rows: pa.Table) -> bytes:
-    """Rows of a part as bytes."""
+    """Encode rows of an index table."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_WRITE) as writer:
         writer.write_table(rows.combine_chunks())
@@ -196,20 +191,20 @@ def encoded(rows: pa.Table) -> bytes:
 
 
 def decoded(data: bytes | pa.Buffer) -> pa.Table:
-    """What :func:`encoded` was given."""
+    """Decode :func:`encoded`."""
     return pa.ipc.open_stream(data).read_all()
 
 
-#: What a task should cost: about a second.
+#: Target cost of a task: about a second.
 TASK_BYTES: Final = 32 * MIB
-_OPENING_BYTES: Final = 128 * KIB  # to open a file costs as much as to read so many bytes of it
-_FOOTER_SHARE: Final = 64  # a footer has one of so many bytes of its file, at most
-_EVEN: Final = 4  # tasks come in such numbers, as cores do: or most wait for the last ones
-_UNKNOWN_BYTES: Final = 4 * MIB  # of a file whose size no listing names
+_OPENING_BYTES: Final = 128 * KIB  # cost of opening a file, in bytes read
+_FOOTER_SHARE: Final = 64  # a footer has at most this fraction of its file
+_EVEN: Final = 4  # the number of tasks is a multiple, as that of cores
+_UNKNOWN_BYTES: Final = 4 * MIB  # assumed size of a file that no listing names
 
 
 def cost_of(work: FileTask, *, reads_values: bool) -> int:
-    """What it costs to read a file, as bytes."""
+    """Cost of reading a file, in bytes."""
     size = work.file.size if work.file.validator is None else work.file.validator.size
     if size is None:
         size = _UNKNOWN_BYTES
@@ -217,16 +212,16 @@ def cost_of(work: FileTask, *, reads_values: bool) -> int:
 
 
 def count_of(cost: int, target: int) -> int:
-    """How many tasks do what costs so much, so that each costs ``target`` or somewhat less."""
+    """Number of tasks for a cost, so that each costs ``target`` or somewhat less."""
     count = max(1, -(-cost // max(1, target)))
     return count if count <= _EVEN else -(-count // _EVEN) * _EVEN
 
 
 def packed(costs: Sequence[int], target: int) -> list[list[int]]:
-    """Positions in ``costs``, in as many bins as it takes for each to cost ``target`` or somewhat less.
+    """Distribute costs over bins of ``target`` or somewhat less; return the positions in each bin.
 
-    No bin costs more than a third above the best that can be done with so many of them. The heaviest bin comes first:
-    it should not be begun last. Positions in a bin ascend.
+    No bin costs more than a third above the optimum for that number of bins. The heaviest bin comes first, since it
+    should not start last. Positions in a bin ascend.
     """
     if not costs:
         return []
@@ -239,14 +234,14 @@ def packed(costs: Sequence[int], target: int) -> list[list[int]]:
     return [sorted(held) for _, _, held in sorted(bins, key=lambda one: (-one[0], one[1])) if held]
 
 
-_LEAST_RANGE_BYTES: Final = 8 * MIB  # of rows that are worth a task of their own
-_FILLED: Final = 0.75  # of a segment: ranges are cut by estimates, and one that is full begins another segment
-_WRITES: Final = 4  # segments that a task writes at once
+_LEAST_RANGE_BYTES: Final = 8 * MIB  # minimum size of a range
+_FILLED: Final = 0.75  # of a segment: ranges are estimates, and a full segment starts another
+_WRITES: Final = 4  # concurrent writes of a task
 
-#: What is needed of pieces that are cut.
+#: Columns of pieces that cutting needs.
 CUT: Final = ("task", "part", "digest", "first", "last", "payload")
 
-#: Rows on their way to the task that writes them.
+#: Rows that Spark moves to the task that writes them.
 MOVED: Final = pa.schema([pa.field("bin", pa.int32()), pa.field("range", pa.int32()), pa.field("payload", pa.binary())])
 
 WRITTEN: Final = pa.schema([pa.field("part", pa.int32()), pa.field("segment", pa.string())])
@@ -254,15 +249,15 @@ WRITTEN: Final = pa.schema([pa.field("part", pa.int32()), pa.field("segment", pa
 
 @dataclass(frozen=True)
 class SegmentRanges:
-    """Which rows become segments together.
+    """Ranges of rows that become segments together.
 
     Attributes:
-        parts: of each range.
-        cuts: by part: where one range ends and the next begins. A row that is sorted by just that is the last one.
-        first: by part: the number of its first range; others follow.
-        bins: of each range: which task writes it.
-        num_bins: how many tasks.
-        digests: by task of the map step: names the versions of its files.
+        parts: index table of each range.
+        cuts: by index table, the last sort key of each range but the final one.
+        first: by index table, the number of its first range; others follow.
+        bins: the task that writes each range.
+        num_bins: number of these tasks.
+        digests: by task of the map step, the digest of its files' versions.
     """
 
     tables: tuple[int, ...]
@@ -274,11 +269,11 @@ class SegmentRanges:
 
 
 def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, builds: int) -> SegmentRanges:
-    """Ranges of the rows of ``pieces``.
+    """Plan the ranges of the rows of ``pieces``.
 
     Args:
-        pieces: of all parts but "files"; without payloads.
-        builds: so many times in one build segments are written.
+        pieces: of all index tables but "files"; without payloads.
+        builds: how often segments are written in one build.
     """
     by_part: dict[int, list[tuple[RowKey, int, int]]] = {}
     for piece in pieces:
@@ -303,7 +298,7 @@ def planned(pieces: Sequence[Mapping[str, Any]], options: BuildOptions, *, build
 
 
 def _cuts(found: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most: int) -> tuple[RowKey, ...]:
-    """Of one part, by its pieces' middles in order."""
+    """The cuts of one index table, given the middles of its pieces in order."""
     num_bytes, num_rows = sum(size for _, size, _ in found), sum(rows for _, _, rows in found)
     full = max(num_bytes / options.segment_bytes, num_rows / options.segment_rows) / _FILLED
     number = max(1, ceil(full), min(most, num_bytes // _LEAST_RANGE_BYTES))
@@ -321,7 +316,7 @@ def _cuts(found: Sequence[tuple[RowKey, int, int]], options: BuildOptions, most:
 
 @dataclass(frozen=True)
 class CutPieces:
-    """For ``mapInArrow``: given pieces, gives those of each range, as ``MOVED``."""
+    """For ``mapInArrow``: takes pieces, yields the part of each range as ``MOVED``."""
 
     ranges: SegmentRanges
 
@@ -338,7 +333,7 @@ class CutPieces:
     def _cut(self, index_table: int, low: RowKey, high: RowKey, payload: pa.Buffer) -> Iterator[pa.RecordBatch]:
         cuts, first = self.ranges.cuts[index_table], self.ranges.first[index_table]
         start, number = 0, bisect_left(cuts, low)
-        if bisect_left(cuts, high) == number:  # all of it goes to one range
+        if bisect_left(cuts, high) == number:  # the whole piece is in one range
             yield self._moved(first + number, payload.to_pybytes())
             return
         rows = decoded(payload).combine_chunks()
@@ -359,9 +354,9 @@ class CutPieces:
 
 @dataclass(frozen=True)
 class WriteSegments:
-    """For ``mapInArrow``: given all rows of some ranges, as ``MOVED``, writes them, and gives ``WRITTEN``.
+    """For ``mapInArrow``: takes all rows of some ranges as ``MOVED``, writes segments, yields ``WRITTEN``.
 
-    Each attempt of a task writes segments of other names: only what a commit names is there for readers.
+    Each attempt of a task uses other names for its segments. Readers see only what a commit lists.
     """
 
     settings: SparkSettings
@@ -399,7 +394,7 @@ class WriteSegments:
             begun = True
             return await self._write(some, options, session)
 
-        # what was sorted is taken once: another attempt of the task has it, not another call
+        # sorted rows can be read once: only another attempt of the task can repeat it
         return sessions.run(self.settings, work, repeatable=lambda: not begun)
 
     async def _write(
@@ -421,7 +416,7 @@ async def write_sorted(
     options: BuildOptions,
     operation: Operation | None = None,
 ) -> list[Segment]:
-    """Write what was sorted, of files with these ids."""
+    """Write sorted rows as segments."""
     found: dict[int, list[Segment]] = {}
 
     async def one(number: int) -> None:
@@ -434,7 +429,7 @@ async def write_sorted(
 
 
 def folder_of(options: BuildOptions) -> Path:
-    """For local files."""
+    """The folder of temporary files."""
     return Path(options.folder or tempfile.gettempdir())
 
 
@@ -454,7 +449,7 @@ def _described(segment: Segment) -> str:
 
 
 def segment_of(index_table: IndexTable, described: str, files: tuple[tuple[int, int], ...]) -> Segment:
-    """A segment that a task has written.
+    """The segment that a task wrote.
 
     Args:
         files: see :class:`Segment`.

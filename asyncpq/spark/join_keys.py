@@ -1,10 +1,8 @@
-"""Keys of a lookup join: what Spark compares them as, and which values of the lake's column that is.
+"""Keys of a lookup join: from a value of the left to the values that the lake's column may have, and to predicates.
 
-Spark casts both sides of ``left = right`` to one type. Here it casts the left's key to that type, and from there to the
-type of the lake's column; where casting that back gives the key again, it is the one value that the lake may have. That
-needs a cast of the lake's values that keeps them apart: others cannot be asked for by key.
-
-What of a lake is read for some keys: predicates in asyncpq's terms, which no row fails that has one of the keys.
+Spark casts both sides of ``left = right`` to a common type. Here the left's key is cast to that type and then to the
+type of the lake's column. If the cast back gives the key again, that is the only value of the lake that can match. This
+needs a cast of the lake's values that keeps different values different; other types are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 
-#: How keys come to the tasks: of the lake's type; as doubles, to which the lake's integers are rounded.
+#: How tasks get keys: as values of the lake's type, or as doubles to which the lake's integers are rounded.
 KeyForm = Literal["value", "rounded"]
 
 _DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
@@ -44,11 +42,11 @@ _CAST: Final = re.compile(rf" as ({_TYPE})\)")
 
 @dataclass(frozen=True)
 class KeyRefused:
-    """Such keys cannot be looked up.
+    """Keys that cannot be looked up.
 
     Attributes:
-        why: for whom asks.
-        remedy: what helps, if anything does.
+        why: the reason, for the user.
+        remedy: what the user can do; may be empty.
     """
 
     why: str
@@ -57,12 +55,12 @@ class KeyRefused:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRule:
-    """How keys of one column are made from the left's.
+    """How keys of one column are made from the left's column.
 
     Attributes:
-        lake: type of the lake's column, in SQL.
-        left_casts, lake_casts: what Spark casts the two sides to, one after another, before it compares them.
-        form: what tasks are given.
+        lake: SQL type of the lake's column.
+        left_casts, lake_casts: types to which Spark casts each side, in turn, before it compares.
+        form: form of the keys in tasks.
     """
 
     lake: str
@@ -72,7 +70,7 @@ class KeyRule:
 
     @property
     def num_columns(self) -> int:
-        """How many columns :meth:`columns` gives."""
+        """Number of columns that :meth:`columns` returns."""
         return 2 if self._is_start_of_day else 1
 
     @property
@@ -80,7 +78,7 @@ class KeyRule:
         return self.lake == "date" and self.lake_casts[-1:] == ("timestamp",)
 
     def columns(self, key: Column) -> list[Column]:
-        """Values that the lake may have for ``key``, each in a column of its own; null where there is none."""
+        """Columns with the values that the lake may have for ``key``; null where there is none."""
         common = _cast(key, self.left_casts)
         if self.form == "rounded":
             is_one = (functions.rint(common) == common) & (functions.abs(common) <= _MOST_ROUNDED)
@@ -90,7 +88,7 @@ class KeyRule:
         value = common.try_cast(self.lake)
         candidates = [value]
         if self._is_start_of_day:
-            # a day that a zone left out begins when the next one does
+            # a day that a time zone skipped begins when the next day does
             candidates.append(functions.date_sub(value, 1))
         return [self._checked(value, common) for value in candidates]
 
@@ -110,13 +108,14 @@ def _cast(column: Column, types: Sequence[str]) -> Column:
 def key_rules(
     spark: SparkSession, pairs: Sequence[tuple[StructField, StructField]], time_zone: str | None
 ) -> list[KeyRule | KeyRefused]:
-    """
+    """Determine how Spark compares pairs of key columns.
+
     Args:
-        pairs: of the left's key column and the lake's, of types that Spark can compare.
+        pairs: the left's key column and the lake's, of types that Spark can compare.
         time_zone: ``spark.sql.session.timeZone``.
 
     Returns:
-        for each pair the rule, or why there is none.
+        For each pair the rule, or why there is none.
     """
     asked = [at for at, (left, lake) in enumerate(pairs) if left.dataType != lake.dataType and _is_plain(left, lake)]
     casts = dict(zip(asked, _comparisons(spark, [pairs[at] for at in asked]), strict=True))
@@ -128,7 +127,7 @@ def _is_plain(*fields: StructField) -> bool:
 
 
 def _collation(kind: DataType) -> str | None:
-    """Of a string that is not compared byte by byte."""
+    """The collation of a string type that is not compared byte by byte; None otherwise."""
     if isinstance(kind, StringType) and not kind.isUTF8BinaryCollation():
         return kind.collation
     return None
@@ -139,31 +138,32 @@ def _rule(
 ) -> KeyRule | KeyRefused:
     for kind in (left.dataType, lake.dataType):
         if _collation(kind):
-            return KeyRefused(f"strings of collation {_collation(kind)} are not compared byte by byte")
+            return KeyRefused(f"the collation {_collation(kind)} does not compare strings byte by byte")
         if not isinstance(kind, AtomicType):
-            return KeyRefused(f"keys of type {kind.simpleString()} are not looked up")
+            return KeyRefused(f"keys of type {kind.simpleString()} cannot be looked up")
     padded = [str((field.metadata or {}).get(CHAR_VARCHAR_KEY, "")).startswith("char") for field in (left, lake)]
     if any(padded):
-        return KeyRefused("Spark pads CHAR when it compares it")
+        return KeyRefused("Spark pads CHAR values when it compares them")
     name = lake.dataType.simpleString()
     if left.dataType == lake.dataType:
         return KeyRule(lake=name)
     if casts is None:
         return KeyRefused(
-            f"Spark's way to compare {left.dataType.simpleString()} with {name} is not understood", _CAST_KEYS
+            f"asyncpq does not know how Spark compares {left.dataType.simpleString()} with {name}",
+            _CAST_KEYS,
         )
     left_casts, lake_casts = casts
     common = lake_casts[-1] if lake_casts else name
     form = _form(name, common, bool(_FIXED_ZONE.fullmatch(time_zone or "")))
     if form is None:
         return KeyRefused(
-            f"Spark compares the lake's {name} as {common}, as which different values may be equal", _CAST_KEYS
+            f"Spark compares the lake's {name} as {common}, which makes different values equal", _CAST_KEYS
         )
     return KeyRule(lake=name, left_casts=left_casts, lake_casts=lake_casts, form=form)
 
 
 def _form(lake: str, common: str, fixed_zone: bool) -> KeyForm | None:
-    """How keys of type ``common`` are asked for, where the lake's values are cast to it; None where they cannot be."""
+    """The form of keys of type ``common`` for a lake's column that Spark casts to it; None if they cannot be looked up."""
     if lake == "bigint" and common == "double":
         return "rounded"
     precision, scale = _decimal(common)
@@ -178,14 +178,14 @@ def _form(lake: str, common: str, fixed_zone: bool) -> KeyForm | None:
     elif lake == "boolean":
         kept = common in (*_DIGITS, *_EXACT) or precision > scale
     elif lake == "timestamp_ntz":
-        kept = common == "timestamp" and fixed_zone  # else hours that a zone leaves out are equal to later ones
+        kept = common == "timestamp" and fixed_zone  # in other zones skipped hours are equal to later ones
     else:
         kept = (lake, common) in (("date", "timestamp"), ("date", "timestamp_ntz"), ("string", "binary"))
     return "value" if kept else None
 
 
 def _decimal(type_: str) -> tuple[int, int]:
-    """Precision and scale; zeros where it is none."""
+    """Precision and scale; zeros for other types."""
     found = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
@@ -193,10 +193,10 @@ def _decimal(type_: str) -> tuple[int, int]:
 def _comparisons(
     spark: SparkSession, pairs: Sequence[tuple[StructField, StructField]]
 ) -> list[tuple[tuple[str, ...], tuple[str, ...]] | None]:
-    """What Spark casts the two sides of ``left = right`` to; None where it compares them in another way.
+    """The casts of both sides of ``left = right``; None if Spark compares in another way.
 
-    No function tells the type that two are compared as; the analysed plan of such a comparison does. Plans are shown
-    with 25 columns at most (``spark.sql.debug.maxToStringFields``).
+    No function tells them, so they are parsed from the analysed plan of a comparison. Spark shows at most 25 columns of
+    a plan (``spark.sql.debug.maxToStringFields``).
     """
     if not pairs:
         return []
@@ -222,7 +222,7 @@ def _comparisons(
 
 
 def can_be_asked(stored: pa.DataType, type_: DataType, *, int96_is_shifted: bool) -> bool:
-    """Whether values of a column that asyncpq reads as ``stored`` are Spark's, of type ``type_``, as they are.
+    """Whether values that asyncpq reads as ``stored`` are Spark's values of type ``type_`` unchanged.
 
     Args:
         int96_is_shifted: ``spark.sql.parquet.int96TimestampConversion``.
@@ -235,7 +235,7 @@ def can_be_asked(stored: pa.DataType, type_: DataType, *, int96_is_shifted: bool
         is_same = pa.types.is_decimal(kind) and (kind.precision, kind.scale) == _decimal(name)
         return bool(is_same or (pa.types.is_uint64(kind) and name == "decimal(20,0)"))
     if name in ("timestamp", "timestamp_ntz"):
-        may_be_shifted = name == "timestamp" and int96_is_shifted  # whatever other files have
+        may_be_shifted = name == "timestamp" and int96_is_shifted  # some files may store INT96
         return bool(pa.types.is_timestamp(kind) and not may_be_shifted)
     if name in ("string", "binary"):
         return bool(is_bytes(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
@@ -244,24 +244,25 @@ def can_be_asked(stored: pa.DataType, type_: DataType, *, int96_is_shifted: bool
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Whether asyncpq compares such values as bytes, and not as text."""
+    """Whether asyncpq compares the values as bytes, not as text."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
-#: Keys of several columns of which each is asked for; of more at once, only the values of each column.
+#: Maximum number of keys of several columns in one predicate.
 MOST_TUPLES: Final = 256
 
-# Times after it are asked for all together, as those before the first sure ones are: Python has no values for some.
+# Later times share one predicate, since Python lacks values for some; so do times before FIRST_SURE_TIME.
 _LAST_TIME: Final = dt.datetime(9999, 12, 29)
 _EPOCH: Final = dt.datetime(1970, 1, 1)
-_WHOLE: Final = 1 << 53  # as doubles, integers below it are all different
+_WHOLE: Final = 1 << 53  # smaller integers are exact as doubles
 
 
 class KeyPredicate(NamedTuple):
-    """
+    """A predicate for some keys.
+
     Attributes:
-        where: true for all rows that have one of the keys, and perhaps for others.
-        prune: a sharper one to prune by, or None.
+        where: true for all rows with one of the keys, and perhaps for others.
+        prune: a stricter predicate to prune by; or None.
     """
 
     where: Expression
@@ -273,9 +274,9 @@ class KeyColumn:
     """A key column of the lake.
 
     Attributes:
-        name: as asyncpq names it.
-        stored: its type in the dataset.
-        form: of its keys.
+        name: asyncpq's name.
+        stored: type in the dataset.
+        form: form of its keys.
     """
 
     name: str
@@ -284,11 +285,12 @@ class KeyColumn:
 
 
 def predicates(columns: Sequence[KeyColumn], keys: Sequence[pa.Array]) -> Iterator[tuple[range, KeyPredicate]]:
-    """What is read for the keys: positions of some of them, and what gives every row that has one of these. It may give
-    rows that have other keys, too, which are given again for those.
+    """Yield positions of keys and the predicate that reads all rows with one of them.
+
+    Rows with keys of other positions may match as well; they are yielded again with these.
 
     Args:
-        keys: for each column its values, in Spark's type, without nulls; those of one position are one key.
+        keys: for each column its values in Spark's type, without nulls; equal positions form a key.
     """
     parts = [_KeyLiterals(column, values) for column, values in zip(columns, keys, strict=True)]
     if len(parts) == 1:
@@ -302,7 +304,7 @@ def predicates(columns: Sequence[KeyColumn], keys: Sequence[pa.Array]) -> Iterat
 
 
 class _KeyLiterals:
-    """The keys of one column, as asyncpq's literals; where a key has none, as a predicate that others share."""
+    """The keys of one column as literals. Keys that have no literal share a predicate."""
 
     def __init__(self, column: KeyColumn, keys: pa.Array) -> None:
         self._name = column.name
@@ -312,7 +314,7 @@ class _KeyLiterals:
         ]
 
     def any_of(self, begin: int, stop: int) -> Expression:
-        """Rows that have one of the keys ``[begin, stop)``."""
+        """The predicate for the keys ``[begin, stop)``."""
         values: list[Scalar] = []
         others: dict[Expression, None] = {}
         for key in self._keys[begin:stop]:
@@ -349,7 +351,8 @@ class _KeyLiterals:
         return [int(value) for value in values] if pa.types.is_integer(kind) else values
 
     def _times(self, keys: pa.Array, epoch: Any, unit: dt.timedelta, first: Any, last: Any) -> list[Any]:
-        """
+        """Literals of dates or timestamps.
+
         Args:
             keys: numbers of ``unit`` since ``epoch``.
         """
@@ -358,7 +361,7 @@ class _KeyLiterals:
         return [early if key < least else late if key > most else epoch + key * unit for key in keys.to_pylist()]
 
     def _rounded_to(self, key: float) -> int | Expression:
-        """The integers that are ``key`` as doubles."""
+        """The integers that round to ``key`` as doubles."""
         if abs(key) < _WHOLE:
             return int(key)
         low, high = int(math.nextafter(key, -math.inf)), int(math.nextafter(key, math.inf))

@@ -1,9 +1,4 @@
-"""The lake of a lookup join, pinned by the driver: all tasks, retried ones too, read the same versions of its files.
-
-What looking up one key takes, found out with a few keys that the lake has.
-
-What the tasks of a join are told of the lake: which versions of its files, and where its index is.
-"""
+"""The lake of a lookup join: pinned file versions for all tasks, scans by key, and the measured cost of a key."""
 
 from __future__ import annotations
 
@@ -47,27 +42,27 @@ from asyncpq.spark.settings import SparkSettings
 from asyncpq.spark.types.read_conf import ReadConf
 from asyncpq.storage.urls import absolute
 
-#: Rows of the lake that are joined at a time, at most.
+#: Maximum rows of the lake in one batch of a join.
 LAKE_ROWS: Final = 65_536
-# Keys have a few rows in each of many files: these are joined at once.
+# Keys match a few rows in each of many files, which are combined up to these limits.
 _GATHERED_ROWS: Final = 8192
 _GATHERED_TABLES: Final = 64
-_KEPT: Final = 8  # lakes that a session has open
+_KEPT: Final = 8  # open lakes of a session
 
 
 @dataclass(frozen=True, kw_only=True)
 class PinnedLake:
-    """Can be pickled; holds no secrets. Of an index's snapshot, or of files.
+    """The file versions of a lake: those of an index snapshot, or given ones. Picklable; without secrets.
 
     Attributes:
-        token: names it.
-        lake: its columns, and which of them are read, as Spark has them; ``columns`` are unique.
-        target: what the index is of.
-        index: url of the place of an index, or None.
+        token: unique name of this pin.
+        lake: columns and how they are read; ``columns`` has no duplicates.
+        target: the dataset of the index.
+        index: url of an index; or None.
         snapshot: number of the index's snapshot.
-        root: url of the folder that is indexed, where the index prunes ``splits``; None where it lists the files.
-        partitions: how the index's files have values of their paths; None: as asyncpq has them.
-        splits: the files, as :func:`asyncpq.spark.reads.splits.pack_split` has them.
+        root: url of the indexed folder if the index prunes ``splits``; None if the index lists the files.
+        partitions: Spark's types of partition columns of the index's files; None for asyncpq's.
+        splits: the files, encoded by :func:`asyncpq.spark.reads.splits.pack_split`.
     """
 
     token: str
@@ -92,10 +87,10 @@ _lakes: WeakKeyDictionary[Session, OrderedDict[str, _OpenedLake]] = WeakKeyDicti
 
 
 async def opened(session: Session, pinned: PinnedLake) -> DatasetState:
-    """The pinned files; opened once in a session.
+    """The state of the pinned files, opened once in a session.
 
     Raises:
-        StaleSnapshotError: the snapshot of the index is not there any more.
+        StaleSnapshotError: the snapshot of the index has been removed.
     """
     known = _lakes.setdefault(session, OrderedDict())
     lake = known.get(pinned.token)
@@ -127,12 +122,12 @@ async def _from_files(session: Session, pinned: PinnedLake) -> _OpenedLake:
     runtime, files = session.runtime, list[DataFile]()
     for split in pinned.splits:
         for file in await split_files(session, split):
-            # which pages may have a key, the file's own page index tells
+            # keys need the file's whole page index
             files.append(data_file(pinned.lake, replace(file, pages={}), runtime))
     handle: Index | None = None
     source: FileProvider = GivenFiles(files)
     if pinned.index is not None:
-        # the index says which rows of a file may match: the splits of one file are one file
+        # the index tells which rows of a file may match, so the splits of a file become one file
         whole = {file.url: replace(file, entry=None) for file in files}
         handle = await session.open_index(pinned.index, snapshot=pinned.snapshot)
         head = Head(handle.backend, handle.manifest, root=pinned.root, pinned=True)
@@ -144,7 +139,7 @@ async def _from_files(session: Session, pinned: PinnedLake) -> _OpenedLake:
 
 
 class _PinnedFiles:
-    """The files of another source: of the versions that it names, or none."""
+    """The files of another provider, pinned: reads of replaced files fail."""
 
     known: FileSet | None = None
 
@@ -159,7 +154,7 @@ class _PinnedFiles:
         return self._source.description
 
     def has_bounds(self, names: Sequence[str]) -> bool:
-        """Whether an index has the bounds of these columns in each file."""
+        """Whether an index has bounds of these columns for each file."""
         index = index_of(self._source)
         parts = () if index is None else index.manifest.tables
         bounded = {part.columns[0] for part in parts if part.kind == "bounds"}
@@ -169,7 +164,7 @@ class _PinnedFiles:
         self, ask: DatasetRequest, operation: Operation, *, scan: bool = True, hurry: bool = False
     ) -> FileSet:
         found = await self._source.files(ask, operation, scan=scan)
-        if found.files is not self._given:  # what was made for these files still serves
+        if found.files is not self._given:  # keeps the identity of the list, by which results are cached
             self._given = found.files
             self._files = [replace(file, pinned=True) for file in found.files]
         return found._replace(files=self._files)
@@ -179,10 +174,10 @@ class _PinnedFiles:
 
 
 class _KeyRequests:
-    """What is asked of the files of a join.
+    """Requests for the files of a join.
 
-    Rows that an index names are read without a filter: the join finds out which of them have a key, once for all files,
-    where a filter would hold all keys for each file.
+    Rows that an index names are read without a filter. The join matches them once for all files, where a filter would
+    hold all keys for each file.
     """
 
     def __init__(self, state: DatasetState, ask: DatasetRequest, conf: ReadConf) -> None:
@@ -206,24 +201,24 @@ class _KeyRequests:
     def may_match(self, opened: OpenedFile) -> bool:
         """See :class:`asyncpq.datasets.files_read.FileRequests`."""
         if _names_rows(opened) or (self._has_bounds and opened.file.entry is not None):
-            return True  # else the index had ruled it out
+            return True  # otherwise the index had excluded it
         return self._requests.may_match(opened)
 
 
 def _names_rows(opened: OpenedFile) -> bool:
-    """Whether an index knows more of a file than row groups."""
+    """Whether an index names rows of the file, not only row groups."""
     entry = opened.file.entry
     if entry is None or entry.access.is_all:
         return False
     try:
         found = entry.access.resolve([group.num_rows for group in opened.version.metadata.row_groups])
     except RowIndexError:
-        return False  # it is not used
+        return False  # the entry is not used
     return not found.scanned
 
 
 class _JoinedUnits:
-    """The units of another read, some joined to one (:class:`asyncpq.scan.stream.Units`)."""
+    """The units of another read, small ones combined (:class:`asyncpq.scan.stream.Units`)."""
 
     def __init__(self, units: ReadUnits) -> None:
         self.schema = units.schema
@@ -253,7 +248,7 @@ class _JoinedUnits:
 
     def done(self) -> None:
         """See :class:`asyncpq.scan.stream.Units`."""
-        if self._has_head:  # it has none at the end
+        if self._has_head:  # the stream has no head at its end
             self._has_head = False
             self._units.done()
 
@@ -263,7 +258,7 @@ class _JoinedUnits:
 
 
 async def key_scan(pinned: PinnedLake, asked: KeyPredicate, session: Session) -> RecordBatchStream:
-    """The rows of a lake that some keys may have, as batches of Spark's types."""
+    """Scan the rows of a lake that match a key predicate; return a stream of batches of Spark's types."""
     state, lake = await opened(session, pinned), pinned.lake
     ask = DatasetRequest(columns=lake.columns, where=asked.where, prune=asked.prune)
     operation = state.runtime.operation("scan", lake.url)
@@ -277,9 +272,9 @@ async def key_scan(pinned: PinnedLake, asked: KeyPredicate, session: Session) ->
 
 
 def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> IndexTable | None:
-    """The part of the lake's index that has the rows of such keys."""
+    """The index table that maps such keys to rows; None for none."""
     index = index_of(opened_lake.state.source)
-    if index is None or opened_lake.state.source.view is View.TABLE:  # tasks are told a table's files alone
+    if index is None or opened_lake.state.source.view is View.TABLE:  # tasks get only the files of a table
         return None
     parts = index.manifest.tables
     found = [part for part in parts if part.kind == "keys" and part.columns[0] in names]
@@ -287,26 +282,26 @@ def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> IndexTable | None:
 
 
 def _used(part: IndexTable, names: Sequence[str]) -> int:
-    """How many of its first columns the keys have."""
+    """Number of leading columns of the index table that the keys have."""
     return next((at for at, column in enumerate(part.columns) if column not in names), len(part.columns))
 
 
-#: A key is looked up where that takes so many bytes, or this part of the lake, whichever is more.
+#: A lookup without an index is allowed up to so many bytes, or this fraction of the lake, whichever is more.
 LITTLE_BYTES: Final = 4 * MIB
 LITTLE_PART: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCost:
-    """On average, of keys that the lake has.
+    """Average cost of a key that the lake has.
 
     Attributes:
-        requests: range GETs for data.
-        num_bytes: that these give.
-        lake_bytes: of all files.
-        num_files: of the lake.
-        sampled: how many keys were looked at; 0 where the files that were looked into have none.
-        scan_bytes: that a scan of the columns in question takes, about.
+        requests: range requests for data.
+        num_bytes: bytes of these requests.
+        lake_bytes: size of all files.
+        num_files: number of files.
+        sampled: number of keys that were measured; 0 if the sampled files have none.
+        scan_bytes: approximate bytes of a scan of the columns.
     """
 
     requests: float
@@ -318,28 +313,28 @@ class KeyCost:
 
     @property
     def is_little(self) -> bool:
-        """Whether a lookup spares most of a scan."""
+        """Whether a lookup avoids most of a scan."""
         if not self.sampled:
             return self.lake_bytes <= LITTLE_BYTES
         return self.num_bytes <= max(LITTLE_BYTES, self.lake_bytes / LITTLE_PART)
 
     def __str__(self) -> str:
         if not self.sampled:
-            return f"what a key takes is not known: some of the {self.num_files} files were looked into, and have none"
-        return f"a key takes {self.num_bytes:,.0f} bytes of the {self.lake_bytes:,} that {self.num_files} files have"
+            return f"the cost of a key is unknown: the sampled files, of {self.num_files}, have no keys"
+        return f"a key takes {self.num_bytes:,.0f} bytes of the {self.lake_bytes:,} in {self.num_files} files"
 
 
 _KEPT_KEYS: Final = 256
-_ENOUGH: Final = 3  # keys
-_MOST_LOOKED_AT: Final = 32  # files
+_ENOUGH: Final = 3  # sampled keys
+_MOST_LOOKED_AT: Final = 32  # sampled files
 _costs: WeakKeyDictionary[Session, dict[Hashable, KeyCost]] = WeakKeyDictionary()
 
 
 async def key_cost(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
-    """Found out once for a snapshot of an index.
+    """Measure the cost of a key; the result is kept for a snapshot of an index.
 
     Args:
-        names: of the key columns, as asyncpq has them.
+        names: asyncpq's names of the key columns.
     """
     if pinned.index is None:
         return await _sampled(session, pinned, names)
@@ -354,7 +349,7 @@ async def key_cost(session: Session, pinned: PinnedLake, names: Sequence[str]) -
 
 async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -> KeyCost:
     dataset = Dataset(await opened(session, pinned))
-    urls = list(dict.fromkeys(await dataset.files()))  # a large file is there once for each of its splits
+    urls = list(dict.fromkeys(await dataset.files()))  # a large file occurs once for each of its splits
     state = dataset.state
     operation = state.runtime.operation("files", state.url)
     with operation:
@@ -373,7 +368,7 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
                 continue
             plan = await dataset.plan(pinned.lake.columns, lookup={name: row.column(name) for name in names})
             whole = await dataset.plan(pinned.lake.columns, access={url: AccessPlan.all()})
-        except SchemaMismatchError:  # Spark takes files with other types than the lake has, which these reads do not
+        except SchemaMismatchError:  # Spark casts other types in files, these reads do not
             continue
         sampled += 1
         requests += plan.num_requests
@@ -386,7 +381,7 @@ async def _sampled(session: Session, pinned: PinnedLake, names: Sequence[str]) -
 
 
 def _spread(urls: Sequence[str]) -> list[str]:
-    """First, middle and last, then others between them: some may have no keys."""
+    """The first, middle and last file, then others between them, since some files may have no keys."""
     if not urls:
         return []
     last = len(urls) - 1
@@ -402,10 +397,10 @@ async def pin_lake(
     conf: ReadConf,
     settings: SparkSettings,
 ) -> PinnedLake:
-    """The versions of the lake's files, as tasks are told them.
+    """Pin the versions of the lake's files for tasks.
 
     Args:
-        read: places of the columns that are read.
+        read: positions of the columns that are read.
 
     Raises:
         InvalidOptionError: tasks cannot open the index by a url.
@@ -419,7 +414,7 @@ async def pin_lake(
         lake, splits = plan.lake, tuple(plan.tasks())
         if index is None or opened.state.source.view is View.TABLE:
             return PinnedLake(token=token, lake=lake, splits=splits)
-    assert index is not None, "it lists the files"
+    assert index is not None, "the index lists the files"
     return PinnedLake(
         token=token,
         lake=lake or lake_of(opened, read, conf, settings),
@@ -433,11 +428,11 @@ async def pin_lake(
 
 
 def _url_of(index: OpenIndex, target: LakeTarget) -> str:
-    """By which tasks open the index."""
+    """The url by which tasks open the index."""
     url = target.index
     if not isinstance(url, str):
         if not isinstance(index.backend, ObjectBackend):
-            raise InvalidOptionError("index: tasks open it by its url, so give that")
+            raise InvalidOptionError("index: must be a url, since tasks open the index by it")
         url = index.backend.description
     found: str = absolute(url)
     return found

@@ -1,6 +1,6 @@
-"""What a task of a lookup join does: batches of the left come in, their keys are asked for, joined rows go out.
+"""The tasks of a lookup join: read batches of the left, look up their keys in the lake, yield joined rows.
 
-Which of the lake's rows go with which of the left's: both in Arrow, compared as Spark's joins compare.
+Rows are matched in Arrow, with the equality of Spark's joins.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from asyncpq.spark.sessions import told_to_plan_again
 
 
 class Pairs(NamedTuple):
-    """Rows that go together, position by position.
+    """Matching rows by position.
 
     Attributes:
-        left: numbers of the left's rows.
-        lake: numbers of the lake's rows in their batch.
+        left: row numbers of the left.
+        lake: row numbers of a batch of the lake.
     """
 
     left: pa.Array
@@ -35,12 +35,12 @@ class Pairs(NamedTuple):
 
 
 class LeftKeys:
-    """The keys of some rows of the left, and which of them the lake has been found to have.
+    """The distinct keys of some rows of the left, and which of them the lake has.
 
     Args:
-        candidates: for each key column, the values that a row's key may be in the lake: one or more arrays, null where
-            there is none. A row's key is any combination of them.
-        num_rows: of the left.
+        candidates: for each key column one or more arrays of the values that a row's key may have in the lake, null for
+            none. Any combination of them is a key of the row.
+        num_rows: number of rows of the left.
 
     Attributes:
         distinct: for each key column, the values of the distinct keys.
@@ -51,7 +51,7 @@ class LeftKeys:
         rows, columns = _combined(candidates)
         values = [normalised(column) for column in columns]
         self._sets = [pc.unique(column) for column in values]
-        self._known: list[pa.Array] = []  # of each column but the first: its codes with those before it, which occur
+        self._known: list[pa.Array] = []  # for each column but the first: the combinations of codes that occur
         codes = self._codes(values, learn=True)
         order = pc.sort_indices(codes)
         counts = pc.value_counts(codes.take(order)).field(1)
@@ -59,24 +59,24 @@ class LeftKeys:
         first = order.take(offsets.slice(0, len(counts)))
         self.distinct = [column.take(first) for column in columns]
         self._counts = counts
-        self._rows = pa.ListArray.from_arrays(offsets, rows.take(order))  # of each key
+        self._rows = pa.ListArray.from_arrays(offsets, rows.take(order))  # row numbers by key
         self._met = bytearray(len(counts))
 
     def __len__(self) -> int:
-        """How many distinct keys there are."""
+        """Number of distinct keys."""
         return len(self._met)
 
     @property
     def all_met(self) -> bool:
-        """Whether each key was found in the lake."""
+        """Whether the lake has every key."""
         return 0 not in self._met
 
     def pairs(self, columns: Sequence[pa.Array], some: range, most: int) -> Iterator[Pairs]:
-        """What goes with rows of the lake, at most so many pairs at a time.
+        """Yield matching pairs, at most ``most`` at a time.
 
         Args:
-            columns: the key columns of the lake's rows, of the candidates' types.
-            some: positions among the distinct keys of those that count.
+            columns: key columns of the lake's rows, of the candidates' types.
+            some: positions of the distinct keys that may match.
         """
         codes = self._find(columns)
         if len(some) < len(self):
@@ -90,16 +90,16 @@ class LeftKeys:
             stop = max(begin + 1, bisect_right(ends, before + most, key=lambda end: end.as_py()))
             rows = self._rows.take(codes.slice(begin, stop - begin))
             left, lake = pc.list_flatten(rows), found.slice(begin, stop - begin).take(pc.list_parent_indices(rows))
-            for at in range(0, len(left), most):  # one of the lake's rows may go with more
+            for at in range(0, len(left), most):  # one row of the lake may match more rows
                 yield Pairs(left.slice(at, most), lake.slice(at, most))
             begin, before = stop, ends[stop - 1].as_py()
 
     def meet(self, columns: Sequence[pa.Array]) -> None:
-        """Note which keys rows of the lake have."""
+        """Mark the keys of these rows of the lake as present."""
         self._find(columns)
 
     def rows(self, *, met: bool) -> pa.Array:
-        """Numbers of the left's rows whose key the lake was found to have, or was not."""
+        """Row numbers of the left whose key is present in the lake, or is not."""
         codes = pa.array([code for code, one in enumerate(self._met) if one], pa.int32())
         having = pc.list_flatten(self._rows.take(codes))
         rows = _row_numbers(self._num_rows)
@@ -114,7 +114,7 @@ class LeftKeys:
         return codes
 
     def _codes(self, columns: Sequence[pa.Array], *, learn: bool = False) -> pa.Array:
-        """Of each row the number of its key; null for none."""
+        """The number of each row's key; null for none."""
         first, *more = (pc.index_in(column, known) for column, known in zip(columns, self._sets, strict=True))
         for at, codes in enumerate(more):
             both = pc.add(pc.multiply(first.cast(pa.int64()), len(self._sets[at + 1])), codes)
@@ -125,7 +125,7 @@ class LeftKeys:
 
 
 def normalised(column: pa.Array) -> pa.Array:
-    """Values that are equal where Spark's joins take them for equal: one zero, one NaN."""
+    """Replace -0.0 by 0.0 and all NaN by one, as Spark's joins compare them."""
     if not pa.types.is_floating(column.type):
         return column
     bits = pa.int64() if pa.types.is_float64(column.type) else pa.int32()
@@ -134,7 +134,7 @@ def normalised(column: pa.Array) -> pa.Array:
 
 
 def _combined(candidates: Sequence[Sequence[pa.Array]]) -> tuple[pa.Array, list[pa.Array]]:
-    """Numbers of rows, and for each key column the values of their keys."""
+    """Row numbers, and for each key column the key values of these rows."""
     numbers: list[pa.Array] = []
     columns: list[list[pa.Array]] = [[] for _ in candidates]
     for some in itertools.product(*candidates):
@@ -151,22 +151,23 @@ def _row_numbers(count: int) -> pa.Array:
 
 How = Literal["inner", "left", "semi", "anti"]
 
-#: Rows of a batch that goes out, at most, as many as Spark's own have by default; and its bytes, about.
+#: Maximum rows of an output batch, as Spark's default, and its approximate bytes.
 OUTPUT_ROWS: Final = 10_000
 OUTPUT_BYTES: Final = 16 << 20
-#: Bytes of the left that are held at a time, about, and rows.
+#: Approximate bytes of the left in memory, and rows.
 LEFT_BYTES: Final = 16 << 20
 LEFT_ROWS: Final = 1 << 17
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinKey:
-    """
+    """A key column of a join task.
+
     Attributes:
-        column: the lake's.
-        candidates: columns of the left with the values that a key may be in the lake.
-        place: among the columns that are read of the lake.
-        type: of the lake's column as Spark has it; keys are of this type, or doubles where they are rounded.
+        column: the lake's column.
+        candidates: columns of the left with the values that a key may have in the lake.
+        place: position among the columns that are read from the lake.
+        type: of the lake's column in Spark; keys have this type, or are doubles if they are rounded.
     """
 
     column: KeyColumn
@@ -177,12 +178,12 @@ class JoinKey:
 
 @dataclass(frozen=True, kw_only=True)
 class LookupTask:
-    """A function for ``mapInArrow``. Can be pickled; holds no secrets.
+    """A function for ``mapInArrow``. Picklable; without secrets.
 
     Attributes:
-        left: columns of the left that go out, in their order.
-        right: columns of the lake that go out behind them, as places among those that are read, and their types.
-        batch_keys: distinct keys that are asked for at once, at most.
+        left: positions of the left's columns in the output.
+        right: the lake's columns behind them: positions among the columns that are read, and types.
+        batch_keys: maximum number of distinct keys in one lookup.
     """
 
     pinned: PinnedLake
@@ -193,9 +194,10 @@ class LookupTask:
     batch_keys: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """
+        """Join batches of the left with the lake.
+
         Raises:
-            ObjectChangedError: a file of the lake has another version than when the join was planned.
+            ObjectChangedError: a file of the lake was replaced or deleted after the join was planned.
             AsyncpqError: the lake could not be read.
         """
         with told_to_plan_again(self.pinned.index is not None):
@@ -205,7 +207,7 @@ class LookupTask:
     # -- the left ---------------------------------------------------------------------------------
 
     def _portions(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The left's rows, as many at a time as have at most ``batch_keys`` distinct keys."""
+        """Divide the left into portions of at most ``batch_keys`` distinct keys."""
         held: list[pa.RecordBatch] = []
         num_rows = num_bytes = 0
         known: pa.Table | None = None
@@ -253,7 +255,7 @@ class LookupTask:
                 yield self._rows(some, [pa.nulls(some.num_rows, type_) for _, type_ in self.right])
 
     def _lake_rows(self, keys: LeftKeys) -> Iterator[tuple[range, pa.RecordBatch]]:
-        """Positions of distinct keys, and rows of the lake, all that have one of these among them."""
+        """Yield positions of distinct keys with rows of the lake, which include all rows with one of these keys."""
         if not len(keys):
             return
         for some, asked in predicates([key.column for key in self.keys], keys.distinct):
@@ -267,7 +269,7 @@ class LookupTask:
         return values.cast(pa.float64() if key.column.form == "rounded" else key.type)
 
     def _compared(self, key: JoinKey, values: pa.Array) -> pa.Array:
-        """The lake's values, as Spark compares them."""
+        """The lake's values in the form in which they are compared with keys."""
         return pc.cast(values, pa.float64(), safe=False) if key.column.form == "rounded" else values
 
     def _rows(self, left: pa.RecordBatch, right: Sequence[pa.Array]) -> pa.RecordBatch:
@@ -277,7 +279,7 @@ class LookupTask:
 
 
 def _most_rows(*batches: pa.RecordBatch) -> int:
-    """Rows of a batch that goes out, where each of them has one of all of ``batches``."""
+    """Rows of an output batch in which each row takes one row of all ``batches``."""
     width = sum(batch.nbytes / max(batch.num_rows, 1) for batch in batches)
     return max(1, min(OUTPUT_ROWS, int(OUTPUT_BYTES / max(width, 1))))
 

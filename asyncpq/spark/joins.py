@@ -1,6 +1,6 @@
-"""Joins by lookup: each task asks the lake for the keys of its own rows, without a scan and without a shuffle.
+"""Lookup joins: each task looks up the keys of its own rows in the lake, without a scan or shuffle.
 
-What a lookup join would do, and whether Spark's own join would do it in less time.
+:func:`explain_lookup_join` estimates the join and compares it with Spark's broadcast join.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from asyncpq.spark.join_task import How
 
 
-#: Distinct keys that a task asks for at once.
+#: Distinct keys of one lookup in a task.
 DEFAULT_BATCH_KEYS: Final = 4096
 _KEPT: Final = 8  # empty DataFrames of a session
 
@@ -49,27 +49,26 @@ def lookup_join(
     batch_keys: int = DEFAULT_BATCH_KEYS,
     **settings: Any,
 ) -> DataFrame:
-    """What ``df.join(spark.read.parquet(lake), on=on, how=how)`` gives, where ``df`` is small: the tasks of ``df``
-    look their keys up.
+    """Join a small DataFrame with a lake, as ``df.join(spark.read.parquet(lake), on=on, how=how)``.
 
-    Keys are compared as Spark's join compares them, null keys match nothing, NaN is NaN and -0.0 is 0.0. The versions
-    of the lake's files are those of now, also for tasks that run later or again.
+    The tasks of ``df`` look up their keys. Keys compare as in Spark's joins: null matches nothing, NaN equals NaN and
+    -0.0 equals 0.0. All tasks, retried ones too, read the file versions of the moment of this call.
 
     Args:
-        df: whose partitions are the tasks.
+        df: the left side; its partitions are the tasks.
         lake: url of a prefix or pattern, a list of urls, or a table, as :func:`asyncpq.spark.scan` takes it.
-        on: names of the key columns, which both sides have.
-        columns: of the lake that come behind those of ``df``; None for all. The keys need not be named.
+        on: names of the key columns on both sides.
+        columns: columns of the lake behind those of ``df``; None for all. Keys need not be named.
         how: "inner", "left", "semi" or "anti".
-        index: of the lake: its url. None: the one that is kept below a prefix.
-        allow_scan: where the keys cannot be looked up, let Spark join ``df`` with a scan of the lake.
-        batch_keys: distinct keys that a task asks for at once.
-        settings: those of :class:`asyncpq.spark.settings.SparkSettings` and of ``LakeTarget``, such as ``format``.
+        index: url of the lake's index; None: the index below the prefix.
+        allow_scan: if the keys cannot be looked up, let Spark join ``df`` with a scan of the lake.
+        batch_keys: distinct keys of one lookup in a task.
+        settings: :class:`asyncpq.spark.settings.SparkSettings`, and options of the dataset such as ``format``.
 
     Raises:
-        AnalysisException: no such key column, or types that Spark does not compare.
-        ColumnNotFoundError: ``columns`` names one that the lake lacks.
-        QueryError: the keys cannot be looked up: why, and what helps.
+        AnalysisException: a key column does not exist, or Spark cannot compare the types.
+        ColumnNotFoundError: the lake lacks a column of ``columns``.
+        QueryError: the keys cannot be looked up. The message says why, the hint what helps.
     """
     plan = plan_lookup_join(df, lake, on, columns, how, index=index, batch_keys=batch_keys, **settings)
     if plan.refused is None:
@@ -89,7 +88,7 @@ def lookup_join(
     return df.join(right, on=list(plan.on), how=how)
 
 
-#: Spark's other names.
+#: Spark's other names of joins.
 _SPELLINGS: Final = {
     "left_semi": "semi",
     "leftsemi": "semi",
@@ -102,18 +101,19 @@ _SPELLINGS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class JoinPlan:
-    """
+    """A planned lookup join.
+
     Attributes:
         on, how: as given.
-        opened: the lake on the driver.
-        key_names: of its key columns, as asyncpq has them.
-        right: its columns as Spark's join would see them.
+        opened: the lake, opened on the driver.
+        key_names: asyncpq's names of the lake's key columns.
+        right: the lake's columns that take part in the join.
         schema: of the result.
-        task: what the tasks do; None where they cannot.
-        rules: of the keys.
-        refused: why the keys cannot be looked up; None: they can.
-        remedy: what helps.
-        cost: of one key.
+        task: the function of the tasks; None if the keys cannot be looked up.
+        rules: how the keys are made.
+        refused: why the keys cannot be looked up; None if they can.
+        remedy: what helps then.
+        cost: average cost of a key.
     """
 
     on: tuple[str, ...]
@@ -130,7 +130,7 @@ class JoinPlan:
     cost: KeyCost | None = None
 
     def dataframe(self, df: DataFrame) -> DataFrame:
-        """The join, planned by Spark as a map over ``df``."""
+        """The join as a map over ``df``."""
         if self.task is None:
             raise QueryError(f"a lookup join would scan the lake: {self.refused}")
         left = df.toDF(*[f"c{at}" for at in range(len(df.columns))])
@@ -155,13 +155,13 @@ def plan_lookup_join(
     with_cost: bool = False,
     **settings: Any,
 ) -> JoinPlan:
-    """The same, planned.
+    """Plan :func:`lookup_join`.
 
     Args:
-        with_cost: find out what a key takes also where an index has its rows.
+        with_cost: measure the cost of a key even if an index has the rows.
     """
     if not hasattr(df, "sparkSession"):
-        raise InvalidOptionError(f"df: must be a DataFrame of Spark's, not a {type(df).__name__}")
+        raise InvalidOptionError(f"df: must be a Spark DataFrame, not a {type(df).__name__}")
     how = cast(How, _SPELLINGS.get(str(how), how))
     one_of("how", how, get_args(How))
     names = _names("on", [on] if isinstance(on, str) else on)
@@ -173,8 +173,8 @@ def plan_lookup_join(
     opened = sessions.run(frozen, lambda session: open_lake(session, target, conf))
 
     right = _right(opened, names, wanted, conf)
-    joined = df.join(_empty(spark, right), on=list(names), how=how).schema  # analysed, not run
-    arrow_schema(joined)  # PySpark's own error, when the rows are read, names no column
+    joined = df.join(_empty(spark, right), on=list(names), how=how).schema  # analysed but not executed
+    arrow_schema(joined)  # raises now: PySpark's error at run time names no column
     left_places = [_place(df.columns, name, conf) for name in names]
     lake_places = [opened.columns([name], conf)[0] for name in names]
     key_names = tuple(opened.names[at] for at in lake_places)
@@ -192,8 +192,8 @@ def plan_lookup_join(
             cost = sessions.run(frozen, lambda session: key_cost(session, pinned, key_names))
         plan = replace(plan, cost=cost)
         if keys_part(opened, key_names) is None and not cost.is_little:
-            why = f"no index has the rows of a key, and {cost}"
-            return replace(plan, refused=why, remedy="Build an index with Keys of these columns")
+            why = f"no index maps keys to rows, and {cost}"
+            return replace(plan, refused=why, remedy="Build an index with Keys on these columns")
     types = arrow_schema(StructType([opened.struct.fields[at] for at in read]))
     task = LookupTask(
         pinned=pinned,
@@ -209,7 +209,7 @@ def plan_lookup_join(
 def _rules(
     df: DataFrame, opened: OpenLake, left_places: Sequence[int], lake_places: Sequence[int], conf: ReadConf
 ) -> list[KeyRule] | KeyRefused:
-    """Of each key column; or why one of them cannot be looked up."""
+    """The rules of the key columns, or why one of them cannot be looked up."""
     fields_of_keys = [opened.struct.fields[at] for at in lake_places]
     pairs = [(df.schema.fields[place], field) for place, field in zip(left_places, fields_of_keys, strict=True)]
     found: list[KeyRule] = []
@@ -235,10 +235,11 @@ def _join_keys(
     types: pa.Schema,
     at_candidate: int,
 ) -> tuple[JoinKey, ...]:
-    """
+    """The key columns of the tasks.
+
     Args:
-        read: places of the lake's columns that are read, and ``types`` these columns as Spark has them.
-        at_candidate: place of the first candidate among the columns of the left.
+        read: positions of the lake's columns that are read; ``types`` are their Arrow types in Spark.
+        at_candidate: position of the first candidate among the columns of the left.
     """
     keys: list[JoinKey] = []
     for rule, at in zip(rules, lake_places, strict=True):
@@ -262,10 +263,10 @@ def _names(argument: str, given: Any, *, empty: bool = False) -> tuple[str, ...]
 
 
 def _target(lake: Any, index: Any, settings: Mapping[str, Any]) -> tuple[LakeTarget, dict[str, Any]]:
-    """What is opened, and the settings that are not about that.
+    """The lake to open, and the settings that do not belong to it.
 
     Raises:
-        InvalidOptionError: a url with a credential, which tasks would be sent.
+        InvalidOptionError: a url contains a credential, which tasks would receive.
     """
     refuse_secrets("lake", lake)
     refuse_secrets("index", index)
@@ -276,10 +277,10 @@ def _target(lake: Any, index: Any, settings: Mapping[str, Any]) -> tuple[LakeTar
 
 
 def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, conf: ReadConf) -> StructType:
-    """The lake's columns that take part: keys, and those that are asked for.
+    """The lake's columns that take part: the keys, and the columns that are asked for.
 
     Raises:
-        ColumnNotFoundError: the lake has none of that name.
+        ColumnNotFoundError: the lake has no column of that name.
     """
     if columns is None:
         return opened.struct
@@ -296,7 +297,7 @@ def _right(opened: OpenLake, on: Sequence[str], columns: Sequence[str] | None, c
 
 
 def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Without rows. Making one takes Spark as long as a lookup takes, so the session keeps some for the next joins."""
+    """An empty DataFrame. Making one takes Spark as long as a lookup, so the session keeps some."""
     kept: OrderedDict[str, DataFrame] = vars(spark).setdefault("_asyncpq_empty", OrderedDict())
     key = schema.json()
     if key not in kept:
@@ -309,25 +310,26 @@ def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
 def _place(names: Sequence[str], name: str, conf: ReadConf) -> int:
     place = find_name(names, name, conf)
     if place is None:
-        raise ColumnNotFoundError("the left has no such column", column=name)  # Spark has found it
+        raise ColumnNotFoundError("the left side has no such column", column=name)  # Spark has found it
     return place
 
 
-_KEY_S: Final = 0.003  # of a processor, for one key
+_KEY_S: Final = 0.003  # processor time for one key
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinEstimate:
-    """
+    """Cost of a lookup join beside Spark's broadcast join.
+
     Attributes:
-        refused: why it is no lookup join; None: it is one.
-        index: what it goes by: the part of the index, or bounds.
-        description: the lake and its version: of an index, where it is and which snapshot.
-        num_keys: distinct keys.
-        requests, num_bytes: that they take, about, all tasks together.
-        lookup_s: time of one task at a time, about.
-        scan_s: time to read the lake's bytes of these columns, as a broadcast join does. None where types refuse the
-            join: then nothing was looked at.
+        refused: why the keys cannot be looked up; None if they can.
+        index: the index table that is used, or "bounds".
+        description: the lake and its version; for an index its place and snapshot.
+        num_keys: number of distinct keys.
+        requests, num_bytes: approximate totals of all tasks.
+        lookup_s: approximate seconds if one task runs at a time.
+        scan_s: seconds to read the lake's bytes of these columns, as a broadcast join does. None if types refuse the
+            lookup, since then the files are not examined.
     """
 
     refused: str | None
@@ -341,7 +343,7 @@ class JoinEstimate:
 
     @property
     def scan_is_cheaper(self) -> bool:
-        """Whether Spark's broadcast join is likely to take less time."""
+        """Whether Spark's broadcast join probably takes less time."""
         return self.scan_s is not None and self.scan_s < self.lookup_s
 
     def __str__(self) -> str:
@@ -374,11 +376,11 @@ def explain_lookup_join(
     requests: RequestOptions = RequestOptions(),  # noqa: B008
     **settings: Any,
 ) -> JoinEstimate:
-    """What :func:`asyncpq.spark.lookup_join` would do with these arguments.
+    """Estimate :func:`asyncpq.spark.lookup_join` with these arguments.
 
     Args:
-        num_keys: distinct keys of ``df``; None: they are counted, which runs ``df``.
-        requests: latency and bandwidth that are assumed.
+        num_keys: number of distinct keys of ``df``; None: Spark counts them, which runs ``df``.
+        requests: assumed latency and bandwidth.
 
     Raises:
         AsyncpqError, AnalysisException: as the join.
@@ -394,7 +396,7 @@ def _estimate(plan: JoinPlan, num_keys: int, requests: RequestOptions) -> JoinEs
     each = 0.0 if cost is None else cost.requests + (part is not None)
     wait = requests.latency_s / LimitOptions().max_connections
     num_bytes = 0.0 if cost is None else cost.num_bytes * num_keys
-    # keys share pages, which a worker keeps: more than all of them are not read
+    # keys share cached pages, so no more than the whole lake is read
     once = 1.0 if cost is None or num_bytes <= cost.scan_bytes else cost.scan_bytes / num_bytes
     num_bytes, each = num_bytes * once, each * once
     return JoinEstimate(

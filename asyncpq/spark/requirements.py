@@ -1,7 +1,7 @@
-"""Whether a Python has what asyncpq needs.
+"""Check that a Python has the packages that asyncpq needs.
 
-:func:`asyncpq.spark.add_to` ships a copy of this module, which runs before anything else of the package is imported:
-nothing but the standard library is used here.
+:func:`asyncpq.spark.add_to` ships a copy of this module, which runs before the rest of the package is imported. It uses
+the standard library only.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collections.abc import Mapping
 
 
 def check(required: Mapping[str, str]) -> None:
-    """
+    """Check the versions of installed packages.
+
     Args:
-        required: least versions by name, of packages whose modules are named as they are.
+        required: minimum versions by package name; each package's module has the same name.
 
     Raises:
-        ImportError: it names what is missing or too old, and where.
+        ImportError: a package is missing or too old; the message names it, the host and the Python.
     """
     lacking = []
     for name, least in required.items():

@@ -1,11 +1,8 @@
-"""One event loop and one session for each process and what sessions are made by, on executors and the driver alike.
+"""One asyncpq session and event loop for each process and each group of settings, on the driver and on executors.
 
-PySpark runs a task in a worker process of its own, which serves further tasks: what a session has learnt serves them,
-too. Tasks have no event loop; theirs is in a thread of the process.
-
-What went wrong in a task, as the driver raises it.
-
-What helps where a file is not the one any more that a plan or an index knows.
+A PySpark worker process serves many tasks, so the caches of its session serve all of them. The event loop runs in a
+thread of the process, since tasks have none. Errors of a task reach the driver as the asyncpq error that the task
+raised.
 """
 
 from __future__ import annotations
@@ -39,29 +36,29 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-#: Gives batches of one read, which begins when it is entered.
+#: A read that starts when it is entered, and iterates over batches.
 BatchStream: TypeAlias = AbstractAsyncContextManager[AsyncIterator[pa.RecordBatch]]
 
-_KEPT: Final = 4  # sessions of other settings that nobody uses
-_INLINE_BYTES: Final = 4 * MIB  # a task has a core: a thread beside its loop would take turns with it
+_KEPT: Final = 4  # idle sessions that stay open
+_INLINE_BYTES: Final = 4 * MIB  # a task has one core, so decoding in another thread gains nothing
 _LEAST_MEMORY: Final = 8 * MIB
 _CACHE_FOLDER: Final = "asyncpq-cache"
 _NO_PROVIDER: Final = (
-    "Name who gives them, credentials_provider='module:function' (option credentialsProvider), or let the executors'"
-    " environment have them."
+    "Set credentials_provider='module:function' (option credentialsProvider), or put the credentials into the"
+    " environment of the executors."
 )
 
 
 class ProcessSession:
-    """A session in a loop of its own. Threads of the process may share it.
+    """A session with an event loop of its own. Threads of the process may share it.
 
     Args:
-        settings: what it is made by.
+        settings: storage options, caches and limits of the session.
         on_executor: whether this process is a worker of an executor.
 
     Attributes:
-        users: how many calls are under way.
-        dropped: nobody gets it any more.
+        users: calls in progress.
+        dropped: no further call gets this session.
     """
 
     def __init__(self, settings: SparkSettings, *, on_executor: bool) -> None:
@@ -87,11 +84,11 @@ class ProcessSession:
             raise
 
     def call(self, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
-        """What ``work`` gives, in the loop."""
+        """Run ``work`` in the session's loop; return its result."""
         return self._portal.call(work(self._session))
 
     def close(self) -> None:
-        """End the session, its loop and its thread."""
+        """Close the session, its loop and its thread."""
         if not self._portal.closed:
             try:
                 self._portal.call(self._session.close())
@@ -105,16 +102,16 @@ def run(
     *,
     repeatable: Callable[[], bool] = lambda: True,
 ) -> T:
-    """Wait for what ``work`` gives, with the process's session.
+    """Run ``work`` with the process's session and return its result.
 
-    Where credentials have expired, and the provider gives others now, it is done again.
+    If the credentials have expired and the provider gives new ones, ``work`` runs a second time.
 
     Args:
-        repeatable: asked then: whether that can be done.
+        repeatable: called before a second run; False prevents it.
 
     Raises:
         AsyncpqError: as ``work`` does.
-        CredentialsError: the provider failed.
+        CredentialsError: the provider failed, or the store refused its credentials.
     """
     for attempt in _attempts(settings, repeatable):
         with attempt as session:
@@ -123,12 +120,12 @@ def run(
 
 
 def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchStream]]) -> Iterator[pa.RecordBatch]:
-    """Batches of a read, as a task asks for them; the read runs ahead as far as the session's limits let it.
+    """Iterate over the batches of a read, which prefetches within the limits of the session.
 
-    Where credentials have expired before the first batch, it is done again, as in :func:`run`.
+    If the credentials expire before the first batch, the read starts again, as in :func:`run`.
 
     Args:
-        make: gives the read, which is entered and left here.
+        make: returns the read; it is entered and exited here.
 
     Raises:
         AsyncpqError: as the read does.
@@ -147,7 +144,7 @@ def batches(settings: SparkSettings, make: Callable[[Session], Awaitable[BatchSt
 
 
 class _SessionAttempt:
-    """To do something with the process's session; an attempt that was refused ends well if there is to be another."""
+    """An attempt with the process's session. It suppresses a CredentialsError if there will be another attempt."""
 
     def __init__(self, settings: SparkSettings, repeatable: Callable[[], bool]) -> None:
         self.refused = False
@@ -204,14 +201,14 @@ def _iterate(session: ProcessSession, make: Callable[[Session], Awaitable[BatchS
 _Made: TypeAlias = tuple[str, str | None, int | None, str, str | None, int, str]
 
 _sessions: OrderedDict[_Made, ProcessSession] = OrderedDict()
-_building: set[_Made] = set()  # by some thread
+_building: set[_Made] = set()  # keys of sessions that a thread is making
 _changed = threading.Condition()
 _process = os.getpid()
 _frozen = False
 
 
 def _made_by(settings: SparkSettings) -> _Made:
-    """What a session is made by: settings that differ in what else they say share one, and its caches."""
+    """The settings that define a session. Calls whose other settings differ share the session and its caches."""
     return (
         json.dumps(settings.storage, sort_keys=True),
         settings.credentials_provider,
@@ -226,7 +223,7 @@ def _made_by(settings: SparkSettings) -> _Made:
 def _take(settings: SparkSettings) -> ProcessSession:
     key = _made_by(settings)
     session = _known(key)
-    if session is None:  # it is this thread that makes it; the provider may take long, and others are not to wait
+    if session is None:  # made outside of the lock: the provider may take long, and other sessions must not wait
         try:
             session = ProcessSession(settings, on_executor=_on_executor())
         finally:
@@ -245,10 +242,10 @@ def _take(settings: SparkSettings) -> ProcessSession:
 
 
 def _known(key: _Made) -> ProcessSession | None:
-    """The session, with one user more; None where there is none, and nobody else makes it."""
+    """Return the session with its user counted. None: the caller makes it, and other threads wait for that."""
     global _process
     with _changed:
-        if _process != os.getpid():  # the loops stayed with the parent
+        if _process != os.getpid():  # after a fork: the loops run in the parent
             _process = os.getpid()
             _sessions.clear()
             _building.clear()
@@ -263,7 +260,7 @@ def _known(key: _Made) -> ProcessSession | None:
 
 
 def _drop(session: ProcessSession) -> None:
-    """Nobody gets it any more; who has it may go on."""
+    """Give the session to no further call. Calls that use it may continue."""
     with _changed:
         for key in [key for key, other in _sessions.items() if other is session]:
             del _sessions[key]
@@ -279,16 +276,18 @@ def _give_back(session: ProcessSession) -> None:
 
 
 def _close(session: ProcessSession) -> None:
-    """Whoever does this is about something else."""
+    """Close a session. Errors are logged and ignored: the caller is doing something else."""
     try:
         session.close()
     except AsyncpqError as error:
-        logger.warning("a session that nobody uses was not closed: %s", error)
+        logger.warning("an idle session could not be closed: %s", error)
 
 
 def _freeze() -> None:
-    """PySpark's workers look for garbage after every task, in all that there is, which takes tenths of a second. What
-    has been imported and cached by the first of ours is none."""
+    """Exempt imported modules and caches from garbage collection.
+
+    PySpark's workers collect garbage after every task, which takes tenths of a second with all that asyncpq imports.
+    """
     global _frozen
     if not _frozen and _on_executor():
         _frozen = True
@@ -296,19 +295,19 @@ def _freeze() -> None:
 
 
 def _renewed(settings: SparkSettings, session: ProcessSession, refusal: CredentialsError) -> bool:
-    """Whether the provider gives other credentials than those that ``session`` was refused with."""
+    """Whether the provider now gives other credentials than those that ``session`` used."""
     if settings.credentials_provider is None:
         return False
     try:
         return settings.resolved_storage() != session.storage
-    except AsyncpqError as error:  # what was refused is what counts
-        refusal.hint = f"{refusal.hint} Asked again, it failed: {error}"
+    except AsyncpqError as error:  # the refusal is the error that is raised
+        refusal.hint = f"{refusal.hint} A second call of the provider failed: {error}"
         return False
 
 
 def _hint(settings: SparkSettings) -> str:
     provider = settings.credentials_provider
-    return _NO_PROVIDER if provider is None else f"They are those that the provider {provider!r} gives."
+    return _NO_PROVIDER if provider is None else f"The provider {provider!r} gave these credentials."
 
 
 def _on_executor() -> bool:
@@ -318,7 +317,7 @@ def _on_executor() -> bool:
 def _memory_bytes(settings: SparkSettings) -> int:
     if settings.memory_cache_bytes is not None:
         return settings.memory_cache_bytes
-    share = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB")  # of this process: that of the executor by its cores
+    share = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB")  # of one worker: the executor's memory divided by its cores
     return DEFAULT_MEMORY_BYTES if share is None else max(_LEAST_MEMORY, int(share) * MIB // 4)
 
 
@@ -332,26 +331,26 @@ def _disk_cache(settings: SparkSettings, *, on_executor: bool) -> DiskCacheOptio
 
 
 def close_all() -> None:
-    """End all sessions of the process that nobody uses."""
+    """Close all idle sessions of the process."""
     with _changed:
         closing = [key for key, session in _sessions.items() if not session.users]
         sessions = [_sessions.pop(key) for key in closing] if _process == os.getpid() else []
     for session in sessions:
-        with suppress(AsyncpqError, RuntimeError):  # at the interpreter's end there are no new threads
+        with suppress(AsyncpqError, RuntimeError):  # no threads start at exit
             session.close()
 
 
-# What is registered last runs first: stores end their threads by finalizers, which weakref gives up when it ends.
+# Functions registered last run first: this one must run before weakref stops, whose finalizers end store threads.
 weakref.finalize(SparkSettings, int).detach()
 atexit.register(close_all)
 
 
-#: The last line of a traceback in what Spark says.
+#: The last line of a traceback in an error message of Spark.
 _RAISED: Final = re.compile(r"^(?:\s*\S*: )?asyncpq\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 
 def named_error(name: str, message: str) -> AsyncpqError:
-    """An error of the class that is called ``name``, as another process has shown it."""
+    """Return an error of the class called ``name``, which another process raised."""
     found = getattr(errors, name, None)
     kind = found if isinstance(found, type) and issubclass(found, AsyncpqError) else AsyncpqError
     return kind(message)
@@ -359,9 +358,10 @@ def named_error(name: str, message: str) -> AsyncpqError:
 
 @contextmanager
 def raised_as_asyncpq() -> Iterator[None]:
-    """
+    """Raise the asyncpq error that a task failed with, with Spark's error as its cause.
+
     Raises:
-        AsyncpqError: a task failed with one; Spark's own account is its cause. Other errors of Spark are as they were.
+        AsyncpqError: a task failed with it. Other errors of Spark pass unchanged.
     """
     try:
         yield
@@ -373,26 +373,26 @@ def raised_as_asyncpq() -> Iterator[None]:
 
 
 _AGAIN: Final = (
-    "It was replaced or deleted after the read was planned. Plan again: make the DataFrame anew, or restart the stream."
+    "It was replaced or deleted after the read was planned. Plan again: create a new DataFrame, or restart the stream."
 )
-_REFRESH: Final = "It was replaced or deleted after the index was built or refreshed: refresh the index."
+_REFRESH: Final = "It was replaced or deleted after the index was built. Refresh the index."
 
 
 def told_to_plan_again(by_index: bool) -> AbstractContextManager[None]:
-    """Reading what was planned: errors of files that changed, or are gone, have a hint.
+    """Add a hint to errors about files that changed or vanished after planning.
 
     Args:
-        by_index: an index said which files there are.
+        by_index: an index lists the files.
     """
     hint = f"{_AGAIN} If that does not help: {_REFRESH[0].lower()}{_REFRESH[1:]}" if by_index else _AGAIN
     return _hinted(hint, ObjectChangedError, ObjectNotFoundError, StaleSnapshotError)
 
 
 def told_to_refresh(by_index: bool) -> AbstractContextManager[None]:
-    """Planning: errors of files that changed, or are gone, have a hint.
+    """Add a hint to errors about files that changed or vanished while they are planned.
 
     Args:
-        by_index: an index says which files there are.
+        by_index: an index lists the files.
     """
     return _hinted(_REFRESH, ObjectChangedError, ObjectNotFoundError) if by_index else nullcontext()
 

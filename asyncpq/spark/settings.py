@@ -1,6 +1,6 @@
-"""What the workers of a Spark job are told: read on the driver, frozen into the plan, free of secrets.
+"""Settings that the workers of a Spark job get: read on the driver, frozen into the plan, free of secrets.
 
-What looks like a credential, and is refused where Spark would show it.
+Spark shows settings and options in plans, logs and its UI, so values that look like credentials are refused.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: In names as they are told apart by :func:`looks_secret`.
+#: Names of credentials in snake case, see :func:`looks_secret`.
 _SECRET: Final = re.compile(
     r"secret|passw|passphrase|pwd|token|credential|account_?key|access_?key|customer_?key|private_?key|api_?key"
     r"|subscription_?key|encryption_?key|shared_?key|master_?key|auth_?key|sas|connection_?string|signature(?!_?version)"
     r"|authorization|cookie|bearer|(^|_)(key|auth|pass|sig|jwt)$"
 )
-#: Behind ``://``: user info, which SQL urls may have slashes in. What follows a host's colon is its port.
+#: User info behind ``://``, which may contain slashes in SQL urls. Digits behind a host's colon are its port.
 _USER: Final = re.compile(r"[^/?#\s]*@|[^:/?#@\[\s]*:(?!\d+([/?#]|$))[^@\s]*@")
 
 
 def refuse_secrets(where: str, value: object) -> None:
-    """
+    """Refuse a value that contains a credential.
+
     Raises:
-        InvalidOptionError: something in ``value`` looks like a credential.
+        InvalidOptionError: ``value``, or something in it, looks like a credential.
     """
     if isinstance(value, Mapping):
         for name, inner in value.items():
@@ -53,10 +54,10 @@ def refuse_secrets(where: str, value: object) -> None:
 
 
 def refuse_secret_url(where: str, value: object) -> None:
-    """
+    """Refuse a url with a credential.
+
     Raises:
-        InvalidOptionError: ``value`` is a url with user info, or with a query that looks like a signature; or has one
-            inside.
+        InvalidOptionError: ``value`` has or contains a url with user info, or with a query that looks signed.
     """
     if not isinstance(value, str):
         return
@@ -67,22 +68,22 @@ def refuse_secret_url(where: str, value: object) -> None:
 
 
 def looks_secret(name: str) -> bool:
-    """Whether it is the name of a credential, however its words are put together: of an option, header or parameter."""
+    """Whether an option, header or parameter of this name is a credential, in any spelling of its words."""
     words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", unquote(name)).replace("-", "_").lower()
     return _SECRET.search(words) is not None or _SECRET.search(words.replace("_", "")) is not None
 
 
 def secret_refused(what: str) -> InvalidOptionError:
-    """To be raised where ``what`` is given."""
+    """The error for a credential in ``what``."""
     return InvalidOptionError(
         f"{what} looks like a credential: settings and options of Spark are shown in plans, logs and its UI",
-        hint="Give credentials_provider='module:function' (option credentialsProvider), which is called where files are"
-        " read, or let the executors' environment have them.",
+        hint="Set credentials_provider='module:function' (option credentialsProvider), which is called where files are"
+        " read, or put the credentials into the environment of the executors.",
     )
 
 
 def listed_in(value: str) -> object:
-    """Urls that Spark hands over as a list in JSON; else the text itself."""
+    """The urls of a JSON list, as Spark passes several paths; any other text unchanged."""
     if not value.startswith("["):
         return value
     try:
@@ -92,7 +93,7 @@ def listed_in(value: str) -> object:
 
 
 PREFIX: Final = "spark.asyncpq."
-#: Bytes of caches in memory where the executor's share is not known.
+#: Bytes of the memory caches if the worker's share of the executor's memory is unknown.
 DEFAULT_MEMORY_BYTES: Final = 64 * MIB
 
 _CHECK_AGE_S: Final = 60.0
@@ -105,22 +106,22 @@ _TIERS: Final = ("executor", "host", "off")
 
 @dataclass(frozen=True, kw_only=True)
 class SparkSettings:
-    """Settings of asyncpq on the driver and its workers. Can be pickled; holds no secrets.
+    """Settings of asyncpq on the driver and its workers. Picklable; without secrets.
 
     Attributes:
-        storage_options: as :class:`asyncpq.Session` takes them, in JSON; without credentials.
-        credentials_provider: ``module:function``, imported and called where files are read or written: it takes no
-            argument, and gives further storage options, with credentials. None: those that the environment has.
-        memory_cache_bytes: budget of a worker process's caches; None for a quarter of its share of the executor's
-            memory (``spark.executor.pyspark.memory``), or 64 MiB where that is not set.
+        storage_options: JSON of the storage options of :class:`asyncpq.Session`, without credentials.
+        credentials_provider: ``module:function``, imported and called without arguments where files are read or
+            written. It returns further storage options, with credentials. None: the environment has them.
+        memory_cache_bytes: budget of a worker process's caches. None: a quarter of its share of the executor's memory
+            (``spark.executor.pyspark.memory``), or 64 MiB if that is not set.
         disk_cache: "executor": below the executor's local folder; "host": in ``disk_cache_folder``, which all executors
             of the host share; "off".
         disk_cache_folder: a folder on each host.
         disk_cache_bytes: budget of that folder.
-        work_folder: a url that driver and executors reach, for plans that are too large to be sent.
-        split_bytes: of a split, about: what one task reads.
-        most_splits: of one read, at most.
-        int96_unit: of timestamps stored as INT96: "us", as Spark has them, or "ns" with the digits that it drops.
+        work_folder: url of a folder that driver and executors reach, for plans that are too large to be sent.
+        split_bytes: approximate size of a split, which one task reads.
+        most_splits: maximum number of splits of one read.
+        int96_unit: unit of INT96 timestamps: "us" as Spark reads them, or "ns" with all digits.
     """
 
     storage_options: str = "{}"
@@ -160,12 +161,12 @@ class SparkSettings:
 
     @classmethod
     def of(cls, spark: SparkSession, given: Mapping[str, Any] | None = None) -> Self:
-        """Those of ``spark.asyncpq.*``, but for the ones that are ``given``, by their names here.
+        """Read ``spark.asyncpq.*``; values in ``given``, by attribute name, take precedence.
 
-        ``given["storage_options"]`` is a mapping, whose entries come on top of the setting's, protocol by protocol.
+        ``given["storage_options"]`` is a mapping that is merged over the setting, protocol by protocol.
 
         Raises:
-            InvalidOptionError: a setting that cannot be, or one that looks like a credential.
+            InvalidOptionError: an invalid or unknown setting, or one that looks like a credential.
         """
         found: dict[str, str] = {}
         for name in SETTING_NAMES:
@@ -177,7 +178,7 @@ class SparkSettings:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Those among the options of a data source, whose names come in lower case.
+        """Read the settings among the options of a data source, whose names are in lower case.
 
         Raises:
             InvalidOptionError: as :meth:`of`.
@@ -200,7 +201,7 @@ class SparkSettings:
         if unknown:
             hint = f"Look at the arguments' names; settings are {', '.join(SETTING_NAMES)}."
             raise InvalidOptionError(
-                f"there is no setting {min(unknown)!r}, nor is it an argument here",
+                f"there is no setting or argument {min(unknown)!r}",
                 hint=nearest(min(unknown), SETTING_NAMES, hint),
             )
         for name, value in given.items():
@@ -212,16 +213,16 @@ class SparkSettings:
 
     @property
     def storage(self) -> dict[str, Any]:
-        """Storage options without credentials."""
+        """The storage options, without credentials."""
         options: dict[str, Any] = json.loads(self.storage_options)
         return options
 
     def resolved_storage(self) -> dict[str, Any]:
-        """Storage options with what the provider gives; to be called where they are used.
+        """The storage options merged with those of the provider. Call it where files are read or written.
 
         Raises:
-            InvalidOptionError: there is no such provider, or it gives no mapping.
-            CredentialsError: it failed.
+            InvalidOptionError: the provider cannot be imported, or does not return a mapping.
+            CredentialsError: the provider failed.
         """
         if self.credentials_provider is None:
             return self.storage
@@ -241,15 +242,15 @@ class SparkSettings:
         return _united(self.storage, given)
 
 
-#: Of those that users set.
+#: Names of the settings that users set.
 SETTING_NAMES: Final = tuple([one.name for one in fields(SparkSettings) if not one.metadata])
 
 
 def flag_option(given: Mapping[str, str], name: str) -> bool:
-    """Of a source or writer, whose options come by their names in lower case; False where it is not given.
+    """The value of a boolean option, whose name is in lower case in ``given``; False if it is not given.
 
     Raises:
-        InvalidOptionError: it is neither true nor false.
+        InvalidOptionError: the value is neither true nor false.
     """
     value = given.get(name.lower(), "false")
     if value.lower() not in ("true", "false"):
@@ -266,11 +267,11 @@ def _provider(name: str) -> Callable[[], object]:
     except (ImportError, AttributeError) as error:
         raise InvalidOptionError(
             f"the credentials provider {name!r} cannot be imported here: {error}",
-            hint="Its module must be importable on driver and executors; spark.addArtifacts ships one.",
+            hint="Its module must be importable on the driver and on executors; spark.addArtifacts ships a module.",
         ) from error
     if not callable(found):
-        raise InvalidOptionError(f"the credentials provider {name!r} is no function")
-    return found  # type: ignore[no-any-return]  # it is asked for a mapping, and checked then
+        raise InvalidOptionError(f"the credentials provider {name!r} is not a function")
+    return found  # type: ignore[no-any-return]  # its result is checked after the call
 
 
 def _merged(base: str, more: object) -> str:
@@ -284,7 +285,7 @@ def _merged(base: str, more: object) -> str:
 
 
 def _united(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, mapping by mapping; ``more`` wins."""
+    """Merge mappings recursively; ``more`` takes precedence."""
     united = dict(base)
     for name, value in more.items():
         known = united.get(name)
@@ -293,17 +294,17 @@ def _united(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def camel_case(name: str) -> str:
-    """As Spark's options and settings are spelt."""
+    """The spelling of an option or setting in Spark."""
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)
 
 
 @contextmanager
 def told_as_options(names: Collection[str]) -> Iterator[None]:
-    """What is wrong with these is told by the names that options and settings have.
+    """Rename attributes in errors to the spelling of options and settings.
 
     Raises:
-        InvalidOptionError: as it was raised.
+        InvalidOptionError: as the body raises it, renamed.
     """
     try:
         yield
@@ -327,11 +328,10 @@ def _require_whole(name: str, value: object, least: int) -> None:
 
 
 def _check_settings(spark: SparkSession, known: Sequence[str]) -> None:
-    """Look at all of the session's settings for names that are none; not again within a minute, for PySpark brings them
-    one by one.
+    """Check all settings of the session for unknown names, at most once a minute: PySpark fetches them one by one.
 
     Raises:
-        InvalidOptionError: there is one, or one that looks like a credential.
+        InvalidOptionError: an unknown name, or one that looks like a credential.
     """
     now = time.monotonic()
     if now - _checked.get(spark, -math.inf) < _CHECK_AGE_S:

@@ -1,4 +1,4 @@
-"""How driver and executors come by asyncpq: its data source in a session, and the package itself, as a zip."""
+"""Install asyncpq in a Spark session: register its data source, and ship the package to executors as a zip."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PACKAGE: Final = "asyncpq"
-#: Where the shipped package has a copy of :mod:`asyncpq.spark.requirements`, and what imports it first.
+#: The copy of :mod:`asyncpq.spark.requirements` in the zip, which ``asyncpq/__init__.py`` imports first.
 _CHECK: Final = f"{_PACKAGE}/_requirements.py"
 _FIRST_LINE: Final = "from __future__ import annotations\n"
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
@@ -38,25 +38,27 @@ _has_source: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def register(spark: SparkSession) -> None:
-    """Let ``spark.read.format("asyncpq")``, ``.readStream`` and ``df.write`` of this session find asyncpq.
+    """Register the format "asyncpq" for ``spark.read``, ``spark.readStream`` and ``df.write`` of this session.
 
-    May be called again. Where :func:`add_to` is called, too, it comes first.
+    Repeated calls have no effect. Call :func:`add_to` first if the session needs both.
     """
     from asyncpq.spark.data_source import AsyncpqDataSource
 
     with _lock:
         if spark not in _has_source:
-            spark.createDataFrame([], "number int")  # Spark looks in the session that is the thread's: now this one
+            spark.createDataFrame(
+                [], "number int"
+            )  # makes this session the thread's active one, where Spark registers the source
             spark.dataSource.register(AsyncpqDataSource)
             _has_source.add(spark)
 
 
 def add_to(spark: SparkSession) -> None:
-    """Ship this very asyncpq to the executors, who need not have it installed; where they have, this one is used.
+    """Ship this asyncpq to the executors. It replaces one that is installed there.
 
-    It is pure Python and comes without what it needs: pyarrow and the other packages that asyncpq's installation
-    brings must be there. Where one is missing or too old, what runs first on an executor ends with an ImportError that
-    names it. To be called before the session's first job that uses asyncpq; may be called again.
+    The zip contains asyncpq only: pyarrow and its other requirements must be installed on the executors. If one is
+    missing or too old, the first task fails with an ImportError that names it. Call this before the first job that uses
+    asyncpq; repeated calls have no effect.
     """
     with _lock:
         if spark not in _has_package:
@@ -65,7 +67,7 @@ def add_to(spark: SparkSession) -> None:
 
 
 def _zip() -> Path:
-    """Made once for the process, at whose end it is removed: executors that come later ask for it."""
+    """The zip, made once in this process and removed at its end, since executors that start later fetch it."""
     global _made
     if _made is None or not _made.exists():
         folder = Path(tempfile.mkdtemp(prefix="asyncpq-"))
@@ -75,15 +77,14 @@ def _zip() -> Path:
 
 
 def _remove(folder: Path, process: int) -> None:
-    if os.getpid() == process:  # not at the end of a fork
+    if os.getpid() == process:  # a forked child keeps the folder
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_zip(folder: Path) -> Path:
-    """The installed package as a zip in ``folder``, named by its content.
+    """Write the installed package as a zip into ``folder``; its name has a hash of its content.
 
-    Beside each module stands its byte code, without which every worker would compile the package anew. A Python of
-    another version passes it over.
+    The zip has the byte code of each module, so that workers need not compile them. Other Python versions ignore it.
     """
     sources = dict(_shipped())
     digest = hashlib.sha256()
@@ -109,16 +110,16 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
 def _byte_code(name: str, source: bytes, scratch: Path) -> bytes:
     file, made = scratch / "module.py", scratch / "module.pyc"
     file.write_bytes(source)
-    # The zip's times mean nothing: it is not to be compared with the source.
+    # The times in the zip are constant, so Python must not compare them with the source.
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
     py_compile.compile(str(file), str(made), dfile=name, doraise=True, invalidation_mode=unchecked, optimize=0)
     return made.read_bytes()
 
 
 def _shipped() -> Iterator[tuple[str, bytes]]:
-    """Names in the zip and contents, in order."""
+    """Names and contents of the files in the zip, in order."""
     files = dict(_files(importlib.resources.files(_PACKAGE), _PACKAGE))
-    if _CHECK not in files:  # this process's asyncpq is not itself such a zip
+    if _CHECK not in files:  # otherwise this process runs from such a zip
         first, check = f"{_PACKAGE}/__init__.py", f"{_PACKAGE}/spark/requirements.py"
         before, found, after = files[first].decode().partition(_FIRST_LINE)
         if not found:
@@ -139,11 +140,11 @@ def _files(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _required() -> dict[str, str]:
-    """Least versions of what asyncpq's installation brings, extras apart, by package."""
+    """Minimum versions of asyncpq's requirements without extras, by package."""
     try:
         lines = importlib.metadata.requires(_PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
-        return {}  # it is on the path without being installed
+        return {}  # the package is on the path and not installed
     required = {}
     for line in lines:
         if "extra ==" not in line and (found := re.match(r"([\w.-]+)\s*>=\s*([\d.]+)", line)):

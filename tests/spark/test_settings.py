@@ -193,7 +193,7 @@ def test_a_provider_adds_to_the_options() -> None:
     [
         ("no_such_module:f", "cannot be imported"),
         (f"{__name__}:nothing", "cannot be imported"),
-        (f"{__name__}:_SECRETS", "is no function"),
+        (f"{__name__}:_SECRETS", "is not a function"),
         ("os:getpid", "gave a int"),
     ],
 )

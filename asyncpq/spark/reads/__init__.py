@@ -1,1 +1,7 @@
-"""Reads planned on the driver, in splits that executors read."""
+"""Reads of a lake as Spark's own reader gives them.
+
+In: a target, a condition and Spark's settings. Out: Arrow batches of Spark's types. ``scan`` calls ``lakes`` (open the
+dataset, infer Spark's columns; ``lake_types``), ``predicates`` and ``pruning_terms`` (translate the condition), then
+``planning`` (prune files and row groups), which packs ``splits``. Tasks run ``reading``; ``file_reads`` maps the lake's
+columns to those of each file.
+"""

@@ -1,10 +1,8 @@
-"""Reads of files as Spark finds columns in them: by names, whose cases may not matter, of whatever types they have.
+"""The lake's columns in a single file: matched by Spark's rules for names, with the types that the file stores.
 
-A lake's columns as one of its files has them, to Spark: found by name, and of the file's own types.
-
-Spark reads a file's values as the type that is asked for; what an exact cast to the type of other files would make of
-them may be another value, or an error. So nothing is cast before :mod:`asyncpq.spark.types` does it by Spark's rules,
-and conditions are asked of a file only where they mean the same of its own values.
+Spark reads a file's values as the requested type by rules of its own, which an exact cast may contradict. So values
+keep the file's type until :mod:`asyncpq.spark.types` converts them, and a file is pruned only by conditions that mean
+the same for its own values.
 """
 
 from __future__ import annotations
@@ -39,10 +37,11 @@ _Atom: TypeAlias = Callable[[Expression], Expression | None]
 
 
 class OwnColumns(NamedTuple):
-    """
+    """The lake's columns as one file has them.
+
     Attributes:
-        fields: of the lake's columns, as the file has them; None where that is how the lake has them.
-        ambiguous: why the file cannot say which is meant, by the lake's name of the column.
+        fields: for each column of the lake; None if the file has them as the lake does.
+        ambiguous: by column of the lake, the error if several columns of the file match.
     """
 
     fields: tuple[TableField, ...] | None
@@ -56,11 +55,12 @@ def own_columns(
     skip: Mapping[str, object],
     conf: ReadConf,
 ) -> OwnColumns:
-    """
+    """Match the lake's columns to those of a file.
+
     Args:
         schema: the lake's.
-        names: of the file's top-level fields.
-        types: theirs; None where there is none, so that whoever reads the field is told.
+        names: the file's top-level fields.
+        types: their types; None where asyncpq has none, which is an error when the field is read.
         skip: columns that are not taken from the file.
     """
     places: dict[str, list[int]] = {}
@@ -76,7 +76,7 @@ def own_columns(
         if len(found) == 1 and name == asked and (kind is None or kind.equals(wanted)):
             continue
         try:
-            find_name([names[at] for at in found], asked, conf)  # whether it is one
+            find_name([names[at] for at in found], asked, conf)  # raises if the name is ambiguous
             own[number] = _inside(schema.field(number), name, kind, conf)
         except AmbiguousColumnError as error:
             ambiguous[asked] = error
@@ -90,10 +90,10 @@ def _as_lake(field: pa.Field) -> TableField:
 
 
 def _own_field(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf) -> TableField:
-    """A lake's column, or a part of one, as a file has it under ``name``: with the parts that the lake has."""
+    """A column of the lake, or a part of one, as the file has it under ``name``, with the parts that the lake has."""
     if kind is None or pa.types.is_null(kind) or kind.equals(field.type):
         return TableField(name=field.name, type=field.type, nullable=field.nullable, names=(name,))
-    if is_variant(field.type):  # files shred it in ways of their own, and all of it is wanted
+    if is_variant(field.type):  # files shred variants differently, and all parts are needed
         return TableField(name=field.name, type=kind, names=(name,))
     children = _own_children(field.type, kind, conf)
     if children:
@@ -105,7 +105,7 @@ def _own_field(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadC
 
 
 def _own_children(wanted: pa.DataType, kind: pa.DataType, conf: ReadConf) -> list[TableField]:
-    """None of them where the two have other shapes: the column is left as it is, for Spark's rules to refuse."""
+    """The parts of a nested column. Empty if the shapes differ: then Spark's rules refuse the column later."""
     if isinstance(wanted, pa.StructType) and isinstance(kind, pa.StructType):
         names = [child.name for child in kind]
         places = [find_name(names, child.name, conf) for child in wanted]
@@ -132,12 +132,13 @@ def _inside(field: pa.Field, name: str, kind: pa.DataType | None, conf: ReadConf
 
 
 def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf: ReadConf) -> Expression | None:
-    """What of a condition on a lake's columns can be asked of a file, or of an index, that has them as ``own`` says:
-    true wherever the condition is. None: nothing.
+    """The part of a condition that can be evaluated on a file or index with the columns ``own``; None for none.
+
+    The result is true wherever the condition is.
 
     Args:
-        lake: names and types that the condition was made for.
-        own: what it is asked of.
+        lake: names and types for which the condition was made.
+        own: names and types for which it is returned.
     """
 
     def atom(expr: Expression) -> Expression | None:
@@ -159,8 +160,8 @@ def condition_on(where: Expression | None, lake: pa.Schema, own: pa.Schema, conf
 
 
 def sure_part(expr: Expression, is_sure: Callable[[Expression], bool]) -> Expression | None:
-    """What is true wherever ``expr`` is, of those of its comparisons that ``is_sure`` takes; None where that is
-    everything."""
+    """A condition that is implied by ``expr`` and contains only atoms that ``is_sure`` accepts; None if that is always
+    true."""
     return _implied(expr, lambda part: part if is_sure(part) else None)
 
 
@@ -176,7 +177,7 @@ def _implied(expr: Expression, atom: _Atom) -> Expression | None:
 
 
 def _same(expr: Expression, atom: _Atom) -> Expression | None:
-    """What is true, false and null where ``expr`` is."""
+    """An expression with the same result as ``expr`` for every row; None if an atom has none."""
     if isinstance(expr, Constant):
         return expr
     if isinstance(expr, Not):
@@ -189,7 +190,7 @@ def _same(expr: Expression, atom: _Atom) -> Expression | None:
 
 
 def _moved(expr: Expression, kind: pa.TimestampType) -> Expression | None:
-    """A comparison with times of UTC as one with the same ones without a zone, or the other way round."""
+    """The comparison with its UTC timestamps turned into timestamps without zone, or the reverse."""
     if isinstance(expr, IsNull):
         return expr
     if isinstance(expr, (In, KeyIn)):
@@ -209,8 +210,10 @@ def _moment(value: Any, kind: pa.TimestampType) -> dt.datetime | None:
 
 
 def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> TypeGuard[pa.TimestampType]:
-    """Whether they are times with a zone and without, which Spark takes for those of UTC: but for INT96, where it is
-    told that these are of the session's zone."""
+    """Whether one type has a zone and the other has none, which Spark reads as UTC.
+
+    Spark can be set to read INT96 as times of the session's zone; then the answer is False.
+    """
     if not isinstance(have, pa.TimestampType) or not isinstance(asked, pa.TimestampType):
         return False
     other_zone = (have.tz is None) is not (asked.tz is None)
@@ -218,7 +221,7 @@ def _same_moments(have: pa.DataType, asked: pa.DataType, conf: ReadConf) -> Type
 
 
 def _compares(have: pa.DataType, asked: pa.DataType) -> bool:
-    """Whether each value of ``have`` is, to Spark, the same value of ``asked``, and so compares alike with literals."""
+    """Whether Spark reads each value of ``have`` as the equal value of ``asked``, so that comparisons agree."""
     have, asked = _values(have), _values(asked)
     if have.equals(asked):
         return True
@@ -236,7 +239,7 @@ def _compares(have: pa.DataType, asked: pa.DataType) -> bool:
 
 def _integer_compares(have: pa.DataType, asked: pa.DataType) -> bool:
     if pa.types.is_float64(asked):
-        return bool(have.bit_width <= 32 and not have.equals(pa.uint32()))  # Spark reads these as signed ones
+        return bool(have.bit_width <= 32 and not have.equals(pa.uint32()))  # Spark reads them as signed integers
     if pa.types.is_decimal(asked):
         return bool(asked.precision - asked.scale >= _DIGITS[have.bit_width])
     if not pa.types.is_integer(asked) or have.bit_width > asked.bit_width:

@@ -1,7 +1,4 @@
-"""Types of a lake's columns: as Spark has them, where asyncpq's are known, and as asyncpq is to have them.
-
-Files whose partition values have the types and values that Spark gives them.
-"""
+"""Types of a lake's columns: Spark's types from Arrow's, Arrow's from Spark's, and typed partition values."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ from asyncpq.spark.types.partition_types import partition_scalar, partition_type
 from asyncpq.spark.types.read_conf import ReadConf, find_name, nullable_struct
 from asyncpq.spark.types.special_types import as_stored, has_variant
 
-#: The type of what has no children, by that of files and Spark's.
+#: Returns the Arrow type of a leaf, given its type in files and Spark's type.
 _Leaf: TypeAlias = Callable[[pa.DataType, DataType], pa.DataType]
 
 
@@ -40,18 +37,19 @@ _Leaf: TypeAlias = Callable[[pa.DataType, DataType], pa.DataType]
 
 
 def lake_field(known: pa.Field, asked: StructField, conf: ReadConf) -> pa.Field:
-    """A column, or a part of one, of the type that is asked for: what files are known to have of it stays as it is
-    where Spark takes that for the type, all else is of Spark's own types.
+    """The Arrow field with which a column, or a part of one, is read as Spark's type.
+
+    Parts whose Arrow type Spark reads as the type asked for keep it; other parts get the Arrow type of Spark's.
 
     Raises:
-        AmbiguousColumnError: which of its fields is meant cannot be said.
+        AmbiguousColumnError: a name matches several fields.
         UnsupportedFeatureError: PySpark takes no Arrow data of one of the types.
     """
     return _field(known, asked, conf, _asked_leaf)
 
 
 def lake_column(asked: StructField) -> pa.Field:
-    """One that no file is known to have.
+    """The Arrow field of a column that no known file has.
 
     Raises:
         UnsupportedFeatureError: PySpark takes no Arrow data of its type.
@@ -61,14 +59,13 @@ def lake_column(asked: StructField) -> pa.Field:
 
 
 def with_instants(known: pa.Field, asked: StructField) -> pa.Field:
-    """The column with times of UTC where Spark takes those without a zone for that, as it does INT96: as files may have
-    them that were written later."""
+    """The column with zoneless timestamps as UTC where Spark reads them so, as INT96: later files may have a zone."""
     return _field(known, asked, ReadConf(case_sensitive=True), _instants)
 
 
 def _field(known: pa.Field, asked: StructField, conf: ReadConf, leaf: _Leaf) -> pa.Field:
     kind = _type(known.type, asked.dataType, conf, leaf)
-    # a VARIANT is known by metadata, which files do not have
+    # VARIANT is marked by metadata, which files lack
     return known if kind.equals(known.type) and not has_variant(asked.dataType) else pa.field(known.name, kind)
 
 
@@ -107,7 +104,7 @@ def _instants(known: pa.DataType, asked: DataType) -> pa.DataType:
 
 
 def same_to_spark(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether Spark has one type for both."""
+    """Whether Spark has the same type for both."""
     return one.equals(other) or (_spark_type(one) is not None and _spark_type(one) == _spark_type(other))
 
 
@@ -120,12 +117,12 @@ def _spark_type(kind: pa.DataType) -> DataType | None:
 
 
 def tells_more(kind: DataType) -> bool:
-    """Whether Arrow's types do not tell all of it: see :func:`with_untold`."""
+    """Whether Spark's type has more than Arrow's types tell: see :func:`with_untold`."""
     return has_variant(kind) or as_stored(kind) != kind
 
 
 def with_untold(known: DataType, inferred: DataType, conf: ReadConf) -> DataType:
-    """``known``, from which Arrow's types leave out what is VARIANT, GEOMETRY and the like, with those of a file."""
+    """``known``, with VARIANT, GEOMETRY and similar types, which Arrow's types lack, restored from a file's schema."""
     if isinstance(inferred, VariantType) or (as_stored(inferred) == known != inferred):
         return inferred
     if isinstance(known, StructType) and isinstance(inferred, StructType):
@@ -144,13 +141,13 @@ def with_untold(known: DataType, inferred: DataType, conf: ReadConf) -> DataType
 
 
 def struct_of(schema: pa.Schema) -> StructType:
-    """Spark's types for columns whose Arrow types alone are known: those of tables, and of partitions."""
+    """Spark's types for columns of which only Arrow types are known: those of tables and partitions."""
     return nullable_struct(from_arrow_schema(pa.schema([one.with_type(_taken(one.type)) for one in schema])))
 
 
 @cache
 def _taken(kind: pa.DataType) -> pa.DataType:
-    """An Arrow type that PySpark has a type for."""
+    """The nearest Arrow type for which PySpark has a type."""
     if isinstance(kind, pa.DictionaryType):
         return _taken(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
@@ -173,11 +170,11 @@ def _taken(kind: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True)
 class PartitionTypes:
-    """Can be pickled.
+    """Partition columns with Spark's types. Picklable.
 
     Attributes:
-        kinds: of the columns whose values are made of the paths' texts, by name; others are asyncpq's.
-        hive: the texts are those of ``key=value`` folders; else what asyncpq has made of them.
+        kinds: name and type of the columns whose values come from the texts of paths; others keep asyncpq's values.
+        hive: the texts are those of ``key=value`` folders; otherwise they are the values that asyncpq has.
     """
 
     kinds: tuple[tuple[str, DataType], ...]
@@ -187,16 +184,16 @@ class PartitionTypes:
 async def with_spark_partitions(
     state: DatasetState, asked: StructType | None, conf: ReadConf, operation: Operation, *, hive: bool
 ) -> tuple[DatasetState, dict[str, DataType]]:
-    """The dataset with partition columns as Spark has them, and their types.
+    """Return the dataset with partition columns of Spark's types, and these types.
 
     Args:
-        asked: the caller's schema, whose types count; or None.
+        asked: the caller's schema, whose types take precedence; or None.
         hive: folders are ``key=value``.
 
     Raises:
-        PartitionError: a path has a value that is none of its column's type.
-        InvalidOptionError: a value is of a time zone that nobody said.
-        UnsupportedFeatureError: a column that Spark names in another way than asyncpq does.
+        PartitionError: a value in a path does not fit its column's type.
+        InvalidOptionError: a value needs a time zone, and none is set.
+        UnsupportedFeatureError: Spark names a column differently.
     """
     known = state.source.known
     files: Sequence[DataFile] = () if known is None else known.files
@@ -221,7 +218,7 @@ async def with_spark_partitions(
             raise error.locate(url=state.url, column=name) from error.__cause__
         arrow = to_arrow_type(kind, timezone="UTC")
         if arrow == schema.field(at).type and not any("%" in value for value in values):
-            continue  # the same to asyncpq
+            continue  # asyncpq has the same type
         kinds[name] = kind
         schema = schema.set(at, pa.field(name, arrow))
     if not kinds:
@@ -232,27 +229,27 @@ async def with_spark_partitions(
 
 
 def is_index_list(source: FileProvider) -> bool:
-    """Whether the files are those that :func:`index_of` lists; else the index only prunes them."""
+    """Whether the index of :func:`index_of` lists the files; otherwise it only prunes them."""
     return isinstance(source.source if isinstance(source, TypedFiles) else source, SnapshotFiles)
 
 
 def index_of(source: FileProvider) -> OpenIndex | None:
-    """The index by which files are left out unopened; None for none."""
+    """The index that prunes files before they are opened; None for none."""
     inner = source.source if isinstance(source, TypedFiles) else source
     return inner.index if isinstance(inner, (SnapshotFiles, IndexedFiles)) else None
 
 
 def partition_types_of(source: FileProvider) -> PartitionTypes | None:
-    """How the partition values of files are made; None: as asyncpq has them."""
+    """Spark's types of partition columns; None if asyncpq's are used."""
     return source.types if isinstance(source, TypedFiles) else None
 
 
 class TypedFiles:
-    """The files of another source, with partition values of Spark's: a
+    """The files of another provider with partition values of Spark's types: a
     :class:`asyncpq.datasets.providers.FileProvider`.
 
     Args:
-        typed: the files have these values already; only what the source is asked is another.
+        typed: the files have these values already; only requests to the provider change.
     """
 
     def __init__(self, source: FileProvider, types: PartitionTypes, conf: ReadConf, *, typed: bool = False) -> None:
@@ -279,7 +276,7 @@ class TypedFiles:
         return found if self._is_typed else found._replace(files=[self._typed(file) for file in found.files])
 
     def _without_kinds(self, ask: DatasetRequest) -> DatasetRequest:
-        """What an index can be asked, which has other values of these columns."""
+        """The request without conditions on these columns, of which the index has other values."""
 
         def is_sure(part: Expression) -> bool:
             return self._kinds.keys().isdisjoint(columns(part))
@@ -300,7 +297,7 @@ class TypedFiles:
 
 
 def _texts(files: Sequence[DataFile], names: Collection[str], *, hive: bool) -> dict[str, set[str | None]]:
-    """What the paths say of each column."""
+    """The texts of each column in all paths."""
     folders = {file.url.rpartition("/")[0]: file for file in files}
     found: dict[str, set[str | None]] = {name: set() for name in names}
     for file in folders.values():
@@ -310,22 +307,22 @@ def _texts(files: Sequence[DataFile], names: Collection[str], *, hive: bool) -> 
 
 
 def _path_texts(file: DataFile, names: Collection[str], *, hive: bool) -> dict[str, str | None]:
-    """A path's values, with what Spark undoes by itself.
+    """The texts in one path, before Spark's own unescaping.
 
     Raises:
-        UnsupportedFeatureError: a folder's name is another one to Spark.
+        UnsupportedFeatureError: Spark reads a different column name from a folder.
     """
     if not hive:
         texts = ((name, file.partition.get(name)) for name in names)
         return {name: None if text is None else text.replace("%", "%25") for name, text in texts}
     found: dict[str, str | None] = {}
-    for segment in reversed(file.url.split("/")[:-1]):  # above the dataset's root others may have such names
+    for segment in reversed(file.url.split("/")[:-1]):  # folders above the dataset's root may repeat a name
         key, equals, text = segment.partition("=")
         name = unquote(key) if equals else ""
         if name in names and name in file.partition and name not in found:
             if unescaped(key) != name:
                 raise UnsupportedFeatureError(
-                    f"the folder {segment!r} is of a column that Spark names {unescaped(key)!r}",
+                    f"the folder {segment!r} has a column that Spark names {unescaped(key)!r}",
                     column=name,
                     hint="Rename the folder, or read it with spark.read.parquet.",
                 )

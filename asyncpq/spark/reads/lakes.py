@@ -1,4 +1,4 @@
-"""What a plan is made of, opened on the driver: a dataset, and its columns as Spark has them."""
+"""Open a dataset on the driver for a plan, with its columns as Spark has them."""
 
 from __future__ import annotations
 
@@ -45,18 +45,17 @@ from asyncpq.storage.base import RequestContext
 from asyncpq.storage.urls import absolute
 from asyncpq.tables import catalog_of
 
-#: A plan looks at the files once: a listing that opening them made serves it.
+#: Planning uses the listing that opening made.
 _LISTING_AGE_S: Final = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakeTarget:
-    """What is read, as :meth:`asyncpq.Session.open_dataset` takes it.
+    """Arguments of :meth:`asyncpq.Session.open_dataset`, with Spark's schema.
 
     Attributes:
         target: a prefix, a pattern, a list of urls, or a table.
-        schema: columns of the caller's own; None: as Spark infers them, from the first file by path or from all.
-        the others: as there.
+        schema: the caller's columns; None: as Spark infers them, from the first file by path or from all files.
     """
 
     target: Any
@@ -70,7 +69,7 @@ class LakeTarget:
     partition_types: Any = None
     on_bad_file: Literal["raise", "skip"] = "raise"
 
-    def __post_init__(self) -> None:  # workers have other working folders
+    def __post_init__(self) -> None:  # workers run in other folders, so paths become absolute
         object.__setattr__(self, "target", absolute(self.target))
         object.__setattr__(self, "index", absolute(self.index))
 
@@ -92,11 +91,12 @@ class LakeTarget:
 
 @dataclass(frozen=True, slots=True)
 class OpenLake:
-    """
+    """An opened dataset.
+
     Attributes:
-        state: of the dataset; files need not have the columns of the first one.
-        schema: the dataset's, which has a column for each one of ``struct``.
-        struct: its columns as Spark has them.
+        state: the dataset; files may lack columns of the first file.
+        schema: the dataset's Arrow schema, one column for each in ``struct``.
+        struct: the columns as Spark has them.
         names: the dataset's name of each column of ``struct``.
         partitioning: see :class:`asyncpq.spark.reads.splits.LakeScan`.
     """
@@ -109,17 +109,17 @@ class OpenLake:
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether an index says which files there are."""
+        """Whether an index lists the files."""
         return self.state.source.view is View.SNAPSHOT
 
     def columns(self, wanted: Sequence[str], conf: ReadConf) -> list[int]:
-        """Places in ``struct`` of top-level columns by Spark's rule of cases; those that it lacks are left out."""
+        """Positions in ``struct`` of top-level columns, by Spark's case sensitivity; unknown names are left out."""
         spellings = [one.name for one in self.struct.fields]
         found = (find_name(spellings, name, conf) for name in wanted)
         return [at for at in found if at is not None]
 
     def top(self, path: str, conf: ReadConf) -> str | None:
-        """The top-level column that a name or a dotted path means; None where there is none."""
+        """The top-level column of a name or dotted path; None if it does not exist."""
         for name in (path, first_name(path)):
             if found := self.columns([name], conf):
                 return self.struct.fields[found[0]].name
@@ -127,18 +127,18 @@ class OpenLake:
 
 
 async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> OpenLake:
-    """Open a dataset and find out what Spark takes its columns for.
+    """Open a dataset and determine its columns as Spark has them.
 
     Raises:
-        AsyncpqError: as :meth:`asyncpq.Session.open_dataset`; or a column has a type that Spark does not read.
+        AsyncpqError: as :meth:`asyncpq.Session.open_dataset`; or Spark does not read the type of a column.
         SchemaMismatchError: schemas are to be merged, and two files have types that Spark does not merge.
     """
     options = target.options
     is_table = catalog_of(target.target, target.format, target.version) is not None
-    if not is_table:  # tables have none
+    if not is_table:  # tables are not listed
         options["listing_max_age_s"] = _LISTING_AGE_S
     dataset = await session.open_dataset(target.target, **options)
-    state = replace(dataset.state, unifier=None)  # as to Spark, a file lacks columns or has others
+    state = replace(dataset.state, unifier=None)  # Spark lets files lack columns or have other types
     operation = state.runtime.operation("open", state.url)
     partitions: Sequence[str] = ()
     first: _First | None = None
@@ -157,18 +157,18 @@ async def open_lake(session: Session, target: LakeTarget, conf: ReadConf) -> Ope
         schema = _lake_schema(state, struct, partitions, own, conf)
         names = tuple(schema.names)
         if len(set(names)) != len(names):
-            raise InvalidOptionError("schema: two columns are the same one of the files")
+            raise InvalidOptionError("schema: two columns name the same column of the files")
         state = replace(state, source=_narrowed(state.source, schema, partitions, conf))
     state = replace(state, columns=state.columns._replace(schema=schema))
     return OpenLake(state, schema, struct, names, repr((target.partitioning, target.partition_types)))
 
 
 class _Inferred(NamedTuple):
-    """A dataset whose files say what its columns are.
+    """A dataset whose files define its columns.
 
     Attributes:
-        partitions: names of the columns that its paths have.
-        first: the file whose columns count; None where there is none.
+        partitions: names of the columns in paths.
+        first: the file that defines the columns; None if there is no file.
     """
 
     state: DatasetState
@@ -181,7 +181,7 @@ async def _inferred(
     session: Session, state: DatasetState, target: LakeTarget, conf: ReadConf, operation: Operation, merges: bool
 ) -> _Inferred:
     files = await _by_path(state, operation)
-    if not files and state.source.view is View.SNAPSHOT:  # all of its rows were overwritten
+    if not files and state.source.view is View.SNAPSHOT:  # an overwrite removed all rows
         return _Inferred(state, _struct_of_none(state.columns.schema, conf), (), None)
     file, first = await _first(state, files, operation)
     partitions, texts = tuple(file.partition), {name: pa.string() for name in file.partition}
@@ -190,7 +190,7 @@ async def _inferred(
         by_text = target.schema is not None or not conf.infer_partition_types
         is_indexed = index_of(state.source) is not None
         if by_text and state.source.view is View.LISTED and not (is_indexed and target.partitioning == "hive"):
-            # other types are made of what the paths say; an index, which has its own, is asked of none of them
+            # Spark types the texts of the paths itself; the index has types of its own and is not used for them
             options = {**target.options, "listing_max_age_s": _LISTING_AGE_S, "partition_types": texts}
             if is_indexed:
                 options["index"] = False
@@ -201,7 +201,7 @@ async def _inferred(
     if merges:
         merged = await _merged(state, files, conf, operation)
         struct = _with_partition_types(merged, state.columns.schema, partitions, kinds, conf)
-    elif target.schema is not None:  # what files have besides need not be such as Spark reads
+    elif target.schema is not None:  # other columns of the files may have types that Spark does not read
         struct = StructType([_partition_field(state.columns.schema, name, kinds) for name in partitions])
     elif target.schema_policy == "strict" and state.source.view is not View.SNAPSHOT:
         inferred = spark_schema(first.metadata, conf)
@@ -215,7 +215,7 @@ async def _inferred(
 
 
 def _with_partitions(asked: StructType, inferred: StructType, partitions: Sequence[str], conf: ReadConf) -> StructType:
-    """The columns that a caller named, behind them those of the paths, as Spark has them."""
+    """The caller's columns, then the partition columns as Spark has them."""
     known = [find_name(asked.names, name, conf) for name in partitions]
     data = [field for at, field in enumerate(asked.fields) if at not in known]
     found = [
@@ -228,7 +228,7 @@ def _with_partitions(asked: StructType, inferred: StructType, partitions: Sequen
 def _with_partition_types(
     merged: StructType, schema: pa.Schema, partitions: Sequence[str], kinds: Mapping[str, DataType], conf: ReadConf
 ) -> StructType:
-    """The files' columns, of which those of the paths have the types of these; behind them the others of the paths."""
+    """The files' columns with the types of partition columns where names agree, then the other partition columns."""
     found = {name: _partition_field(schema, name, kinds) for name in partitions}
     by_key = {conf.key(name): name for name in partitions}
     fields = [found.pop(by_key[key]) if (key := conf.key(one.name)) in by_key else one for one in merged.fields]
@@ -242,10 +242,10 @@ def _partition_field(schema: pa.Schema, name: str, kinds: Mapping[str, DataType]
 def _lake_schema(
     state: DatasetState, struct: StructType, partitions: Sequence[str], first: _First | None, conf: ReadConf
 ) -> pa.Schema:
-    """The columns of ``struct`` as asyncpq is to have them.
+    """The Arrow schema with which asyncpq reads the columns of ``struct``.
 
     Args:
-        first: the file from which ``struct`` is inferred, if no caller gave it.
+        first: the file from which ``struct`` is inferred; None if the caller gave it.
     """
     known = state.columns.schema
     inferred = StructType([]) if first is None else spark_schema(first.metadata, conf)
@@ -277,15 +277,17 @@ def _has(schema: pa.Schema, field: pa.Field) -> bool:
 
 
 def _is_hive(source: FileProvider, target: LakeTarget) -> bool:
-    """Whether folders are ``key=value``."""
+    """Whether folders are named ``key=value``."""
     if isinstance(source, SnapshotFiles):
         return bool(source.index.manifest.dataset.get("partitioning") == "hive")
     return target.partitioning == "hive"
 
 
 def _narrowed(source: FileProvider, schema: pa.Schema, partitions: Sequence[str], conf: ReadConf) -> FileProvider:
-    """The files of ``source``; an index in it, which has columns as they were when it was built, is asked about those
-    alone of which ``schema`` says the same."""
+    """Restrict what an index in ``source`` prunes by.
+
+    The index has the columns of the time when it was built. It is used for those whose type in ``schema`` is the same.
+    """
     if isinstance(source, TypedFiles):
         inner = _narrowed(source.source, schema, partitions, conf)
         return source if inner is source.source else TypedFiles(inner, source.types, conf)
@@ -304,7 +306,7 @@ def _narrowed(source: FileProvider, schema: pa.Schema, partitions: Sequence[str]
 def _struct(
     schema: pa.Schema, partitions: Sequence[str], first: _First, kinds: Mapping[str, DataType], conf: ReadConf
 ) -> StructType:
-    """As Spark infers it from one file and the partitions' types; wider where the dataset's types are."""
+    """The columns as Spark infers them from one file; the dataset's types where these are wider."""
     inferred = spark_schema(first.metadata, conf)
     found = []
     data = {conf.key(name) for name in schema.names if name not in partitions}
@@ -326,7 +328,7 @@ def _struct(
 
 
 def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:
-    """Of an index that lists no files: as Spark had written them, else as asyncpq has them."""
+    """The columns of an index without files: as Spark wrote them, or else from Arrow's types."""
     text = (schema.metadata or {}).get(ROW_METADATA_KEY.encode())
     written = None if text is None else row_schema(text.decode("utf-8", "replace"))
     if written is not None and [conf.key(name) for name in written.names] == [conf.key(name) for name in schema.names]:
@@ -335,10 +337,10 @@ def _struct_of_none(schema: pa.Schema, conf: ReadConf) -> StructType:
 
 
 async def _merged(state: DatasetState, files: Sequence[DataFile], conf: ReadConf, operation: Operation) -> StructType:
-    """What Spark infers from all files together, the first one's columns first.
+    """The columns that Spark infers from all files, those of the first file first.
 
     Raises:
-        SchemaMismatchError: two files have types that do not go together; names one of them.
+        SchemaMismatchError: two files have types that Spark does not merge; names one of them.
     """
     merged: StructType | None = None
     seen: set[object] = set()
@@ -379,10 +381,11 @@ async def _merged(state: DatasetState, files: Sequence[DataFile], conf: ReadConf
 
 
 class _First(NamedTuple):
-    """
+    """The first readable file.
+
     Attributes:
-        metadata: a file's.
-        schema: its columns, to asyncpq.
+        metadata: its footer.
+        schema: its Arrow schema.
     """
 
     metadata: FileMetadata
@@ -390,7 +393,7 @@ class _First(NamedTuple):
 
 
 async def _by_path(state: DatasetState, operation: Operation) -> list[DataFile]:
-    """All files in the order in which Spark looks at them."""
+    """All files in the order in which Spark visits them."""
     known = state.source.known
     files: Sequence[DataFile] = () if known is None else known.files
     if not files:
@@ -399,7 +402,7 @@ async def _by_path(state: DatasetState, operation: Operation) -> list[DataFile]:
 
 
 async def _first(state: DatasetState, files: Sequence[DataFile], operation: Operation) -> tuple[DataFile, _First]:
-    """The first file that can be read, which caches have mostly."""
+    """The first file that can be read. Caches usually have it."""
     context = RequestContext(operation.metrics)
     extensions = state.runtime.options.read.extension_types
     for file in files:

@@ -1,4 +1,4 @@
-"""Plans of reads, made on the driver: which rows of which versions of files, packed into splits."""
+"""Plan a read on the driver: prune files and row groups, and pack the rest into splits."""
 
 from __future__ import annotations
 
@@ -40,33 +40,33 @@ from asyncpq.storage.base import RequestContext, writable
 
 logger = logging.getLogger(__name__)
 
-#: Bytes of a plan that are kept and sent; more lie in the work folder.
+#: Maximum bytes of a plan that the driver keeps and sends. The rest goes to the work folder.
 MOST_SENT_BYTES: Final = 64 * MIB
-#: A plan in the work folder that is older is removed by the next one that is put there.
+#: Plans in the work folder that are older are removed when another plan is written there.
 PLAN_S: Final = 7 * 86_400.0
-_MOST_REMOVED: Final = 1000  # at a time
+_MOST_REMOVED: Final = 1000  # plans in one pass
 _OF_PLAN: Final = re.compile(r"[0-9a-f]{32}/\d+\.splits")
-_MOST_FOOTER_BYTES: Final = 16 * KIB  # of one file, as a split carries it
-_MOST_SHARED_BYTES: Final = 256 * KIB  # of a footer that is worth being compressed for that
-_PAYLOAD_FILE: Final = 0  # stands for the file in the keys of its payloads
+_MOST_FOOTER_BYTES: Final = 16 * KIB  # footer payload of one file in a split
+_MOST_SHARED_BYTES: Final = 256 * KIB  # larger footers are not compressed to fit
+_PAYLOAD_FILE: Final = 0  # id of the file in the keys of its payloads
 
-#: Gives the predicate to prune by, in asyncpq's terms, once the columns are known; None: nothing is left out.
+#: Makes the predicate to prune by, from struct, schema and names; None: nothing is pruned.
 Pruning = Callable[[StructType, pa.Schema, Sequence[str]], Expression | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakePlan:
-    """A read, planned.
+    """A planned read.
 
     Attributes:
         lake: what all splits share.
-        struct: all columns of the lake as Spark has them, those that are not read included.
-        splits: one a task.
-        metrics: what planning has cost.
-        index: what an index said.
-        needs_jvm_zone: a file's old timestamps are by the zone of Spark's JVM, which ``lake.conf`` does not name.
+        struct: all columns of the lake as Spark has them, including those that are not read.
+        splits: one for each task.
+        metrics: cost of planning.
+        index: report of the index.
+        needs_jvm_zone: old timestamps of a file depend on the time zone of Spark's JVM, which ``lake.conf`` lacks.
         num_files: files that tasks read, at least in part.
-        unopened: of how many of them nothing is known but their version.
+        unopened: how many of these files were planned without opening them.
     """
 
     lake: LakeScan
@@ -80,11 +80,11 @@ class LakePlan:
 
     @property
     def num_bytes(self) -> int:
-        """Compressed bytes of the data that tasks read, about."""
+        """Approximate compressed bytes that tasks read."""
         return sum(piece.num_bytes for split in self.splits for piece in split)
 
     def tasks(self) -> list[bytes]:
-        """For each split what :func:`asyncpq.spark.reads.reading.read_split` takes."""
+        """The encoded splits for :func:`asyncpq.spark.reads.reading.read_split`."""
         return [pack_split(split) for split in self.splits]
 
 
@@ -97,12 +97,13 @@ async def plan_lake(
     pruning: Pruning | None = None,
     parallelism: int = 1,
 ) -> LakePlan:
-    """Rule out what the predicate cannot be true for, and pack what is left of a dataset that is open. Without a
-    predicate, files are not opened whose versions a listing names.
+    """Prune an opened dataset by a predicate and pack the remaining rows into splits.
+
+    Without a predicate, files whose versions a listing tells are not opened.
 
     Args:
-        columns: names of the columns that are read, in Spark's cases; None for all.
-        parallelism: tasks that run at once.
+        columns: names of the columns to read, as Spark spells them; None for all.
+        parallelism: number of tasks that run at once.
 
     Raises:
         AsyncpqError: the dataset cannot be planned.
@@ -152,10 +153,10 @@ async def plan_lake(
 
 
 def lake_of(opened: OpenLake, places: Sequence[int], conf: ReadConf, settings: SparkSettings) -> LakeScan:
-    """What all tasks are told of a dataset.
+    """The part of a plan that all tasks share.
 
     Args:
-        places: of the columns that are read.
+        places: positions of the columns to read.
     """
     state = opened.state
     return LakeScan(
@@ -180,7 +181,7 @@ async def _without_unopened(
     """Files that need not be opened, and the dataset without them.
 
     Args:
-        share: of their bytes, that are read, about.
+        share: approximate share of their bytes that is read.
     """
     files = (await state.source.files(ask, operation)).files
     whole = [found for found in (_unopened(file, split_bytes, share) for file in files) if found is not None]
@@ -193,7 +194,7 @@ async def _without_unopened(
 async def _planned_files(
     whole: Sequence[PlannedFile], read: FilesRead, look: _FilePlanner
 ) -> AsyncGenerator[PlannedFile]:
-    """Those, and what is left of the files that the read opens and prunes."""
+    """The ``whole`` files, then the rows that remain of the files that ``read`` opens and prunes."""
     for file in whole:
         yield file
     async with aclosing(read.planned(look)) as found:
@@ -203,10 +204,10 @@ async def _planned_files(
 
 
 def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | None:
-    """The file as a whole, where it need not be opened for that.
+    """The file as a whole, if it can be planned without opening it.
 
     Args:
-        share: of its bytes, that are read, about.
+        share: approximate share of its bytes that is read.
     """
     validator, entry = file.validator, file.entry
     if validator is None or not validator.is_strong or file.content is not None or file.deletes is not None:
@@ -225,7 +226,7 @@ def _unopened(file: DataFile, most_bytes: int, share: float) -> PlannedFile | No
 
 
 class _RemainingFiles:
-    """Some of the files of another source: a :class:`asyncpq.datasets.providers.FileProvider`."""
+    """A given part of the files of another :class:`asyncpq.datasets.providers.FileProvider`."""
 
     known: FileSet | None = None
 
@@ -241,7 +242,7 @@ class _RemainingFiles:
 
 
 class _FilePlanner:
-    """Makes planned files of one that was opened and pruned."""
+    """Makes planned files of an opened and pruned file."""
 
     def __init__(self, requests: SparkRequests, split_bytes: int) -> None:
         self._requests = requests
@@ -257,7 +258,7 @@ class _FilePlanner:
         )
         fields = (
             self._requests.variant(file.fields) if self._requests.is_table else 0
-        )  # else tasks find names themselves
+        )  # otherwise tasks match names themselves
         footers: dict[tuple[int, ...], dict[int, bytes]] = {}
         planned: list[PlannedFile] = []
         for groups in _runs(prepared.plan.row_groups, self._split_bytes):
@@ -285,7 +286,7 @@ class _FilePlanner:
 
 
 def _runs(groups: Sequence[RowGroupPlan], split_bytes: int) -> Iterator[list[RowGroupPlan]]:
-    """Row groups one after another that are filtered, or are not, cut where they have the bytes of a split."""
+    """Consecutive row groups with the same need of a filter, cut at the size of a split."""
     run: list[RowGroupPlan] = []
     size = 0
     for group in groups:
@@ -309,7 +310,7 @@ def _rows(version: FileVersion, groups: Sequence[RowGroupPlan]) -> RowRanges:
 
 
 def _footers(version: FileVersion, leaves: Sequence[int]) -> dict[int, bytes]:
-    """Payloads of what a read of these leaves needs of the footer; none where that is much."""
+    """The parts of the footer that reading these leaves needs; empty if they are large."""
     metadata = version.metadata
     chunks = {leaf: leaf_pieces(metadata, leaf) for leaf in leaves}
     size = sum(len(chunk) for some in chunks.values() for chunk in some)
@@ -326,7 +327,7 @@ def _footers(version: FileVersion, leaves: Sequence[int]) -> dict[int, bytes]:
 
 
 def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
-    """Payloads of the page locations that the plan goes by."""
+    """The page locations that the plan uses, by leaf."""
     made: dict[int, dict[int, MadeIndex]] = {}
     for group in groups:
         for column in group.columns:
@@ -340,19 +341,20 @@ def _pages(groups: Sequence[RowGroupPlan]) -> dict[int, bytes]:
 
 
 class _PieceStore:
-    """Pieces of a plan; where they are many, they are put into the work folder, and only their places are kept."""
+    """The pieces of a plan. If they are many, they go to the work folder, and only their places stay in memory."""
 
     def __init__(self, state: DatasetState, settings: SparkSettings) -> None:
         self._state = state
         self._folder = settings.work_folder
         self._pieces: list[SplitPiece] = []
-        self._waiting: list[int] = []  # whose bytes are here
+        self._waiting: list[int] = []  # numbers of the pieces whose bytes are in memory
         self._num_bytes = 0
         self._name = uuid.uuid4().hex
         self._objects = 0
 
     async def add(self, piece: SplitPiece) -> None:
-        """
+        """Add a piece.
+
         Raises:
             InvalidOptionError: the plan is too large to be sent, and there is no work folder.
         """
@@ -365,7 +367,7 @@ class _PieceStore:
             await self._put_down()
 
     async def finish(self) -> list[SplitPiece]:
-        """All of them."""
+        """Return all pieces in order."""
         if self._objects:
             if self._waiting:
                 await self._put_down()
@@ -375,8 +377,8 @@ class _PieceStore:
     async def _put_down(self) -> None:
         if self._folder is None:
             raise InvalidOptionError(
-                f"the plan has more than {MOST_SENT_BYTES} bytes, and there is no work folder to put it",
-                hint="Name one that driver and executors reach: spark.asyncpq.workFolder, or work_folder=.",
+                f"the plan has more than {MOST_SENT_BYTES} bytes and needs a work folder",
+                hint="Set a folder that driver and executors reach: spark.asyncpq.workFolder, or work_folder=.",
             )
         url = f"{self._plans}{self._name}/{self._objects}.splits"
         parts: list[bytes] = []
@@ -401,7 +403,8 @@ class _PieceStore:
         return f"{(self._folder or '').rstrip('/')}/plans/"
 
     async def _remove_old(self) -> None:
-        """Nobody says when a plan is not needed any more, but DataFrames do not live for ever."""
+        """Remove old plans. The driver does not learn when a plan is no longer needed, but DataFrames do not live for
+        days."""
         context = RequestContext(ReadMetrics(), purpose="list")
         try:
             store = writable((await self._state.runtime.store(self._plans))[0], self._plans)
@@ -415,4 +418,4 @@ class _PieceStore:
             ]
             await store.delete_objects(old[:_MOST_REMOVED], context=context.step("write", context.round + 1))
         except StoreError as error:
-            logger.warning("old plans are left in %s: %s", self._plans, error)
+            logger.warning("old plans could not be removed from %s: %s", self._plans, error)

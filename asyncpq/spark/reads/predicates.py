@@ -1,6 +1,6 @@
-"""Which rows are wanted: an asyncpq expression, a filter list, or a condition in Spark's SQL.
+"""Conditions of a scan: an asyncpq expression, a filter list, or Spark's SQL.
 
-Spark's own filter decides. What asyncpq leaves out is only what that would drop.
+A condition becomes a Spark column, which decides, and pruning terms, by which asyncpq skips data that cannot match.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FIXED_ZONES: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "Etc/GMT", "Zulu"})
-_MANY: Final = 20  # values that are written as SQL, which is one call of the JVM instead of one for each
+_MANY: Final = 20  # more values become SQL text: one call of the JVM instead of one for each
 
 
 class Condition:
-    """Which rows are wanted, and what may be left out by it.
+    """The condition of a scan.
 
     Args:
         where: an expression, a filter list, or a condition in SQL.
-        now: stands for asyncpq's relative times; by default the present time.
-        by_fields: see :class:`asyncpq.spark.reads.pruning_terms.LakeColumns`; SQL's paths are always that.
+        now: the time to which relative times are resolved; None for the present.
+        by_fields: see :class:`asyncpq.spark.reads.pruning_terms.LakeColumns`; always true for SQL.
 
     Raises:
-        ExpressionError: it is none of these.
+        ExpressionError: ``where`` is none of these.
     """
 
     def __init__(self, where: object, now: dt.datetime | None = None, *, by_fields: bool = False) -> None:
@@ -71,7 +71,7 @@ class Condition:
         return self._sql if self._sql is not None else str(self._asked)
 
     def names(self, struct: StructType, conf: ReadConf) -> list[str]:
-        """Names of the top-level columns that it reads, and perhaps of others."""
+        """Top-level columns that the condition reads; may include others."""
         if self._sql is not None:
             return [field.name for field in struct.fields if sql_conditions.may_name(self._sql, field.name)]
         found = self._columns(struct, pa.schema([]), conf)
@@ -79,7 +79,7 @@ class Condition:
         return [struct.fields[at].name for at in dict.fromkeys(places) if at is not None]
 
     def unknown_names(self, struct: StructType, conf: ReadConf) -> list[str]:
-        """Names in it of columns that there are not, as far as it is understood."""
+        """Columns in the condition that do not exist, as far as SQL is understood."""
         if self._terms is None:
             return []
         found = self._columns(struct, pa.schema([]), conf)
@@ -87,7 +87,7 @@ class Condition:
         return [name for name in names if not found.knows(name)]
 
     def column(self, struct: StructType, conf: ReadConf) -> Column:
-        """For ``DataFrame.filter``.
+        """The condition for ``DataFrame.filter``.
 
         Raises:
             ExpressionError: Spark has no such condition.
@@ -97,17 +97,17 @@ class Condition:
         return _SparkColumns(struct, conf).column(self._resolved(struct, conf))
 
     def times(self) -> set[dt.datetime]:
-        """Wall-clock times that it may compare with instants."""
+        """Wall-clock times that the condition may compare with instants."""
         return set() if self._terms is None else pruning_terms.wall_clock_times(self._terms)
 
     def terms(
         self, struct: StructType, schema: pa.Schema, conf: ReadConf, instants: pruning_terms.Instants
     ) -> Expression | None:
-        """What rows are left out by; None for none.
+        """The predicate to prune by; None for none.
 
         Args:
-            struct: columns of the dataset, as Spark has them.
-            schema: the same, as asyncpq has them.
+            struct: columns of the dataset as Spark has them.
+            schema: the same columns as asyncpq has them.
             instants: see :func:`instants_of`.
         """
         asked = self._terms if self._sql is not None else self._resolved(struct, conf)
@@ -119,7 +119,7 @@ class Condition:
         return pruning_terms.LakeColumns(struct, schema, conf, by_fields=self._by_fields)
 
     def _resolved(self, struct: StructType, conf: ReadConf) -> Expression:
-        """Without relative times."""
+        """The expression with relative times resolved."""
         asked = Constant(True) if self._asked is None else self._asked
         found = self._columns(struct, pa.schema([]), conf)
         zoneless = [
@@ -129,10 +129,10 @@ class Condition:
 
 
 def filter_column(where: object, frame: DataFrame) -> Column:
-    """A condition on the columns of a DataFrame.
+    """The column of a condition on a DataFrame.
 
     Raises:
-        ExpressionError: it is none that Spark has.
+        ExpressionError: Spark has no such condition.
     """
     conf = ReadConf.of(frame.sparkSession)
     return Condition(where).column(frame.schema, conf)
@@ -142,15 +142,17 @@ def filter_column(where: object, frame: DataFrame) -> Column:
 
 
 def fixed_instants(times: set[dt.datetime], conf: ReadConf) -> dict[dt.datetime, dt.datetime]:
-    """Instants of wall-clock times, where the session's zone never changes; empty where Spark must be asked."""
+    """Instants of wall-clock times in a session zone with a fixed offset; empty if Spark must be queried."""
     if conf.session_time_zone in _FIXED_ZONES:
         return {moment: moment.replace(tzinfo=dt.UTC) for moment in times}
     return {}
 
 
 def instants_of(times: set[dt.datetime], conf: ReadConf, spark: SparkSession) -> dict[dt.datetime, dt.datetime]:
-    """Instants of wall-clock times by the session's zone, as Spark has them: its time zone data may be other than
-    Python's, so it is asked, by one small query."""
+    """Instants of wall-clock times in the session's zone.
+
+    Spark's time zone data may differ from Python's, so a small query asks Spark.
+    """
     if not times or (known := fixed_instants(times, conf)):
         return known if times else {}
     moments = sorted(times)
@@ -179,12 +181,12 @@ def _kind_at(struct: StructType, at: int | None, parts: Sequence[str], conf: Rea
 
 
 def quoted(name: str) -> str:
-    """A column's name as SQL has it."""
+    """The column's name quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 class _SparkColumns:
-    """Expressions as Spark's columns."""
+    """Translates expressions to Spark columns."""
 
     def __init__(self, struct: StructType, conf: ReadConf) -> None:
         self._struct = struct
@@ -218,12 +220,12 @@ class _SparkColumns:
             return F.array_contains(F.col(self._text(expr.column)), self._literal(expr.value, expr.column))
         verb = "has_tokens and has_phrase" if isinstance(expr, (HasTokens, HasPhrase)) else type(expr).__name__
         raise ExpressionError(
-            f"{expr}: Spark has no condition such as {verb}",
-            hint="Ask for contains(), like() or starts_with(), or give a condition in SQL.",
+            f"{expr}: Spark has no condition like {verb}",
+            hint="Use contains(), like() or starts_with(), or a condition in SQL.",
         )
 
     def _text(self, path: str) -> str:
-        """The path in quotes; as it was given where there is no such column, for Spark to say so."""
+        """The quoted path; an unknown path is passed on unchanged, so that Spark raises the error."""
         at, parts = self._columns.split(path)
         if at is None:
             return quoted(path)
@@ -257,12 +259,12 @@ class _SparkColumns:
         kind = getattr(kind, "elementType", kind)
         if isinstance(value, Timestamp):
             if value.nanoseconds % 1000:
-                raise ExpressionError("Spark's timestamps have microseconds, and no finer ones", column=path)
+                raise ExpressionError("Spark's timestamps have microseconds, not nanoseconds", column=path)
             zone = None if value.timezone is None else dt.UTC
             value = dt.datetime(1970, 1, 1, tzinfo=zone) + dt.timedelta(microseconds=value.nanoseconds // 1000)
         if isinstance(value, dt.datetime):
             ntz = value.tzinfo is None and isinstance(kind, TimestampNTZType)
-            # as text: Python's local zone is not the session's, and Java's old calendar is another
+            # as text: the zone of Python and the calendar of Java may differ from those of the session
             text = value.isoformat(" ") if value.tzinfo is None else value.astimezone(dt.UTC).isoformat(" ")
             return F.lit(text).cast("timestamp_ntz" if ntz else "timestamp_ltz")
         if isinstance(value, dt.date):

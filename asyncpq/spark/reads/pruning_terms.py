@@ -1,7 +1,8 @@
-"""Conditions as Spark means them, in asyncpq's terms: true for every row for which Spark's is, and perhaps for others.
+"""Translate conditions with Spark's semantics into asyncpq's predicates for pruning.
 
-Spark takes NaN for equal to itself and greater than all, casts literals and columns to each other's types, and compares
-some strings otherwise. Where that cannot be said here, nothing is left out.
+The predicate is true for every row for which Spark's condition is, and perhaps for others. Spark treats NaN as equal to
+itself and greater than all, casts literals and columns to a common type, and compares some strings by a collation.
+Conditions that asyncpq cannot express do not prune.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ from asyncpq.spark.reads.sql_conditions import SESSION_ZONE, date_of, time_of
 from asyncpq.spark.types.read_conf import CHAR_VARCHAR_KEY, ReadConf
 from asyncpq.spark.types.rebase import FIRST_SURE_DAY, FIRST_SURE_TIME
 
-#: Instants of wall-clock times, by the session's zone.
+#: Instants by wall-clock time of the session's zone.
 Instants = Mapping[dt.datetime, dt.datetime]
 
 _MOST_DIGITS: Final = 38
@@ -83,9 +84,9 @@ class LakeColumn(NamedTuple):
     """A column, or a field in structs.
 
     Attributes:
-        name: as asyncpq's predicates name it.
+        name: in asyncpq's predicates.
         kind: Spark's type.
-        stored: asyncpq's; of dictionaries that of their values.
+        stored: asyncpq's type; for dictionaries the type of their values.
     """
 
     name: str
@@ -94,17 +95,17 @@ class LakeColumn(NamedTuple):
 
     @property
     def is_floating(self) -> bool:
-        """Whether NaN may be among its values."""
+        """Whether its values may include NaN."""
         return isinstance(self.kind, (FloatType, DoubleType))
 
 
 class LakeColumns:
-    """Finds columns by Spark's rule of cases.
+    """Finds columns by name with Spark's case sensitivity.
 
     Args:
-        struct: of the dataset.
-        schema: of the dataset, field by field the same.
-        by_fields: each dot in a path is before a field's name, as Spark has it; else a column may be named "a.b".
+        struct: the dataset's columns as Spark has them.
+        schema: the same columns as asyncpq has them.
+        by_fields: a dot always precedes the name of a field, as in Spark; otherwise a column may be named "a.b".
     """
 
     def __init__(self, struct: StructType, schema: pa.Schema, conf: ReadConf, *, by_fields: bool = False) -> None:
@@ -117,13 +118,15 @@ class LakeColumns:
             self._tops.setdefault(conf.key(field.name), []).append(at)
 
     def split(self, path: str) -> tuple[int | None, list[str]]:
-        """The place of the top-level column that a path begins with, the longest that there is, and names of fields in
-        it; None where there is none, or several."""
+        """Split a path into the position of its top-level column, the longest match, and names of fields in it.
+
+        The position is None if no column, or several, match.
+        """
         found, parts = self._top(path)
         return (found[0] if len(found) == 1 else None), parts
 
     def knows(self, path: str) -> bool:
-        """Whether there is such a top-level column, once or more often."""
+        """Whether a top-level column of this path exists, once or several times."""
         return bool(self._top(path)[0])
 
     def _top(self, path: str) -> tuple[list[int], list[str]]:
@@ -136,14 +139,14 @@ class LakeColumns:
         return found, parts
 
     def find(self, path: str) -> LakeColumn | None:
-        """None for what is not there, or not once; and for types of which nothing is said."""
+        """The column; None if it does not exist, is ambiguous, or has a type that does not prune."""
         at, parts = self.split(path)
         if at is None:
             return None
         field, arrow = self._fields[at], self._schema.field(at)
         name, kind, stored = arrow.name, field.dataType, arrow.type
         if _CHAR.search((field.metadata or {}).get(CHAR_VARCHAR_KEY, "")):
-            return None  # compared with blanks at its end
+            return None  # Spark pads CHAR with blanks
         for part in parts:
             if not isinstance(kind, StructType) or not isinstance(stored, pa.StructType):
                 return None
@@ -153,25 +156,25 @@ class LakeColumns:
                 return None
             name, kind, stored = f"{name}.{mine[0].name}", inner[0].dataType, mine[0].type
         if parts and self._schema.get_field_index(name) >= 0:
-            return None  # there is a column of that very name
+            return None  # another column has this exact name
         if isinstance(stored, pa.DictionaryType):
             stored = stored.value_type
         return LakeColumn(name, kind, stored) if _is_by_bytes(kind) else None
 
 
 def _is_by_bytes(kind: DataType) -> bool:
-    """False for strings that another collation takes for equal, or orders otherwise."""
+    """Whether strings are compared byte by byte, without a collation."""
     return not isinstance(kind, StringType) or bool(kind.isUTF8BinaryCollation())
 
 
 def pruning_terms(
     condition: Expression, columns: LakeColumns, schema: pa.Schema, instants: Instants
 ) -> Expression | None:
-    """What rows are left out by; None where all of them may match.
+    """The predicate to prune by; None if all rows may match.
 
     Args:
-        condition: as Spark means it; of other nodes than asyncpq's nothing is known.
-        instants: of all wall-clock times that it compares with timestamps; those that are missing do not prune.
+        condition: an expression with Spark's semantics; unknown nodes do not prune.
+        instants: of all wall-clock times that are compared with timestamps; missing ones do not prune.
     """
     found = follow(condition, Truth.TRUE, _Terms(columns, schema, instants).of_atom, _all, _any)
     if found is None:
@@ -181,7 +184,7 @@ def pruning_terms(
 
 
 class _Terms:
-    """Atoms as Spark means them, as predicates of asyncpq's on the values that give them a result."""
+    """Builds two predicates: ``true`` holds where Spark's condition is true, ``false`` where it is false."""
 
     def __init__(self, columns: LakeColumns, schema: pa.Schema, instants: Instants) -> None:
         self._columns = columns
@@ -189,7 +192,7 @@ class _Terms:
         self._instants = instants
 
     def of_atom(self, atom: Expression, truth: Truth) -> Expression | None:
-        """True where the atom has the result ``truth``; None where nothing is known."""
+        """The predicate that holds wherever the atom has the result ``truth``; None if none is known."""
         column = None if not isinstance(atom, Atom) or atom.column is None else self._columns.find(atom.column)
         if column is None or not isinstance(atom, Atom) or isinstance(column.kind, StructType):
             return None
@@ -201,7 +204,7 @@ class _Terms:
         return None if wanted.of_elements else self._sure(_term(column, wanted))
 
     def _of_list(self, atom: Atom, truth: Truth, column: LakeColumn) -> Expression | None:
-        """A list has a value if one of its elements is that."""
+        """The predicate for an array column, which holds a value if one of its elements equals it."""
         element = column
         if isinstance(column.kind, ArrayType) and hasattr(column.stored, "value_type"):
             element = LakeColumn(column.name, column.kind.elementType, column.stored.value_type)
@@ -214,7 +217,7 @@ class _Terms:
         return self._sure(_any([Has(column.name, key) for key in values.keys]))
 
     def _sure(self, found: Expression | None) -> Expression | None:
-        """None where asyncpq would have to cast, or refuses."""
+        """The predicate, or None if asyncpq would have to cast a value or would refuse it."""
         if found is None:
             return None
         try:
@@ -223,11 +226,11 @@ class _Terms:
             return None
 
     def _domain(self, column: LakeColumn, atom: Atom) -> ValueDomain:
-        """How Spark compares the atom's literals with the column: all of them are cast to one type."""
+        """How Spark compares the atom's literals with the column. Spark casts all of them to one type."""
         kind, values = column.kind, [value for value in atom.literals if value is not None]
         if len(values) > 1:
             if isinstance(kind, (DateType, TimestampType, TimestampNTZType)) and str in map(type, values):
-                return _NOT_COMPARED  # by a setting, they are compared as strings
+                return _NOT_COMPARED  # a setting makes Spark compare them as strings
             if isinstance(kind, DecimalType) and not _comparable(kind, values):
                 return _NOT_COMPARED
 
@@ -238,7 +241,7 @@ class _Terms:
         return ValueDomain(to_key, spark=True)
 
     def _literal(self, column: LakeColumn, value: Any) -> Any:
-        """The literal in the column's own type, if Spark compares it as that."""
+        """The literal as the column's own type, if Spark compares it so; None otherwise."""
         kind, stored, conf = column.kind, column.stored, self._columns.conf
         if column.is_floating:
             return _float(stored, value)
@@ -253,11 +256,11 @@ class _Terms:
         if isinstance(kind, (StringType, BinaryType)):
             return _text_value(column, value)
         if isinstance(value, str) and conf.datetime_to_string:
-            return None  # dates and times may be compared as texts
+            return None  # Spark may compare dates and times as strings
         if isinstance(kind, DateType):
             return _date(value) if pa.types.is_date32(stored) else None
         if isinstance(kind, (TimestampType, TimestampNTZType)) and isinstance(stored, pa.TimestampType):
-            is_shifted = conf.int96_timestamp_conversion and isinstance(kind, TimestampType)  # INT96 of some file
+            is_shifted = conf.int96_timestamp_conversion and isinstance(kind, TimestampType)  # a file may store INT96
             return None if is_shifted else _time(kind, stored, value, self._instants)
         return None
 
@@ -284,7 +287,7 @@ def _any(found: Iterable[Expression | None]) -> Expression | None:
 
 
 def _term(column: LakeColumn, wanted: ValueSet) -> Expression | None:
-    """A predicate of asyncpq's that is true for all members of the set; None where everything is."""
+    """The predicate that is true for all members of the set; None if these are all values."""
     name = column.name
     nan = wanted.nan and column.is_floating
     if not wanted.comparable:
@@ -305,7 +308,9 @@ def _term(column: LakeColumn, wanted: ValueSet) -> Expression | None:
         parts = [_fitting(column, part) for part in wanted.values]
         if nan and parts and parts[-1].high is None and parts[-1].low is not None:
             low = parts.pop()
-            terms.append(Not(Comparison(name, "<=" if low.low_open else "<", low.low)))  # NaN is greater
+            terms.append(
+                Not(Comparison(name, "<=" if low.low_open else "<", low.low))
+            )  # NaN is greater than all numbers
             nan = False
         terms += [_interval(name, part) for part in parts]
     if nan:
@@ -342,7 +347,7 @@ def _interval(name: str, part: Interval) -> Expression | None:
 
 
 def _fitting(column: LakeColumn, part: Interval) -> Interval:
-    """The same values of the column with ends that it may have."""
+    """The interval of the same values of the column, with ends of the column's type."""
     low, high, low_open, high_open = part
     if not column.is_floating:
         return part
@@ -357,7 +362,7 @@ def _fitting(column: LakeColumn, part: Interval) -> Interval:
 
 
 def _is_covered(stored: pa.DataType, kind: IntegralType) -> bool:
-    """Whether Spark has every stored integer as it is: of those that its type is too narrow for, it keeps low bits."""
+    """Whether Spark reads every stored integer unchanged. If its type is too narrow, Spark keeps the low bits."""
     if not pa.types.is_integer(stored):
         return False
     return bool(stored.bit_width + pa.types.is_unsigned_integer(stored) <= _BITS[type(kind)])
@@ -381,7 +386,7 @@ def _float(stored: pa.DataType, value: Any) -> float | None:
         return None
     return (
         None if isinstance(value, int) and near != value else number
-    )  # else by which rounding Spark casts is not said
+    )  # the rounding of Spark's cast is not documented
 
 
 def _is_compared(stored: pa.DataType) -> bool:
@@ -389,12 +394,12 @@ def _is_compared(stored: pa.DataType) -> bool:
 
 
 def _nearest(stored: pa.DataType, number: float) -> float:
-    """The column's value next to ``number``."""
+    """The value of the column's type that is nearest to ``number``."""
     return number if pa.types.is_float64(stored) else float(struct.unpack("<f", struct.pack("<f", number))[0])
 
 
 def _comparable(kind: DecimalType, values: Sequence[Any]) -> bool:
-    """Whether Spark compares them as decimals that hold all of their digits."""
+    """Whether Spark compares the values as decimals with all of their digits."""
     whole, scale = kind.precision - kind.scale, kind.scale
     for value in values:
         if isinstance(value, int):
@@ -436,7 +441,7 @@ def _date(value: Any) -> dt.date | None:
 
 
 def _time(kind: DataType, stored: pa.TimestampType, value: Any, instants: Instants) -> dt.datetime | None:
-    """A time of the zone that the column has, or without one."""
+    """The timestamp with the column's zone, or without one; None if it cannot be told."""
     if stored.unit == "ns":
         return None  # Spark has microseconds
     moment: Any = time_of(value) if isinstance(value, str) else value
@@ -460,11 +465,11 @@ def _time(kind: DataType, stored: pa.TimestampType, value: Any, instants: Instan
 
 
 def wall_clock_times(condition: Expression) -> set[dt.datetime]:
-    """What of its literals may be a wall-clock time by the session's zone."""
+    """The literals that may be wall-clock times of the session's zone."""
     found: set[dt.datetime] = set()
     for atom in atoms(condition):
         if not isinstance(atom, Atom) or isinstance(atom, (StartsWith, Contains, Like)):  # type: ignore[redundant-expr]
-            continue  # texts, and what asyncpq does not know
+            continue  # string atoms, and unknown nodes
         for value in atom.literals:
             moment: Any = time_of(value) if isinstance(value, str) else value
             if isinstance(moment, dt.date) and not isinstance(moment, dt.datetime):

@@ -1,7 +1,4 @@
-"""Reads splits, on executors: exactly the versions and rows that were planned.
-
-Rows of files as Spark's types.
-"""
+"""Read splits on executors: exactly the file versions and rows that the driver planned, as batches of Spark's types."""
 
 from __future__ import annotations
 
@@ -43,19 +40,19 @@ _Convert = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class SparkTables:
-    """Converts what one read gives.
+    """Converts the tables of one read to Spark's types.
 
     Args:
-        struct: the columns, as JSON of a ``StructType``.
+        struct: JSON of the ``StructType``.
     """
 
     def __init__(self, struct: str, conf: ReadConf) -> None:
         self._struct = spark_struct(struct)
         self._conf = conf
-        self._last: tuple[pa.Schema, FileDates, _Convert] | None = None  # that of the next file, too, as a rule
+        self._last: tuple[pa.Schema, FileDates, _Convert] | None = None  # usually serves the next file, too
 
     def of(self, rows: UnitRows) -> list[pa.Table]:
-        """The tables that have rows, as Spark has them; errors name the file."""
+        """Convert the tables that have rows. Errors name the file."""
         version, conf = rows.file.version, self._conf
         try:
             dates = version.derived(("spark dates", conf), lambda: file_dates(version.metadata, conf))
@@ -72,7 +69,7 @@ class SparkTables:
 
 
 def _named(dates: FileDates, fields: Sequence[TableField]) -> FileDates:
-    """By the lake's names of the columns."""
+    """Rename the fields to the lake's names."""
     names = {field.names[0]: field.name for field in fields if field.names} if dates.int96_fields else {}
     if not names:
         return dates
@@ -83,20 +80,21 @@ def _named(dates: FileDates, fields: Sequence[TableField]) -> FileDates:
 
 @lru_cache(maxsize=64)
 def spark_struct(text: str) -> StructType:
-    """From its JSON."""
+    """Parse the JSON of a ``StructType``."""
     struct: StructType = StructType.fromJson(json.loads(text))
     return struct
 
 
 def read_split(lake: LakeScan, split: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows of a split, of the columns and types that ``lake.spark_schema`` has; some more than match.
+    """Yield the rows of a split with the columns and types of ``lake.spark_schema``. It may yield rows that do not
+    match.
 
     Args:
-        split: see :func:`asyncpq.spark.reads.splits.pack_split`.
+        split: as :func:`asyncpq.spark.reads.splits.pack_split` encodes it.
 
     Raises:
-        ObjectChangedError: a file has another version now, or is gone; names it.
-        AsyncpqError: it could not be read.
+        ObjectChangedError: a file was replaced or deleted after planning; names the file.
+        AsyncpqError: the split could not be read.
     """
     with told_to_plan_again(lake.view == "snapshot"):
         yield from sessions.batches(lake.settings, partial(_opened, lake, split))
@@ -108,7 +106,7 @@ async def _opened(lake: LakeScan, split: bytes, session: Session) -> _SplitBatch
 
 
 async def split_files(session: Session, split: bytes) -> list[PlannedFile]:
-    """The files of a split, which may lie in the work folder."""
+    """Decode the files of a split, fetching parts that are in the work folder."""
     files: list[PlannedFile] = []
     runtime = session.runtime
     for part in unpack_split(split):
@@ -122,7 +120,7 @@ async def split_files(session: Session, split: bytes) -> list[PlannedFile]:
 
 
 class _SplitBatches:
-    """Batches of files, one scan after another: of files that are filtered, and of those that need not be."""
+    """The batches of a split: one scan after another, of files with and without the filter."""
 
     def __init__(self, session: Session, lake: LakeScan, files: Sequence[PlannedFile]) -> None:
         self._runtime = session.runtime
@@ -144,7 +142,7 @@ class _SplitBatches:
 
 
 def split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], *, filtered: bool) -> RecordBatchStream:
-    """A scan of files of a split: batches of Spark's types."""
+    """Scan files of a split; return a stream of batches of Spark's types."""
     state = DatasetState(
         runtime=runtime,
         url=lake.url,
@@ -153,7 +151,7 @@ def split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], *
         skips=False,
     )
     where = lake.where if filtered else None
-    # what can be pruned was, by the driver
+    # the driver has pruned already
     ask = DatasetRequest(columns=lake.columns, where=where, prune=None if where is None else Constant(True))
     operation = runtime.operation("scan", lake.url)
     read = FilesRead(state, ask, operation, scan=True, requests=_SplitRequests(SparkRequests(state, ask, lake.conf)))
@@ -162,7 +160,7 @@ def split_scan(runtime: Runtime, lake: LakeScan, files: Sequence[PlannedFile], *
 
 
 def data_file(lake: LakeScan, file: PlannedFile, runtime: Runtime) -> DataFile:
-    """A planned file as datasets have theirs."""
+    """The dataset file of a planned file."""
     known = partial(_known, file, runtime) if file.footers else None
     access = AccessPlan.all() if file.rows is None else AccessPlan.row_ranges(file.rows)
     return DataFile(
@@ -185,7 +183,7 @@ async def _known(file: PlannedFile, runtime: Runtime, operation: Operation) -> K
 
 
 def columns_of(lake: LakeScan) -> DatasetColumns:
-    """The dataset's columns, named so that what is derived for one split serves the next."""
+    """The dataset's columns, with a token that lets splits of one lake share what is derived from them."""
     said = hashlib.sha256(lake.schema.serialize().to_pybytes())
     said.update(repr((lake.url, lake.fields, lake.variants, lake.conf, lake.partitioning)).encode())
     return DatasetColumns(lake.schema, lake.fields, said.digest())
@@ -194,7 +192,7 @@ def columns_of(lake: LakeScan) -> DatasetColumns:
 class _PlannedFiles:
     """The files of a split: a :class:`asyncpq.datasets.providers.FileProvider`."""
 
-    view: View = View.TABLE  # of one state, that of the plan
+    view: View = View.TABLE  # the state of the plan
     known: FileSet | None = None
 
     def __init__(self, lake: LakeScan, files: Sequence[DataFile]) -> None:
@@ -208,7 +206,7 @@ class _PlannedFiles:
 
 
 class _SplitRequests:
-    """What is asked of planned files: the rows that were planned are there, or the file is another one."""
+    """Requests for planned files: each file must have the planned rows."""
 
     def __init__(self, requests: SparkRequests) -> None:
         self._requests = requests
@@ -217,7 +215,7 @@ class _SplitRequests:
         """See :class:`asyncpq.datasets.files_read.FileRequests`.
 
         Raises:
-            ObjectChangedError: it does not have the rows that were planned.
+            ObjectChangedError: the file does not have the planned rows.
         """
         self._requests.accept(opened)
         entry = opened.file.entry
@@ -226,7 +224,7 @@ class _SplitRequests:
                 entry.access.resolve([group.num_rows for group in opened.version.metadata.row_groups])
             except RowIndexError as error:
                 raise ObjectChangedError(
-                    f"it does not have the rows that were planned: {error.message}", url=opened.version.url
+                    f"the file does not have the planned rows: {error.message}", url=opened.version.url
                 ) from error
 
     def request(self, opened: OpenedFile) -> DatasetRequest:

@@ -1,14 +1,9 @@
-"""Reads as DataFrames: planned on the driver, filtered by Spark.
+"""Scans as DataFrames: the driver plans, tasks read, Spark filters.
 
-How large Spark takes a scan to be, which decides how it is joined.
-
-Spark knows nothing of what ``mapInArrow`` gives, and takes it for as large as what goes in: a number a task, so that it
-would broadcast any lake. So there goes in as much as is read: more numbers than tasks, the others of which are dropped
-at once, beside a column without values whose type Spark takes for wide. Of columns that are selected later, it takes
-their part of that, as with files of its own.
-
-With ``spark.sql.cbo.enabled`` Spark counts the numbers, and multiplies them by the width of what is selected: there,
-there are more of them, and nothing beside them.
+Spark estimates the size of ``mapInArrow`` output by its input, here one number a task, and would broadcast any lake in
+a join. So the input is padded to the size of the data: more numbers than tasks, which are dropped at once, beside a
+wide column without values. With ``spark.sql.cbo.enabled`` Spark counts rows and multiplies them by the width of the
+selected columns: then there are more numbers and no wide column.
 """
 
 from __future__ import annotations
@@ -41,22 +36,23 @@ if TYPE_CHECKING:
 
 
 _FIELDS: Final = 20
-_WIDTH: Final = _FIELDS * 100  # bytes: what Spark takes a BINARY for
+_WIDTH: Final = _FIELDS * 100  # bytes: Spark's estimate for a BINARY is 100
 _WIDE: Final = f"CAST(NULL AS STRUCT<{', '.join(f'c{at}: BINARY' for at in range(_FIELDS))}>) AS wide"
-#: Spark takes a row for 8 bytes more than its columns have, and a number of a range for 8.
+#: Spark adds 8 bytes to each row, and counts 8 bytes for a number.
 _WIDE_ROW_BYTES: Final = (8 + 8 + _WIDTH) // 2
 _NUMBER_BYTES: Final = 8
-# What is larger is large anyway, and numbers take time to be counted through: some 0.3 s, all tasks together.
+# Larger estimates change no plan, and counting the numbers takes about 0.3 s in all tasks together.
 _MOST_BYTES: Final = 65_536 * MIB
 _MOST_NUMBERS_BYTES: Final = 512 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """
+    """Input of ``mapInArrow`` of a wanted size.
+
     Attributes:
-        numbers: how many; at least one.
-        columns: beside them, in Spark's SQL.
+        numbers: number of rows; at least one.
+        columns: SQL of the columns beside the number.
     """
 
     numbers: int
@@ -64,21 +60,21 @@ class Padding:
 
 
 def padding_for(spark: SparkSession, num_bytes: int) -> Padding:
-    """What Spark takes for ``num_bytes``, or for up to an eighth more: it compiles code for each number of numbers."""
+    """Padding that Spark estimates at ``num_bytes``, up to an eighth more: each distinct number costs a compilation."""
     if spark.conf.get("spark.sql.cbo.enabled", "false") == "true":
         return Padding(_rounded(min(num_bytes, _MOST_NUMBERS_BYTES) // _NUMBER_BYTES), ())
     return Padding(_rounded(min(num_bytes, _MOST_BYTES) // _WIDE_ROW_BYTES), (_WIDE,))
 
 
 def _rounded(number: int) -> int:
-    """At least one, and up to an eighth more."""
+    """``number`` rounded up by at most an eighth; at least one."""
     digits = max(0, number.bit_length() - 4)
     return max(1, -(-number >> digits) << digits)
 
 
-#: Bytes of a plan that travel with the code of its tasks, to each of them; more are spread over them.
+#: A plan of at most so many bytes is part of the function that each task gets; a larger one is sent as rows.
 MOST_CLOSURE_BYTES: Final = MIB
-_DEFAULT_PARALLELISM: Final = 8  # where Spark does not say
+_DEFAULT_PARALLELISM: Final = 8  # if Spark does not tell
 
 
 def scan(
@@ -98,25 +94,25 @@ def scan(
     on_bad_file: Literal["raise", "skip"] = "raise",
     **settings: Any,
 ) -> DataFrame:
-    """Rows of a lake as Spark's own reader would give them, of which only those are fetched that may be wanted.
+    """Return the rows of a lake as Spark's own reader gives them, reading only what the condition may match.
 
-    Each call plans anew: the files, and their versions, are those that are there now.
+    Each call plans anew, with the files and versions of this moment.
 
     Args:
         url: a prefix, a pattern, a file, a list of files, or a table.
-        where: which rows: an asyncpq expression, a filter list as pyarrow's ``filters=``, or a condition in Spark's
-            SQL. It means what it means to Spark, and is applied by Spark; asyncpq leaves out what cannot match.
-        columns: names, or dotted paths of fields in structs; None for all.
+        where: an asyncpq expression, a filter list as pyarrow's ``filters=``, or a condition in Spark's SQL. It has
+            Spark's semantics and Spark applies it; asyncpq skips data that cannot match.
+        columns: names, or dotted paths of struct fields; None for all.
         index, view, format, version, schema_policy, partitioning, partition_types, on_bad_file: as in
             :meth:`asyncpq.Session.open_dataset`.
-        schema: the columns, as ``spark.read.schema()`` takes them; None: as Spark infers them from the first file.
-        settings: those of :class:`asyncpq.spark.settings.SparkSettings`, before ``spark.asyncpq.*``.
+        schema: columns as ``spark.read.schema()`` takes them; None: inferred from the first file, as Spark does.
+        settings: attributes of :class:`asyncpq.spark.settings.SparkSettings`, which override ``spark.asyncpq.*``.
 
     Raises:
         AsyncpqError: the lake cannot be opened or planned.
-        ColumnNotFoundError: there is no such column.
-        ExpressionError: a predicate that Spark has no form for.
-        AnalysisException: the predicate names no column that there is, or one of a type that does not go with it.
+        ColumnNotFoundError: a column does not exist.
+        ExpressionError: Spark has no form of the predicate.
+        AnalysisException: the predicate names an unknown column, or does not fit a column's type.
     """
     target = LakeTarget(
         target=url,
@@ -141,8 +137,10 @@ def explain_scan(
     index: Any = None,
     **options: Any,
 ) -> SparkScanPlan:
-    """What :func:`scan` with these arguments would read: print it, or look at its attributes. No task
-    reads the lake; what time zones mean, Spark may be asked by a small query."""
+    """Plan :func:`scan` with these arguments and return the plan to print or inspect.
+
+    No task reads the lake. Spark may run one small query to resolve time zones.
+    """
     names = set(LakeTarget.__dataclass_fields__) - {"target", "index", "schema"}
     given = {name: options.pop(name) for name in list(options) if name in names}
     target = LakeTarget(target=url, index=index, schema=_struct(options.pop("schema", None)), **given)
@@ -151,12 +149,12 @@ def explain_scan(
 
 @dataclass(frozen=True, kw_only=True)
 class SparkScanPlan:
-    """A scan, planned.
+    """A planned scan.
 
     Attributes:
-        read: what its tasks read.
-        condition: which rows are wanted, or None.
-        columns: names of those that are wanted; None for all.
+        read: the splits of its tasks.
+        condition: the rows that are wanted; None for all.
+        columns: names of the columns that are wanted; None for all.
     """
 
     read: LakePlan
@@ -165,22 +163,22 @@ class SparkScanPlan:
 
     @property
     def files(self) -> int:
-        """Files that are read, at least in part."""
+        """Number of files that tasks read, at least in part."""
         return self.read.num_files
 
     @property
     def splits(self) -> int:
-        """Tasks."""
+        """Number of tasks."""
         return len(self.read.splits)
 
     @property
     def num_bytes(self) -> int:
-        """Compressed bytes that the tasks read, about."""
+        """Approximate compressed bytes that tasks read."""
         return self.read.num_bytes
 
     @property
     def requests(self) -> int:
-        """Requests that planning sent."""
+        """Number of requests that planning sent."""
         return self.read.metrics.requests
 
     def __str__(self) -> str:
@@ -201,7 +199,7 @@ class SparkScanPlan:
     __repr__ = __str__
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows."""
+        """The DataFrame of the scan."""
         lake = self.read.lake
         struct = spark_struct(lake.spark_schema)
         frame = _typed(spark, lake, self.read.tasks(), struct, self.num_bytes)
@@ -220,7 +218,7 @@ def plan_scan(
     columns: Sequence[str] | None,
     settings: Mapping[str, Any],
 ) -> SparkScanPlan:
-    """Plan with the driver's session."""
+    """Plan a scan with the driver's session."""
     refuse_secrets("url", target.target)
     if isinstance(columns, str):
         raise InvalidOptionError(f"columns={columns!r}: must be a list of names", hint=f"Write columns=[{columns!r}].")
@@ -272,7 +270,7 @@ def _struct(schema: StructType | str | None) -> StructType | None:
 
 
 def _jvm_zone(spark: SparkSession) -> str:
-    """Asked once for each application: it is a job."""
+    """The time zone of Spark's JVM, queried once for each application, since it takes a job."""
     application = str(spark.conf.get("spark.app.id", "") or "")
     zone = _zones.get(application)
     if zone is None or not application:
@@ -284,14 +282,14 @@ _zones: dict[str, str] = {}
 
 
 def _parallelism(spark: SparkSession) -> int:
-    """Tasks that run at once, as far as Spark says so."""
+    """Number of tasks that run at once, or a default if Spark does not tell."""
     for name in ("spark.sql.leafNodeDefaultParallelism", "spark.default.parallelism"):
         value = spark.conf.get(name, None)
         if value is not None and value.isdigit():
             return max(1, int(value))
     try:
         return max(1, spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001  # Spark Connect has no context, and says so by errors of several kinds
+    except Exception:  # noqa: BLE001  # Spark Connect has no context and raises errors of several kinds
         return _DEFAULT_PARALLELISM
 
 
@@ -301,7 +299,7 @@ def _parallelism(spark: SparkSession) -> int:
 def _typed(
     spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: StructType, num_bytes: int
 ) -> DataFrame:
-    """The rows of all tasks; intervals of months travel as numbers."""
+    """The rows of all tasks. Intervals of months travel as integers, which PySpark can receive."""
     sent = without_months(struct)
     assert isinstance(sent, StructType)
     if sent == struct:
@@ -317,7 +315,7 @@ def _typed(
 
 
 def _rows(spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: StructType, num_bytes: int) -> DataFrame:
-    """One task a split, however they travel; to Spark it has about ``num_bytes``."""
+    """One task for each split; Spark estimates the result at ``num_bytes``."""
     if not tasks:
         return spark.createDataFrame(arrow_schema(struct).empty_table(), struct)  # without a task
     padding = padding_for(spark, num_bytes)
@@ -329,7 +327,7 @@ def _rows(spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: S
         return numbers.mapInArrow(partial(read_numbers, lake, tuple(tasks), step), struct)
     table = pa.table({"number": pa.array(range(len(tasks)), pa.int32()), "split": pa.array(tasks, pa.binary())})
     rows = spark.createDataFrame(table).selectExpr("*", *padding.columns)
-    none = spark.range(0, padding.numbers, 1, 1).filter("id % 2 < 0")  # which Spark does not see through
+    none = spark.range(0, padding.numbers, 1, 1).filter("id % 2 < 0")  # empty, but Spark's optimizer does not know that
     rows = rows.union(none.selectExpr("int(id) AS number", "binary('') AS split", *padding.columns))
     return rows.repartitionById(len(tasks), "number").mapInArrow(partial(read_rows, lake), struct)
 
@@ -337,14 +335,14 @@ def _rows(spark: SparkSession, lake: LakeScan, tasks: Sequence[bytes], struct: S
 def read_numbers(
     lake: LakeScan, tasks: Sequence[bytes], step: int, numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Runs on executors: the splits of these numbers, times ``step``."""
+    """Read the splits of these numbers, divided by ``step``. Runs on executors."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from read_split(lake, tasks[number // step])
 
 
 def read_rows(lake: LakeScan, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs on executors: the splits that came as rows."""
+    """Read the splits in these rows. Runs on executors."""
     for batch in rows:
         for split in batch.column(1).to_pylist():
             yield from read_split(lake, split)

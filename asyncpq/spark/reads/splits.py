@@ -1,7 +1,7 @@
-"""What the tasks of a read are told: files of pinned versions, packed into splits by their bytes.
+"""Splits: the files of pinned versions that each task reads, packed by size and encoded.
 
-A split travels as bytes: a record batch of Arrow IPC, one row a file, in which partition values are JSON. So a split
-that lies in the work folder is never unpickled.
+A split is encoded as an Arrow IPC record batch with one row a file, partition values in JSON. So splits in the work
+folder are never unpickled.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.spark.settings import SparkSettings
 from asyncpq.storage.base import Validator
 
-#: Bytes of an encoded split, at most, but for files that have no place of their own, and where ``most_splits`` are too
-#: few. What footers say is left out where it does not fit, and read by the split's task.
+#: Maximum bytes of an encoded split. Footer payloads that do not fit are left out; the task reads these footers.
+#: Exceptions are files with inline content, and plans that ``most_splits`` limits.
 MOST_SPLIT_BYTES: Final = 64 * KIB
-#: Bytes of data that are worth a task of their own.
+#: Minimum bytes of data for a task.
 LEAST_SPLIT_BYTES: Final = 4 * MIB
-#: Bytes that opening a file is taken to cost, so that a split has a bounded number of them.
+#: Cost of opening a file in bytes, which bounds the number of files in a split.
 FILE_COST_BYTES: Final = 2 * MIB
-_MOST_RANGES: Final = 3 * KIB  # of a file's rows, in one split
-_PIECE_BYTES: Final = 4 * KIB  # that an encoded piece has beside its files
+_MOST_RANGES: Final = 3 * KIB  # row ranges of one file in a split
+_PIECE_BYTES: Final = 4 * KIB  # overhead of an encoded piece
 
 _VERSION: Final = b"1"
 _REFERENCE: Final = b"R"
-_PIECES: Final = 64  # pieces of a read grow as it does: about so many of them are its last half
+_PIECES: Final = 64  # pieces grow with the plan: its second half has about so many
 _PAYLOADS: Final = pa.list_(pa.struct([pa.field("leaf", pa.int32()), pa.field("payload", pa.binary())]))
 _SCHEMA: Final = pa.schema(
     [
         pa.field("url", pa.string()),
-        pa.field("size", pa.int64()),  # null: no version is named
+        pa.field("size", pa.int64()),  # null: no version
         pa.field("etag", pa.string()),
         pa.field("last_modified", pa.string()),
         pa.field("version", pa.string()),
@@ -65,21 +65,21 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFile:
-    """One version of a file, and which of its rows are read.
+    """One version of a file, and the rows of it that are read.
 
     Attributes:
-        url: where it is.
-        validator: of the version; None only for ``content``.
-        rows: numbers of its rows; None for all.
-        num_rows: how many these are; 0 where unknown.
-        num_bytes: compressed bytes that they take, about.
-        filtered: the predicate decides about each of the rows; else it is true for all of them.
-        immutable: whatever is at ``url`` never changes, as tables promise.
-        partition: values that are the same in all rows, by column.
-        fields: how the file has the columns: 0 as ``Lake.fields``, else ``Lake.variants[fields - 1]``.
-        content: the file itself, where it is in no store.
-        footers: what a read needs of its footer, as the part "footers" of an index has it for file 0; may be empty.
-        pages: page locations of these leaves, as the part "pages" has them; may be empty.
+        url: of the file.
+        validator: its version; None only with ``content``.
+        rows: row ranges to read; None for all.
+        num_rows: number of these rows; 0 if unknown.
+        num_bytes: their approximate compressed size.
+        filtered: the predicate is evaluated for each row; otherwise it is true for all of them.
+        immutable: the object at ``url`` never changes, as tables promise.
+        partition: values by column that are the same in all rows.
+        fields: 0 if the file has the columns as ``LakeScan.fields``, else as ``LakeScan.variants[fields - 1]``.
+        content: the bytes of a file that is in no store.
+        footers: what a read needs of the footer, encoded as in the index table "footers", for file 0; may be empty.
+        pages: page locations by leaf, encoded as in the index table "pages"; may be empty.
     """
 
     url: str
@@ -97,30 +97,30 @@ class PlannedFile:
 
     @property
     def payload_bytes(self) -> int:
-        """Of ``footers`` and ``pages``."""
+        """Size of ``footers`` and ``pages``."""
         return sum(map(len, self.footers.values())) + sum(map(len, self.pages.values()))
 
     def without_payloads(self) -> PlannedFile:
-        """The same file, whose footer is read by its task."""
+        """The file without footer payloads; its task reads the footer."""
         return replace(self, footers={}, pages={})
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakeScan:
-    """What all splits of a plan share. Can be pickled; holds no secrets.
+    """What all splits of a scan share. Picklable; without secrets.
 
     Attributes:
         url: of the dataset, without secrets.
-        description: what it is, and which version.
+        description: of the dataset and its version.
         view: "snapshot", "listed" or "table".
-        schema: the dataset's columns, as asyncpq has them.
-        fields: the table's; None where names decide.
-        variants: how single files have them otherwise.
-        columns: names of what is read, the columns of the predicate among them, in the order of ``spark_schema``.
-        spark_schema: JSON of the ``StructType`` of what is read.
-        conf: how values are read (``asyncpq.spark.types.ReadConf``).
-        partitioning: how values in paths were understood: another way gives other values to the same files.
-        where: rows for which it is not true need not be given; relative times are resolved. None: all are.
+        schema: the dataset's Arrow schema.
+        fields: the table's fields; None if columns are matched by name.
+        variants: other ways in which files have the columns.
+        columns: names of the columns to read, those of the predicate included, in the order of ``spark_schema``.
+        spark_schema: JSON of the ``StructType`` of these columns.
+        conf: an :class:`asyncpq.spark.types.read_conf.ReadConf`.
+        partitioning: how values in paths are read; it takes part in cache keys.
+        where: rows for which it is not true may be left out. Relative times are resolved. None: all rows are given.
         settings: of the sessions.
     """
 
@@ -143,14 +143,14 @@ class LakeScan:
 
 @dataclass(frozen=True, slots=True)
 class SplitPiece:
-    """Some files, encoded: a split, or a part of one.
+    """Some encoded files: a split, or a part of one.
 
     Attributes:
-        data: see :func:`decode_files`; None once it lies in the work folder.
-        num_bytes: compressed bytes that they take.
-        num_files: how many they are.
-        place: url, first byte and stop, in the work folder.
-        least_bytes: that ``data`` has at most, once all is left out that may be.
+        data: see :func:`decode_files`; None if the piece is in the work folder.
+        num_bytes: compressed bytes of data in the files.
+        num_files: number of files.
+        place: url, first byte and stop in the work folder.
+        least_bytes: upper bound of the size of ``data`` without payloads.
     """
 
     data: bytes | None
@@ -161,10 +161,10 @@ class SplitPiece:
 
 
 class SplitPacker:
-    """Puts files together as they come, so that what is kept of them is their encoded form.
+    """Packs files into encoded pieces as they come, so that memory holds only their encoded form.
 
     Args:
-        split_bytes: what a split may have, but for one row group that has more.
+        split_bytes: maximum size of a piece, unless a single row group is larger.
     """
 
     def __init__(self, split_bytes: int) -> None:
@@ -175,7 +175,7 @@ class SplitPacker:
         self.total_bytes = 0
 
     def add(self, file: PlannedFile) -> Iterator[SplitPiece]:
-        """Take one; gives what is full now."""
+        """Add a file; yield pieces that are full."""
         for part in _divided(file):
             cost, least = max(part.num_bytes, FILE_COST_BYTES), _least_bytes(part)
             full = self._open_bytes + cost > self._piece_bytes or self._least_bytes + least > MOST_SPLIT_BYTES
@@ -187,13 +187,13 @@ class SplitPacker:
             self.total_bytes += part.num_bytes
 
     def finish(self) -> Iterator[SplitPiece]:
-        """What is left."""
+        """Yield the last piece."""
         if self._files:
             yield self._seal()
 
     @property
     def _piece_bytes(self) -> int:
-        """Small at first: how large a split is to be is known once all are there."""
+        """Small at first, since the size of a split depends on the total."""
         return min(self._split_bytes, max(LEAST_SPLIT_BYTES, self.total_bytes // _PIECES))
 
     def _seal(self) -> SplitPiece:
@@ -206,7 +206,7 @@ class SplitPacker:
 
 
 def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
-    """The file, or parts of it where its rows are in very many ranges."""
+    """The file, in parts if it has very many row ranges."""
     if file.rows is None or file.rows.num_ranges <= _MOST_RANGES:
         yield file
         return
@@ -220,7 +220,7 @@ def _divided(file: PlannedFile) -> Iterator[PlannedFile]:
 
 
 def _least_bytes(file: PlannedFile) -> int:
-    """That it takes in a split without payloads: at most so many."""
+    """Upper bound of the encoded size of a file without payloads."""
     ranges = 0 if file.rows is None else 16 * file.rows.num_ranges
     validator = file.validator
     named = 0 if validator is None else sum(len(one or "") for one in (validator.etag, validator.last_modified))
@@ -231,11 +231,10 @@ def _least_bytes(file: PlannedFile) -> int:
 def group_pieces(
     pieces: Sequence[SplitPiece], *, split_bytes: int, most_splits: int, parallelism: int = 1
 ) -> list[tuple[SplitPiece, ...]]:
-    """Pieces in their order, as splits: at most ``most_splits``; as many as there are tasks at once, if each of them
-    has enough to do.
+    """Group consecutive pieces into at most ``most_splits`` splits, enough for every task if each has enough to do.
 
     Args:
-        parallelism: tasks that run at once.
+        parallelism: number of tasks that run at once.
     """
     if not pieces:
         return []
@@ -260,7 +259,7 @@ def group_pieces(
 
 
 def _fitting(split: Sequence[SplitPiece]) -> tuple[SplitPiece, ...]:
-    """The pieces of a split; where they have many bytes, the last ones without payloads."""
+    """The pieces of a split; if they are too large, the last ones lose their payloads."""
     if sum(4 + len(piece.data or b"") for piece in split) <= MOST_SPLIT_BYTES:
         return tuple(split)
     slim = [piece if piece.data is None else replace(piece, data=_slim(piece.data)) for piece in split]
@@ -281,7 +280,7 @@ def _slim(data: bytes) -> bytes:
 
 
 def pack_split(pieces: Sequence[SplitPiece]) -> bytes:
-    """What the task of a split gets: its pieces, or where they lie in the work folder."""
+    """Encode a split: its pieces, or their places in the work folder."""
     parts = [
         piece.data if piece.data is not None else _REFERENCE + json.dumps(piece.place).encode() for piece in pieces
     ]
@@ -289,7 +288,7 @@ def pack_split(pieces: Sequence[SplitPiece]) -> bytes:
 
 
 def unpack_split(data: bytes) -> list[bytes | tuple[str, int, int]]:
-    """For each piece what :func:`decode_files` takes, or its place: url, first byte and stop."""
+    """Decode :func:`pack_split`: for each piece its data, or its url, first byte and stop."""
     found: list[bytes | tuple[str, int, int]] = []
     at = 0
     while at < len(data):
@@ -305,7 +304,7 @@ def unpack_split(data: bytes) -> list[bytes | tuple[str, int, int]]:
 
 
 def encode_files(files: Sequence[PlannedFile], most_bytes: int = MOST_SPLIT_BYTES) -> bytes:
-    """Bytes for :func:`decode_files`; payloads that do not fit into ``most_bytes`` are left out, the last first."""
+    """Encode files for :func:`decode_files`. Payloads beyond ``most_bytes`` are left out, from the last file on."""
     data: bytes = _batch(_fitting_files(files, most_bytes)).serialize().to_pybytes()
     return _VERSION + data
 
@@ -321,18 +320,20 @@ def _fitting_files(files: Sequence[PlannedFile], most_bytes: int) -> list[Planne
 
 
 def decode_files(data: bytes) -> list[PlannedFile]:
-    """
+    """Decode files.
+
     Raises:
-        CorruptIndexError: it is of another version of asyncpq, or damaged.
+        CorruptIndexError: the data is of another version of asyncpq, or damaged.
     """
     if data[:1] != _VERSION:
         raise CorruptIndexError(
-            "a split was made by another version of asyncpq", hint="Driver and executors must have the same version."
+            "the split was made by another version of asyncpq",
+            hint="Install the same version on the driver and the executors.",
         )
     try:
         rows = pa.ipc.read_record_batch(pa.py_buffer(data[1:]), _SCHEMA).to_pylist()
     except (pa.ArrowException, OSError) as error:
-        raise CorruptIndexError("a split is damaged") from error
+        raise CorruptIndexError("the split is damaged") from error
     return [_file(row) for row in rows]
 
 
@@ -394,7 +395,7 @@ def _dump(values: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: what it has no form for is a list of the type's name and text."""
+    """The value in JSON. Types that JSON lacks become a list of their name and text."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -407,7 +408,7 @@ def _plain(value: Any) -> Any:
         return [type(value).__name__, value.nanoseconds]
     if isinstance(value, dt.timedelta):
         return ["timedelta", value.days, value.seconds, value.microseconds]
-    if isinstance(value, (dt.date, dt.time)):  # datetimes are dates
+    if isinstance(value, (dt.date, dt.time)):  # datetime is a subclass of date
         return [type(value).__name__, value.isoformat()]
     return [type(value).__name__, str(value)]  # Decimal, UUID
 

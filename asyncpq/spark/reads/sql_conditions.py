@@ -1,4 +1,4 @@
-"""What of a condition in Spark's SQL can prune: read with sqlglot, and given up wherever it may read it otherwise."""
+"""Parse conditions in Spark SQL with sqlglot, for pruning. A part that the two may read differently becomes Unknown."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from asyncpq.expressions import (
     columns,
 )
 
-#: Strings and quoted names of a text that has no escapes.
+#: Strings and quoted names in a text without escapes.
 _QUOTED: Final = re.compile(r"'[^']*'|`[^`]*`")
-#: What Spark and sqlglot may understand differently: ``!`` for NOT, strings side by side, parameters, comments.
+#: Syntax that Spark and sqlglot may read differently: ``!`` for NOT, adjacent strings, parameters, comments.
 _DOUBTFUL: Final = re.compile(r"""!(?!=)|''\s*''|\w''|[@?$;:]|/\*|--""")
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIME: Final = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}:\d{2})(?:\.(\d{1,6}))?)?", re.ASCII)
 _WHOLE: Final = re.compile(r"\d+", re.ASCII)
 _EXPONENT: Final = re.compile(r"(\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
 _DECIMAL: Final = re.compile(r"\d+\.\d*|\.\d+", re.ASCII)
-#: Functions of Spark's that look like columns, where there is no column of that name.
+#: Functions that Spark calls without brackets if no column has their name.
 _WITHOUT_BRACKETS: Final = frozenset(
     {"current_date", "current_time", "current_timestamp", "current_user", "grouping__id", "session_user", "user"}
 )
@@ -41,7 +41,7 @@ _STAR: Final = re.compile(r"(?:^|[(,.])\s*\*")
 
 
 class Unknown(Expression):
-    """A part that nothing is known of."""
+    """A part of a condition that is not understood."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ class Unknown(Expression):
 
 
 class _SessionZone(dt.tzinfo):
-    """Of a wall-clock time that is an instant by the session's zone, whatever it is compared with."""
+    """Marks a wall-clock time that is an instant of the session's zone, whatever it is compared with."""
 
     def utcoffset(self, moment: dt.datetime | None) -> None:
         return None
@@ -69,12 +69,12 @@ SESSION_ZONE: Final = _SessionZone()
 
 
 def read_condition(text: str) -> Expression:
-    """A condition of the same meaning, with :class:`Unknown` in the place of what is not understood.
+    """Parse a condition; :class:`Unknown` replaces the parts that are not understood.
 
     Raises:
         UsageError: sqlglot is not installed.
     """
-    # escapes in strings, and what stands in double quotes, depend on settings
+    # Spark's settings decide about escapes in strings and about double quotes
     if "\\" in text or '"' in text or _DOUBTFUL.search(_QUOTED.sub("''", text)):
         return Unknown()
     try:
@@ -85,7 +85,7 @@ def read_condition(text: str) -> Expression:
     try:
         tree = sqlglot.parse_one(text, dialect="spark")
     except (SqlglotError, RecursionError, ValueError):
-        return Unknown()  # Spark says what is wrong with it, if anything
+        return Unknown()  # Spark reports the error, if there is one
     try:
         return _condition(tree)
     except RecursionError:
@@ -93,14 +93,14 @@ def read_condition(text: str) -> Expression:
 
 
 def names(condition: Expression) -> list[str]:
-    """Paths of the columns in what is understood of a condition."""
+    """Paths of the columns in the parts that are understood."""
     known = [atom for atom in atoms(condition) if not isinstance(atom, Unknown)]
     found = columns(And(tuple(known)))
     return [name for name in found if name.lower() not in _WITHOUT_BRACKETS]
 
 
 def may_name(text: str, column: str) -> bool:
-    """Whether a condition may read a column: whether it has its name somewhere, or names all."""
+    """Whether a condition may read a column: it contains the name, or ``*``."""
     return column.replace("`", "``").lower() in text.lower() or _STAR.search(text) is not None
 
 
@@ -139,7 +139,7 @@ def _null_safe(node: Any) -> Expression | None:
 
 def _in(node: Any) -> Expression | None:
     if any(value for key, value in node.args.items() if key not in ("this", "expressions")):
-        return None  # a query, or a field
+        return None  # a subquery, or a field
     name, values = _name(node.this), [_literal(item) for item in node.expressions]
     if name is None or not values or any(value is None for value in values):
         return None
@@ -186,7 +186,7 @@ _CONDITIONS: Final[dict[str, Callable[[Any], Expression | None]]] = {
 
 
 def _name(node: Any) -> str | None:
-    """A column, or a field in one, by its dotted path."""
+    """The dotted path of a column or field; None for other nodes."""
     if type(node).__name__ == "Paren":
         return _name(node.this)
     if type(node).__name__ == "Dot":
@@ -202,12 +202,12 @@ def _name(node: Any) -> str | None:
 
 
 def _plain(identifier: Any) -> bool:
-    """Whether it has no dot, which would be taken for a field's."""
+    """Whether the name has no dot, which asyncpq would read as a field."""
     return bool(identifier.name) and "." not in identifier.name
 
 
 def _literal(node: Any) -> Any:
-    """Its value, of the type that it has in Spark; None for what is no literal, or for null."""
+    """The literal's value in the type that Spark gives it; None for other nodes and for null."""
     kind = type(node).__name__
     if kind == "Paren":
         return _literal(node.this)
@@ -232,7 +232,7 @@ def _number(text: str) -> int | float | Decimal | None:
 
 
 def _cast(node: Any) -> Any:
-    """Typed literals, which sqlglot has as casts: ``DATE '2024-05-01'``, ``5L``, ``1.5D``."""
+    """The value of a typed literal, which sqlglot parses as a cast: ``DATE '2024-05-01'``, ``5L``, ``1.5D``."""
     target, text, is_string = node.to.this.name, node.this.this, node.this.is_string
     if target == "DATE" and is_string:
         return date_of(text)
@@ -250,7 +250,7 @@ def _cast(node: Any) -> Any:
 
 
 def date_of(text: str) -> dt.date | None:
-    """A date in its full form; None for other text."""
+    """A date in the full form YYYY-MM-DD; None for other text."""
     try:
         return dt.date.fromisoformat(text) if _DATE.fullmatch(text) else None
     except ValueError:
@@ -258,7 +258,7 @@ def date_of(text: str) -> dt.date | None:
 
 
 def time_of(text: str) -> dt.datetime | None:
-    """A wall-clock time in its full form, or the beginning of a date; None for other text."""
+    """A wall-clock time in full form, or midnight of a date; None for other text."""
     found = _TIME.fullmatch(text)
     if found is None:
         return None
