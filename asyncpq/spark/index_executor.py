@@ -157,7 +157,8 @@ class SparkExecutor:
         """The segments of all index tables but "files"."""
         if self._at is None:
             raise UnsupportedStoreError(
-                f"the index has {sum(piece['num_bytes'] for piece in pieces)} bytes, and executors can only write to a url",
+                f"the index has {sum(piece['num_bytes'] for piece in pieces)} bytes,"
+                " and executors can only write to a url",
                 url=self._backend.description,
                 hint="Put the index into a folder: at='s3://bucket/indexes/trips/'.",
             )

@@ -163,7 +163,7 @@ def _rule(
 
 
 def _form(lake: str, common: str, fixed_zone: bool) -> KeyForm | None:
-    """The form of keys of type ``common`` for a lake's column that Spark casts to it; None if they cannot be looked up."""
+    """The form of keys of type ``common``, to which Spark casts the lake's column; None if they cannot be looked up."""
     if lake == "bigint" and common == "double":
         return "rounded"
     precision, scale = _decimal(common)

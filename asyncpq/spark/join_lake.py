@@ -268,7 +268,7 @@ async def key_scan(pinned: PinnedLake, asked: KeyPredicate, session: Session) ->
     return RecordBatchStream(state.runtime, operation, units, batch_size=LAKE_ROWS, limit=None)
 
 
-# -- what a key takes -----------------------------------------------------------------------------
+# -- cost of a key --------------------------------------------------------------------------------
 
 
 def keys_part(opened_lake: OpenLake, names: Sequence[str]) -> IndexTable | None:

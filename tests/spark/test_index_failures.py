@@ -100,7 +100,7 @@ def test_rows_that_are_lost_are_missed(spark: SparkSession, tmp_path: Path, monk
     lake, at = tmp_path / "lake", str(tmp_path / "index")
     write_lake(lake, num_files=1)
     monkeypatch.setattr(index_gathering, "CutPieces", index_tasks.LosePieces)
-    with pytest.raises(StoreError, match="rows were lost on their way"):
+    with pytest.raises(StoreError, match="rows were lost or duplicated"):
         build_index(spark, str(lake), FEW, at=at)
     with pytest.raises(UsageError, match="has not been built to its end"):
         verify_index(spark, at)

@@ -164,7 +164,7 @@ def test_without_an_index_of_the_keys_it_refuses(
 
     url = _write(tmp_path)
     monkeypatch.setattr(join_sample, "LITTLE_BYTES", 20_000)
-    with pytest.raises(QueryError, match="no index has the rows of a key") as raised:
+    with pytest.raises(QueryError, match="no index maps keys to rows") as raised:
         lookup_join(left, url, "a")
     assert "allow_scan=True" in str(raised.value.hint)
     native = spark.read.parquet(url)
