@@ -9,7 +9,7 @@ VENV_BENCH ?= .venv-bench
 VENV_SPARK ?= .venv-spark
 WHEEL ?=
 ARGS ?=
-# Tests run in as many processes; those of one file share one. 0: in one, as for a debugger.
+# Tests run in as many processes. 0: in one, as for a debugger.
 JOBS ?= 2
 
 PY := $(VENV)/bin/python
@@ -27,16 +27,11 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	if "$$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then echo "$$name"; break; fi; done)
 
-# What tests/spark needs, one Spark cluster for all, no two processes share: pytest runs twice. That ARGS selects nothing
-# for one of them (5) is no failure.
-define pytest_twice
-	$(1) --spark-tests without $(2) $(ARGS); first=$$?; \
-	if [ $$first -ne 0 ] && [ $$first -ne 5 ]; then exit $$first; fi; \
-	$(1) --spark-tests only $(ARGS) -n 0; second=$$?; \
-	if [ $$second -eq 5 ]; then exit $$first; fi; exit $$second
-endef
+# Tests marked spark share one cluster, which no two processes share: they run in one process of their own.
+QUICK := not slow and not services and (smoke or not spark)
+DIST := -n $(JOBS) --dist worksteal
 
-.PHONY: help venv demo test test-all fuzz soak zoo test-services check house format bench bench-spark build clean
+.PHONY: help venv demo test test-spark test-slow test-all fuzz soak zoo test-services check house format bench bench-spark build clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -71,12 +66,20 @@ demo: $(STAMP) ## a lookup, a scan and a take on an S3 server of its own, beside
 localstack-installed: $(STAMP)
 	@$(PY) -m localstack.start --install || echo "LocalStack cannot be installed here" >&2
 
-test: $(STAMP) localstack-installed ## the tests, bar the slow ones
-	$(call pytest_twice,$(PY) -m pytest -m "not slow and not services",-n $(JOBS) --dist loadfile)
+test: $(STAMP) localstack-installed ## the tests, bar the slow ones and all of Spark's but one
+	$(PY) -m pytest -m "$(QUICK)" $(DIST) $(ARGS)
 
+test-spark: $(STAMP) localstack-installed ## the tests that run on a Spark cluster, bar the slow ones
+	$(PY) -m pytest -m "spark and not slow" -n 0 $(ARGS)
+
+test-slow: $(STAMP) localstack-installed ## the slow tests, bar those of Spark
+	$(PY) -m pytest -m "slow and not spark and not services" $(DIST) $(ARGS)
+
+test-all: export ASYNCPQ_HYPOTHESIS_PROFILE = thorough
+test-all: export ASYNCPQ_SPARK_PYTHON = $(abspath $(VENV_SPARK))/bin/python
 test-all: $(STAMP) localstack-installed $(STAMP_SPARK) ## all tests, with more examples of each property, and tables that Spark writes
-	export ASYNCPQ_HYPOTHESIS_PROFILE=thorough ASYNCPQ_SPARK_PYTHON=$(abspath $(VENV_SPARK))/bin/python; \
-	$(call pytest_twice,$(PY) -m pytest --timeout 900)
+	$(PY) -m pytest --timeout 900 -m "not spark" $(DIST) $(ARGS) || [ $$? -eq 5 ] # 5: ARGS selects none of them
+	$(PY) -m pytest --timeout 900 -m spark -n 0 $(ARGS) || [ $$? -eq 5 ]
 
 fuzz: $(STAMP) ## damaged files for 5 minutes, or as long as ARGS="--minutes 20" says
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) $(PIP_INSTALL) -r tests/fuzz/requirements.txt || \

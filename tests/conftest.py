@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import botocore.session
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 import asyncpq
 from asyncpq.testing import ObjectServer
@@ -37,33 +40,25 @@ settings.register_profile(
 settings.load_profile(os.environ.get("ASYNCPQ_HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
-_SPARK_TESTS = Path(__file__).parent / "spark"
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the markers that follow from what a test is: one of a property, one that runs on the Spark cluster."""
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker("property")
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--spark-tests",
-        choices=("with", "without", "only"),
-        default="with",
-        help="tests/spark shares one Spark cluster, so it runs in one process: `make test` calls pytest twice",
-    )
+def pytest_collection_finish() -> None:
+    """Take the collected tests out of the garbage collector's sight: tests for leaks collect all garbage, often."""
+    gc.collect()
+    gc.freeze()
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return None if collection_path.is_dir() or _is_wanted(collection_path, config) else True
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Files that the command line names are collected in any case.
-    unwanted = [item for item in items if not _is_wanted(item.path, config)]
-    if unwanted:
-        config.hook.pytest_deselected(items=unwanted)
-        items[:] = [item for item in items if _is_wanted(item.path, config)]
-
-
-def _is_wanted(path: Path, config: pytest.Config) -> bool:
-    wanted: str = config.getoption("spark_tests")
-    return wanted == "with" or path.is_relative_to(_SPARK_TESTS) == (wanted == "only")
+def pytest_sessionstart() -> None:
+    """Let all sessions of botocore share its parsed models of S3: parsing takes longer than most tests do."""
+    botocore.session.create_loader = functools.cache(botocore.session.create_loader)
 
 
 def pytest_report_header() -> str:

@@ -59,8 +59,14 @@ async def test_each_file_is_told_once(server: ObjectServer) -> None:
         assert dataset.metrics.files_ruled_out == 2
 
 
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("read", [*READS, "count"])
+@pytest.mark.parametrize(
+    ("read", "late"),
+    [
+        pytest.param(read, late, marks=[] if late == number % 2 else pytest.mark.slow)
+        for number, read in enumerate([*READS, "count"])
+        for late in (False, True)
+    ],
+)
 async def test_cancelled_at_every_await(server: ObjectServer, read: str, late: bool) -> None:
     ask: Ask = READS.get(read, count_ids)
     before = held()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +24,29 @@ from tests.column_chunks import LIMITS, MIB, OpenFile, limited, write
 LONG = "x" * 100_000
 COUNT = 1500  # times LONG is 150 MB
 
-BOMBS: dict[str, tuple[pa.Array, dict[str, Any]]] = {
-    "delta": (pa.array([LONG] * COUNT), {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"}),
+# Each is made when a test needs it: together they take more than a GiB.
+BOMBS: dict[str, tuple[Callable[[], pa.Array], dict[str, Any]]] = {
+    "delta": (lambda: pa.array([LONG] * COUNT), {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"}),
     "delta fixed": (
-        pa.array([LONG.encode()] * COUNT, pa.binary(len(LONG))),
+        lambda: pa.array([LONG.encode()] * COUNT, pa.binary(len(LONG))),
         {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
     ),
-    "dictionary": (pa.array([LONG] * COUNT), {}),
-    "dictionary of few large": (pa.array([LONG] * COUNT + ["y"] * 100), {}),
-    "nested dictionary": (pa.array([[LONG, LONG]] * (COUNT // 2)), {}),
+    "dictionary": (lambda: pa.array([LONG] * COUNT), {}),
+    "dictionary of few large": (lambda: pa.array([LONG] * COUNT + ["y"] * 100), {}),
+    "nested dictionary": (lambda: pa.array([[LONG, LONG]] * (COUNT // 2)), {}),
     "nested delta": (
-        pa.array([[LONG, LONG]] * (COUNT // 2)),
+        lambda: pa.array([[LONG, LONG]] * (COUNT // 2)),
         {"use_dictionary": False, "column_encoding": {"x.list.element": "DELTA_BYTE_ARRAY"}},
     ),
-    "struct dictionary": (pa.array([{"a": 1, "b": LONG}] * COUNT), {}),
-    "map dictionary": (pa.array([[("k", LONG)]] * COUNT, pa.map_(pa.string(), pa.string())), {}),
-    "nulls": (pa.nulls(30_000_000, pa.int64()), {"row_group_size": 30_000_000}),
-    "booleans": (pa.nulls(30_000_000, pa.bool_()), {"row_group_size": 30_000_000}),
-    "null lists of fixed size": (pa.nulls(3_000, pa.list_(pa.float64(), 5_000)), {}),
-    "plain": (pa.array([LONG + str(row) for row in range(COUNT)]), {"use_dictionary": False, "compression": "zstd"}),
+    "struct dictionary": (lambda: pa.array([{"a": 1, "b": LONG}] * COUNT), {}),
+    "map dictionary": (lambda: pa.array([[("k", LONG)]] * COUNT, pa.map_(pa.string(), pa.string())), {}),
+    "nulls": (lambda: pa.nulls(30_000_000, pa.int64()), {"row_group_size": 30_000_000}),
+    "booleans": (lambda: pa.nulls(30_000_000, pa.bool_()), {"row_group_size": 30_000_000}),
+    "null lists of fixed size": (lambda: pa.nulls(3_000, pa.list_(pa.float64(), 5_000)), {}),
+    "plain": (
+        lambda: pa.array([LONG + str(row) for row in range(COUNT)]),
+        {"use_dictionary": False, "compression": "zstd"},
+    ),
 }
 
 DECODE = """
@@ -69,9 +74,9 @@ print(pa.default_memory_pool().max_memory() >> 20, peak_bytes() - before >> 20)
 
 @pytest.mark.parametrize("name", list(BOMBS))
 def test_memory_stays_bounded(name: str, tmp_path: Path) -> None:
-    values, options = BOMBS[name]
+    bomb, options = BOMBS[name]
     path = tmp_path / "bomb.parquet"
-    path.write_bytes(write(pa.table({"x": values}), **options))
+    path.write_bytes(write(pa.table({"x": bomb()}), **options))
     assert path.stat().st_size < 2 * MIB
     done = subprocess.run(
         [sys.executable, "-c", DECODE, str(path)], capture_output=True, text=True, check=True, timeout=60
@@ -90,8 +95,8 @@ def test_memory_stays_bounded(name: str, tmp_path: Path) -> None:
 )
 def test_what_fits_is_read(name: str) -> None:
     """The sizes that are computed are near the truth: 1 % more than that is enough."""
-    values, options = BOMBS[name]
-    values = values[:300]
+    bomb, options = BOMBS[name]
+    values = bomb()[:300]
     file = OpenFile(write(pa.table({"x": values}), **options))
     size = values.nbytes
     for limit, fits in ((size + size // 100 + 250_000, True), (size - size // 100, False)):

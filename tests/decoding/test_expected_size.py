@@ -83,8 +83,8 @@ def test_no_nested_unit_is_larger_than_expected(file: NestedFile) -> None:
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("name", list(BOMBS))
 def test_a_bomb_is_not_decoded_on_the_loop(name: str, index: bool, watch: Watch) -> None:
-    values, options = BOMBS[name]
-    data = write(pa.table({"x": values}), write_page_index=index, **options)
+    bomb, options = BOMBS[name]
+    data = write(pa.table({"x": bomb()}), write_page_index=index, **options)
     limits = asyncpq.LimitOptions(max_decoded_bytes=24 * MIB, inline_decode_bytes=2 * MIB)
     assert len(data) < 2 * MIB
     with pytest.raises(ResourceLimitError, match="max_decoded_bytes"):

@@ -10,6 +10,7 @@ import base64
 import copy
 import functools
 import io
+import itertools
 import pickle
 import sys
 from collections.abc import Callable, Iterator
@@ -449,9 +450,9 @@ def hostile_files(threat: str) -> Iterator[Hostile]:
     yield from _MAKERS[threat]()
 
 
-def main(folder: str, *threats: str) -> None:
-    """Write the files of some threats, pickled: making some takes more memory than reading them may."""
-    files = [case for threat in threats for case in hostile_files(threat)]
+def main(folder: str, step: str, *threats: str) -> None:
+    """Write every ``step``-th file of each threat, pickled: making some takes more memory than reading them may."""
+    files = [case for threat in threats for case in itertools.islice(hostile_files(threat), 0, None, int(step))]
     for number, case in enumerate(files):
         (Path(folder) / f"{number:04d}").write_bytes(pickle.dumps(case))
 

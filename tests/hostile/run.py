@@ -1,7 +1,7 @@
 """Asks everything of the hostile files of some threats, in a process of its own, whose memory is measured.
 
-``python -m tests.hostile.run "row counts" names`` prints a line for each thing that went wrong, then how many
-files there were.
+``python -m tests.hostile.run 1 "row counts" names`` prints a line for each thing that went wrong, then how many
+files there were. The number is the step: 3 takes every third file of each threat.
 """
 
 from __future__ import annotations

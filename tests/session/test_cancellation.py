@@ -44,6 +44,17 @@ def run(loop: str, work: Callable[[], object]) -> None:
         runner.run(work())  # type: ignore[arg-type]  # a coroutine
 
 
+TIERS = ("disk cold", "disk warm", "disk cold, shared warm")
+# Each operation and each state of the tiers at least once.
+QUICK = {
+    ("open", "disk cold, shared warm"),
+    *(("lookup", tiers) for tiers in TIERS),
+    ("scan", "disk cold"),
+    ("take", "disk warm"),
+    ("count", "disk cold, shared warm"),
+}
+
+
 async def assert_nothing_runs(session: asyncpq.Session, tasks: int) -> None:
     runtime = session._runtime
 
@@ -126,7 +137,12 @@ async def cancel_everywhere(
 
 @pytest.mark.parametrize(
     ("loop", "threads"),
-    [("asyncio", 0), ("asyncio", 2), pytest.param("uvloop", 0, marks=pytest.mark.slow), ("uvloop", 2)],
+    [
+        ("asyncio", 0),
+        pytest.param("asyncio", 2, marks=pytest.mark.slow),
+        pytest.param("uvloop", 0, marks=pytest.mark.slow),
+        ("uvloop", 2),
+    ],
 )
 @pytest.mark.parametrize(
     ("operation", "warm"),
@@ -147,8 +163,14 @@ def test_at_every_await(operation: str, warm: bool, threads: int, loop: str) -> 
     run(loop, work)
 
 
-@pytest.mark.parametrize("tiers", ["disk cold", "disk warm", "disk cold, shared warm"])
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    ("operation", "tiers"),
+    [
+        pytest.param(operation, tiers, marks=[] if (operation, tiers) in QUICK else pytest.mark.slow)
+        for operation in OPERATIONS
+        for tiers in TIERS
+    ],
+)
 def test_at_every_await_with_tiers(tmp_path: Path, operation: str, tiers: str) -> None:
     """Memory holds nothing: all comes from the tiers, or on its way from the store goes into them."""
     folder = tmp_path / "cache"
