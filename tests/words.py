@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from asyncpq.expressions.word_characters import LETTERS_AND_NUMBERS, MARKS, UNICODE_VERSION, code_points
+from asyncpq.expressions.tokens import LETTERS_AND_NUMBERS, MARKS, UNICODE_VERSION, code_points
 
 KNOWN = {chr(code) for first, last in code_points(LETTERS_AND_NUMBERS + MARKS) for code in range(first, last + 1)}
 # What this Python's Unicode has named since, or put elsewhere

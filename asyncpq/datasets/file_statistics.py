@@ -21,8 +21,8 @@ from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import chunk_bounds, order_of
 from asyncpq.pruning.files import file_zones, prune_files, value_zones
+from asyncpq.pruning.literals import FLOAT16, Domain, ValueKind, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.value_kinds import FLOAT16, Domain, ValueKind, kind_of_leaf
 from asyncpq.pruning.zones import ZonedColumn, Zones
 from asyncpq.storage.base import Validator
 

@@ -58,8 +58,8 @@ from asyncpq.expressions import (
     resolve_times,
     simplify,
 )
-from asyncpq.expressions.relative_times import relative_columns
 from asyncpq.expressions.scalars import Scalar, show
+from asyncpq.expressions.simplify import relative_columns
 
 _NULL = pa.scalar(None, pa.bool_())
 _START = pa.array([0], pa.int64())

@@ -1,14 +1,17 @@
-"""Predicates: what they are made of, how they are written, how they are made shorter."""
+"""Predicates on columns. What users write comes in, trees and sets of values go out; no files, no pyarrow.
+
+``scalars`` brings literals into plain types, ``builder`` makes trees of ``col()`` and ``filters=`` lists, ``tree`` is
+their nodes, ``simplify`` shortens them and resolves ``now()``, ``analysis`` tells which values give a comparison each
+of its results, ``ranges`` applies that to a predicate alone, ``tokens`` splits text into words.
+"""
 
 from asyncpq.expressions.analysis import Interval
-from asyncpq.expressions.filters import parse_filters
+from asyncpq.expressions.builder import Column, col, parse_filters
 from asyncpq.expressions.ranges import ValueRanges, column_ranges, is_unsatisfiable, without_contradictions
-from asyncpq.expressions.relative_times import has_relative_times, resolve_times
-from asyncpq.expressions.simplify import simplify
+from asyncpq.expressions.simplify import has_relative_times, resolve_times, simplify
 from asyncpq.expressions.tree import (
     And,
     Atom,
-    Column,
     ColumnComparison,
     CompareOp,
     Comparison,
@@ -26,7 +29,6 @@ from asyncpq.expressions.tree import (
     Or,
     StartsWith,
     atoms,
-    col,
     columns,
     replace_atoms,
 )

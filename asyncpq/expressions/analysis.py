@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from asyncpq.expressions.like_patterns import like_prefix, like_texts
 from asyncpq.expressions.scalars import Scalar
 from asyncpq.expressions.tree import (
     And,
@@ -369,8 +368,8 @@ def _starts_with(atom: StartsWith, truth: Truth, domain: ValueDomain) -> ValueSe
 def _like(atom: Like, truth: Truth, domain: ValueDomain) -> ValueSet:
     if truth is not Truth.TRUE:
         return _NULL if truth is Truth.NULL else _TEXT
-    texts = like_texts(atom.pattern)
-    literal = domain.to_key(like_prefix(atom.pattern))
+    texts = atom.texts
+    literal = domain.to_key(atom.prefix)
     if isinstance(literal, Incomparable):
         return _unknown(literal.reason)._replace(texts=texts)
     reason = None if literal.key else "its matches begin with anything"

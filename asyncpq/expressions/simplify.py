@@ -1,12 +1,31 @@
-"""Shorter predicates with the same result for every row."""
+"""Shorter predicates with the same result for every row, and points in time for ``now()``."""
 
 from __future__ import annotations
 
-from asyncpq.expressions.tree import And, Comparison, Constant, Expression, In, KeyIn, Not, Or, join, parts
+import datetime as dt
+from collections.abc import Collection
+
+from asyncpq.errors import ExpressionError
+from asyncpq.expressions.scalars import RelativeTime, Scalar, show
+from asyncpq.expressions.tree import (
+    And,
+    Atom,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    KeyIn,
+    Not,
+    Or,
+    atoms,
+    join,
+    parts,
+    replace_atoms,
+)
 
 
 def simplify(expr: Expression) -> Expression:
-    """An expression with the same result for every row, flattened, with constants and double negations folded."""
+    """Fold constants, double negations and nested junctions; the result is the same for every row."""
     if isinstance(expr, (And, Or)):
         return _simplify_junction(expr)
     if isinstance(expr, Not):
@@ -39,3 +58,55 @@ def _simplify_junction(expr: And | Or) -> Expression:
     if not args:
         return Constant(neutral)
     return join(node, list(args))
+
+
+# -- times relative to now --------------------------------------------------------------------------
+
+
+def relative_columns(expr: Expression) -> tuple[str, ...]:
+    """The columns that are compared with ``now()``, in order of appearance."""
+    named = [atom.column for atom in atoms(expr) if atom.column is not None and _is_relative(atom)]
+    return tuple(dict.fromkeys(named))
+
+
+def _is_relative(atom: Atom) -> bool:
+    types = atom.types if isinstance(atom, (In, KeyIn)) else map(type, atom.literals)
+    return RelativeTime in types
+
+
+def has_relative_times(expr: Expression) -> bool:
+    """Whether ``expr`` compares a column with ``now()``."""
+    return bool(relative_columns(expr))
+
+
+def resolve_times(expr: Expression, now: dt.datetime, zoneless: Collection[str] = ()) -> Expression:
+    """Replace times relative to now by points in time.
+
+    Args:
+        expr: a predicate.
+        now: with a time zone.
+        zoneless: columns of times without a zone, which are compared with UTC's clock; others hold instants.
+
+    Returns:
+        ``expr`` itself if it has no relative times.
+
+    Raises:
+        ExpressionError: a time is out of datetime's range.
+    """
+
+    def resolved(value: Scalar, column: str) -> Scalar:
+        if not isinstance(value, RelativeTime):
+            return value
+        try:
+            moment = now.astimezone(dt.UTC) + value.offset
+        except OverflowError as error:
+            raise ExpressionError(f"{show(value)} is out of datetime's range", column=column) from error
+        return moment.replace(tzinfo=None) if column in zoneless else moment
+
+    def replaced(atom: Atom) -> Atom:
+        column = atom.column
+        if column is None or not _is_relative(atom):
+            return atom
+        return atom.with_literals(lambda value: resolved(value, column))
+
+    return replace_atoms(expr, replaced)

@@ -1,7 +1,7 @@
-"""Predicates as a small immutable tree: :func:`col`, comparisons, ``&``, ``|``, ``~``.
+"""Predicates as a small immutable tree: comparisons, ``&``, ``|``, ``~``.
 
-A predicate has three possible results for a row: true, false and null. Rows come out where it is true.
-Null and NaN follow ``pyarrow.dataset``'s rules, which differ between its forms::
+A predicate is true, false or null for a row; rows come out where it is true. Null and NaN follow
+``pyarrow.dataset``'s rules, which differ between its forms::
 
     col("a") == None            null for every row: no rows
     ~(col("a") == 1)            null where a is null: drops them, as does ``!=``
@@ -10,23 +10,28 @@ Null and NaN follow ``pyarrow.dataset``'s rules, which differ between its forms:
     col("x") == nan             never true;   col("x").is_in([nan]) is true for NaN
     col("x") == 0.0             true for -0.0; col("x").is_in([0.0]) is not
 
-This module knows nothing of files, schemas or pyarrow; whether a literal fits a column is decided where both
-are known.
+The tree knows no types: the compiled filter checks that a literal fits its column.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterable, Iterator
+import re
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Final, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
 from asyncpq.errors import ExpressionError
-from asyncpq.expressions.scalars import Scalar, as_scalar, as_scalars, literal_key, show, show_many
-from asyncpq.expressions.tokens import tokens
+from asyncpq.expressions.scalars import Scalar, literal_key, show, show_many
 
 CompareOp: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 T = TypeVar("T")
+
+# Plain characters and escaped wildcards. A backslash before another character ends them: pyarrow takes it for a
+# character in some patterns, and passes over it in others.
+_LIKE_PREFIX: Final = re.compile(rb"(?:[^%_\\]|\\[%_])*", re.DOTALL)
+_LIKE_PIECE: Final = re.compile(rb"((?:[^%_\\]|\\[%_])+)|[%_]", re.DOTALL)
+_LIKE_ESCAPED: Final = re.compile(rb"\\([%_])")
 
 
 class Expression:
@@ -266,6 +271,32 @@ class Like(Atom):
     def literals(self) -> tuple[Scalar, ...]:
         return (self.pattern,)
 
+    @property
+    def prefix(self) -> str | bytes:
+        """The text before the first wildcard: every match begins with it."""
+        prefix = _LIKE_PREFIX.match(self._raw())
+        assert prefix is not None, "it may be empty"
+        return self._unescaped(prefix[0])
+
+    @property
+    def texts(self) -> tuple[str | bytes, ...]:
+        """The texts between the wildcards: every match contains them."""
+        raw, texts, end = self._raw(), [], 0
+        while (piece := _LIKE_PIECE.match(raw, end)) is not None:
+            if piece[1]:
+                texts.append(self._unescaped(piece[1]))
+            end = piece.end()
+        return tuple(texts)
+
+    def _raw(self) -> bytes:
+        # Only ASCII counts here, so bytes that are no characters stay as they are.
+        pattern = self.pattern
+        return pattern.encode("utf-8", "surrogatepass") if isinstance(pattern, str) else pattern
+
+    def _unescaped(self, raw: bytes) -> str | bytes:
+        plain = _LIKE_ESCAPED.sub(rb"\1", raw)
+        return plain.decode("utf-8", "surrogatepass") if isinstance(self.pattern, str) else plain
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HasTokens(Atom):
@@ -354,131 +385,26 @@ class Not(Expression):
         return f"not ({self.arg})"
 
 
-class Column:
-    """A column by name; comparing it makes an :class:`Expression`. Made by :func:`col`."""
+class NamedColumn:
+    """A column by name, which is no predicate. :func:`asyncpq.col` makes one that can be compared."""
 
     __slots__ = ("name",)
-    __hash__ = None  # type: ignore[assignment]  # == makes an expression, so columns cannot be dict keys
-    __array_ufunc__ = None  # numpy scalars on the left leave the comparison to us
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
             raise ExpressionError(f"a column is named by a string, not {name!r}")
         self.name = name
 
-    def _compare(self, op: CompareOp, other: object) -> Expression:
-        if isinstance(other, Column):
-            return ColumnComparison(self.name, op, other.name)
-        return Comparison(self.name, op, as_scalar(other))
-
-    def __eq__(self, other: object) -> Expression:  # type: ignore[override]  # the point of the builder
-        return self._compare("==", other)
-
-    def __ne__(self, other: object) -> Expression:  # type: ignore[override]  # the point of the builder
-        return self._compare("!=", other)
-
-    def __lt__(self, other: object) -> Expression:
-        return self._compare("<", other)
-
-    def __le__(self, other: object) -> Expression:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: object) -> Expression:
-        return self._compare(">", other)
-
-    def __ge__(self, other: object) -> Expression:
-        return self._compare(">=", other)
-
-    def is_in(self, values: Iterable[object]) -> Expression:
-        """Membership in ``values`` (pyarrow's ``isin`` rules, see :class:`In`)."""
-        return In(self.name, as_scalars(values))
-
-    def is_null(self, nan_is_null: bool = False) -> Expression:
-        """True where the column is null, or NaN if ``nan_is_null``."""
-        return IsNull(self.name, bool(nan_is_null))
-
-    def is_valid(self) -> Expression:
-        """True where the column is not null."""
-        return Not(IsNull(self.name))
-
-    def between(self, low: object, high: object) -> Expression:
-        """``low <= column <= high``, both ends included.
-
-        A bound of None is null, not an open end: it matches no row. Write ``col(...) <= high`` for one bound.
-        """
-        return (self >= low) & (self <= high)
-
-    def starts_with(self, prefix: str | bytes) -> Expression:
-        """True where a string or binary column begins with ``prefix``."""
-        return StartsWith(self.name, self._text(prefix, "starts_with"))
-
-    def contains(self, text: str | bytes) -> Expression:
-        """True where a string or binary column has ``text`` in it, case and all."""
-        return Contains(self.name, self._text(text, "contains"))
-
-    def like(self, pattern: str | bytes) -> Expression:
-        """True where a string or binary column matches an SQL pattern.
-
-        ``%`` is any string, ``_`` any character; a backslash before one of them makes it stand for itself.
-        """
-        return Like(self.name, self._text(pattern, "like"))
-
-    def has_tokens(self, text: str) -> Expression:
-        """True where every token (word, case folded) of ``text`` is one of the column's, in whatever order.
-
-        Raises:
-            ExpressionError: ``text`` has no token.
-        """
-        return HasTokens(self.name, tuple(dict.fromkeys(self._tokens(text, "has_tokens"))))
-
-    def has_phrase(self, text: str) -> Expression:
-        """True where the tokens (words, case folded) of ``text`` are in the column one after another.
-
-        Raises:
-            ExpressionError: ``text`` has no token.
-        """
-        return HasPhrase(self.name, tuple(self._tokens(text, "has_phrase")))
-
-    def has(self, value: object) -> Expression:
-        """True where ``value`` equals (``==``) an element of a list column.
-
-        Raises:
-            ExpressionError: ``value`` is null, which equals nothing.
-        """
-        scalar = as_scalar(value)
-        if scalar is None:
-            raise ExpressionError("has takes a value: null equals no element", column=self.name)
-        return Has(self.name, scalar)
-
-    def _text(self, text: str | bytes, verb: str) -> str | bytes:
-        if not isinstance(text, (str, bytes)):
-            raise ExpressionError(f"{verb} takes str or bytes, not {text!r}", column=self.name)
-        return text
-
-    def _tokens(self, text: str, verb: str) -> list[str]:
-        if not isinstance(text, str):
-            raise ExpressionError(f"{verb} takes str, not {text!r}", column=self.name)
-        found = tokens(text)
-        if not found:
-            raise ExpressionError(
-                f"{verb}: {text!r} has no token",
-                column=self.name,
-                hint="Tokens are words of letters and numbers; ask for other text with contains().",
-            )
-        return found
-
-    def _no_logic(self, other: object = None) -> NoReturn:
-        raise bare_column(self)
-
-    __and__ = __rand__ = __or__ = __ror__ = __invert__ = __bool__ = _no_logic
-
     def __repr__(self) -> str:
         return f"col({self.name!r})"
 
-
-def col(name: str) -> Column:
-    """The column ``name``; nested leaves by dotted path, such as ``"address.city"``."""
-    return Column(name)
+    def bare(self) -> ExpressionError:
+        """The error of a column where a predicate belongs."""
+        return ExpressionError(
+            f"{self!r} is a column, not a predicate",
+            column=self.name,
+            hint=f"Compare it, such as {self!r} == 1, or {self!r} == True for a column of booleans.",
+        )
 
 
 # -- building and looking at trees ----------------------------------------------------------------
@@ -501,20 +427,11 @@ def _operand(value: object, symbol: str) -> Expression:
         return value
     if isinstance(value, bool):
         return Constant(value)
-    if isinstance(value, Column):
-        raise bare_column(value)
+    if isinstance(value, NamedColumn):
+        raise value.bare()
     raise ExpressionError(
         f"{symbol} joins predicates, not {value!r}",
         hint="Put each comparison in parentheses: (col('a') == 1) & (col('b') < 2).",
-    )
-
-
-def bare_column(column: Column) -> ExpressionError:
-    """What is wrong with a column where a predicate belongs."""
-    return ExpressionError(
-        f"{column!r} is a column, not a predicate",
-        column=column.name,
-        hint=f"Compare it, such as {column!r} == 1, or {column!r} == True for a column of booleans.",
     )
 
 

@@ -18,8 +18,7 @@ from asyncpq.decoding.typed_literals import storage_values
 from asyncpq.expressions import Atom
 from asyncpq.expressions.analysis import Points, Truth, value_set
 from asyncpq.expressions.tokens import tokens
-from asyncpq.pruning.literals import domain_of
-from asyncpq.pruning.value_kinds import Domain, ValueKind
+from asyncpq.pruning.literals import Domain, ValueKind, domain_of
 
 MAX_GRAM_BYTES: Final = 8
 _SEPARATOR: Final = b"\xff"  # in no UTF-8

@@ -18,8 +18,7 @@ from asyncpq.parquet.bloom_filter import xxh64
 from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ColumnOrder, order_of
-from asyncpq.pruning.literals import Key, domain_of
-from asyncpq.pruning.value_kinds import kind_of_leaf
+from asyncpq.pruning.literals import Key, domain_of, kind_of_leaf
 
 Contains: TypeAlias = Callable[[str, int], bool]
 

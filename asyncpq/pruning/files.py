@@ -8,9 +8,8 @@ from typing import Any, Final
 from asyncpq.expressions import Expression
 from asyncpq.expressions.analysis import Incomparable, ToKey, Truth
 from asyncpq.expressions.scalars import Scalar
-from asyncpq.pruning.literals import domain_of
+from asyncpq.pruning.literals import Domain, ValueKind, domain_of
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.value_kinds import Domain, ValueKind
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 
 # Below and above all keys of a domain. Above all strings there is none.

@@ -1,24 +1,26 @@
-"""Literals in the domain of a column's statistics, so that comparing them there gives pyarrow's answer.
+"""How literals compare with the values of a column: as keys that give pyarrow's answer.
 
-Bounds are plain Python values (``format.statistics.decode_value``): integers for integers, dates (days), times
-and timestamps (the column's unit) and decimals (unscaled); floats; bytes in unsigned order; bools. A literal
-becomes an int, float, Fraction, bytes or bool that Python compares with them *exactly*, even where the column's
-type cannot hold it: a timestamp between two milliseconds is a Fraction.
+Bounds are plain Python values (``parquet.statistics.decode_value``): integers for integers, dates (days), times and
+timestamps (the column's unit) and decimals (unscaled); floats; bytes in unsigned order; bools. A literal becomes an
+int, float, Fraction, bytes or bool that Python compares with them *exactly*, even where the column's type cannot hold
+it: a timestamp between two milliseconds is a Fraction.
 
-That is sound where pyarrow's implicit casts are exact or raise: integers against floats (its safe casts refuse
-what a float cannot hold), narrower against wider numbers, units of time, scales of decimals. It is not where a
-cast may round (decimals against floats) or where pyarrow's rule is not a comparison of the two values; such
-literals are :class:`Incomparable` and nothing is pruned by them.
+That is sound where pyarrow's implicit casts are exact or raise: integers against floats (its safe casts refuse what
+a float cannot hold), narrower against wider numbers, units of time, scales of decimals. Where a cast may round
+(decimals against floats), or pyarrow does not compare the two values, the literal is ``Incomparable``: it prunes
+nothing.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import enum
 import functools
 import math
 import struct
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
@@ -34,7 +36,106 @@ from asyncpq.expressions.scalars import (
     nanoseconds,
     unscaled_decimal,
 )
-from asyncpq.pruning.value_kinds import Domain, ValueKind
+from asyncpq.parquet.logical_types import LogicalKind, PhysicalType
+from asyncpq.parquet.schema import Leaf
+from asyncpq.parquet.statistics import SortOrder
+
+
+class Domain(enum.Enum):
+    """Groups of types whose values compare alike; in parentheses how bounds and keys are held."""
+
+    BOOLEAN = "boolean"  # (bool)
+    INTEGER = "integer"  # (int)
+    FLOAT = "float"  # of 64 bits (float)
+    FLOAT32 = "float32"  # (float)
+    FLOAT16 = "float16"  # never compared, but NaN may be among them
+    DECIMAL = "decimal"  # (int or Fraction: the value times 10**scale)
+    DATE = "date"  # (int or Fraction: days)
+    TIME = "time"  # (int or Fraction: units)
+    TIMESTAMP = "timestamp"  # (int or Fraction: units)
+    BYTES = "bytes"  # strings too (bytes, in unsigned order)
+    FIXED = "fixed"  # bytes of one length, UUIDs too (bytes)
+    OTHER = "other"  # never compared
+
+
+@dataclass(frozen=True, slots=True)
+class ValueKind:
+    """
+    Attributes:
+        domain: how values compare.
+        scale: of decimals.
+        unit: of times and timestamps: s, ms, us or ns.
+        zoned: whether timestamps are instants; None where that is checked elsewhere.
+        why_not: why values are never compared, of ``FLOAT16`` and ``OTHER``.
+    """
+
+    domain: Domain
+    scale: int = 0
+    unit: str = ""
+    zoned: bool | None = None
+    why_not: str = ""
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether NaN may be among the values."""
+        return self.domain in (Domain.FLOAT, Domain.FLOAT32, Domain.FLOAT16)
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether values compare byte by byte, so that bounds may be cut short."""
+        return self.domain is Domain.BYTES or self.domain is Domain.FIXED
+
+
+FLOAT16: Final = ValueKind(Domain.FLOAT16, why_not="pyarrow does not compare float16")
+_FLOAT32: Final = ValueKind(Domain.FLOAT32)
+_KINDS: Final = {
+    SortOrder.BOOLEAN: ValueKind(Domain.BOOLEAN),
+    SortOrder.FLOAT: ValueKind(Domain.FLOAT),
+    SortOrder.FLOAT16: FLOAT16,
+}
+
+
+def kind_of_leaf(leaf: Leaf, order: SortOrder) -> ValueKind:
+    """The kind of a leaf's values.
+
+    Args:
+        leaf: a leaf of a file's schema.
+        order: of its statistics.
+    """
+    logical = leaf.element.logical_type
+    kind = None if logical is None else logical.kind
+    if order is SortOrder.UNDEFINED:
+        return _other(f"the order of its statistics is undefined ({_describe(leaf)})")
+    if order is SortOrder.FLOAT and leaf.physical_type is PhysicalType.FLOAT:
+        return _FLOAT32
+    plain = _KINDS.get(order)
+    if plain is not None:
+        return plain
+    if kind is LogicalKind.DECIMAL and logical is not None:
+        return ValueKind(Domain.DECIMAL, scale=logical.scale or 0)
+    if kind is LogicalKind.DATE:
+        return ValueKind(Domain.DATE)
+    if kind in (LogicalKind.TIME, LogicalKind.TIMESTAMP) and logical is not None:
+        if logical.unit is None:
+            return _other("its unit of time is unknown")
+        # Which of the two kinds of timestamps a literal must be is the filter's to check.
+        return ValueKind(Domain.TIMESTAMP if kind is LogicalKind.TIMESTAMP else Domain.TIME, unit=logical.unit)
+    if order in (SortOrder.SIGNED, SortOrder.UNSIGNED) and kind in (None, LogicalKind.INTEGER):
+        return ValueKind(Domain.INTEGER)
+    if order is SortOrder.BYTES:
+        fixed = leaf.element.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY
+        return ValueKind(Domain.FIXED if fixed else Domain.BYTES)
+    return _other(f"literals are not compared with {_describe(leaf)}")
+
+
+def _other(why_not: str) -> ValueKind:
+    return ValueKind(Domain.OTHER, why_not=why_not)
+
+
+def _describe(leaf: Leaf) -> str:
+    logical, physical = leaf.element.logical_type, leaf.element.physical_type
+    return logical.kind.name if logical is not None else physical.name if physical is not None else "a group"
+
 
 Key: TypeAlias = int | float | Fraction | bytes | bool
 
@@ -51,7 +152,7 @@ def domain_of(kind: ValueKind) -> ValueDomain:
 
 def _to_key(kind: ValueKind) -> ToKey:
     domain = kind.domain
-    plain = _PLAIN.get(domain)
+    plain = _TO_KEY.get(domain)
     if plain is not None:
         return plain
     if domain is Domain.DECIMAL:
@@ -181,7 +282,7 @@ def _ratio(amount: int, unit: int) -> int | Fraction:
     return Fraction(amount, unit) if rest else whole
 
 
-_PLAIN: Final[Mapping[Domain, ToKey]] = {
+_TO_KEY: Final[Mapping[Domain, ToKey]] = {
     Domain.BOOLEAN: _boolean,
     Domain.INTEGER: _integer,
     Domain.FLOAT: _float,

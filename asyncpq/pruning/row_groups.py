@@ -1,15 +1,21 @@
-"""Which row groups can match, from the statistics of their chunks in the footer."""
+"""The row groups that can match, by the statistics of their chunks in the footer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from asyncpq.expressions import (
     And,
+    Atom,
     Expression,
+    In,
+    KeyIn,
     atoms,
+    replace_atoms,
 )
-from asyncpq.expressions.analysis import Truth, ValueDomain, value_set
+from asyncpq.expressions.analysis import Truth, ValueDomain, keys_of, value_set
+from asyncpq.expressions.scalars import Scalar
 from asyncpq.parquet.metadata import FileMetadata
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import chunk_bounds, order_of
@@ -129,3 +135,45 @@ def prune_row_groups(expr: Expression, zones: Mapping[str, RowGroupZones], num_r
         num_row_groups: of the file.
     """
     return RowGroupPruning(expr, rows_where(expr, Truth.TRUE, num_row_groups, zones), num_row_groups, zones)
+
+
+# -- many keys --------------------------------------------------------------------------------------
+
+_FEW: Final = 16  # keys are not worth a search
+
+
+def has_many_keys(expr: Expression) -> bool:
+    """Whether :func:`narrowed` may leave keys out."""
+    return any(isinstance(atom, (In, KeyIn)) and len(atom.values) > _FEW for atom in atoms(expr))
+
+
+def narrowed(expr: Expression, zones: Mapping[str, Zones]) -> Expression:
+    """The predicate without the keys that one file cannot hold, so that the file's reads do not pay for them.
+
+    The result is the same for every row of the file; ``expr`` itself where no key is left out.
+
+    Args:
+        expr: a predicate whose literals are known to fit their columns' types.
+        zones: for columns that it names, the file's row groups.
+    """
+
+    def narrow(atom: Atom) -> Expression:
+        many = isinstance(atom, (In, KeyIn)) and len(atom.values) > _FEW and atom.column in zones
+        return _narrowed(atom, zones[atom.column]) if many else atom  # type: ignore[arg-type, index]  # checked above
+
+    return replace_atoms(expr, narrow)
+
+
+def _narrowed(atom: In | KeyIn, zones: Zones) -> In | KeyIn:
+    if len(atom.types) != 1 or not atom.types <= {int, str, bytes}:
+        return atom
+    literals = keys_of(atom, zones.domain)
+    keys = literals.keys
+    if not literals.same_type:
+        return atom
+    start, stop = zones.within(keys)
+    if stop - start == len(keys):
+        return atom
+    kept = keys[start:stop] or keys[:1]  # with no key at all, null rows would not give null
+    values: list[Scalar] = [key.decode() for key in kept] if str in atom.types else list(kept)
+    return type(atom)(atom.column, tuple(values))

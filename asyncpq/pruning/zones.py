@@ -22,9 +22,8 @@ from asyncpq.expressions.analysis import (
 )
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
-from asyncpq.pruning.literals import domain_of
+from asyncpq.pruning.literals import ValueKind, domain_of, kind_of_leaf
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.value_kinds import ValueKind, kind_of_leaf
 
 Runs: TypeAlias = list[tuple[int, int]]
 

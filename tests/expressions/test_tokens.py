@@ -12,9 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asyncpq.expressions.like_patterns import like_prefix
-from asyncpq.expressions.tokens import TOKENIZER, TOKENIZER_VERSION, tokens
-from asyncpq.expressions.word_characters import LETTERS_AND_NUMBERS, MARKS, UNICODE_VERSION, code_points
+from asyncpq.expressions import Like
+from asyncpq.expressions.tokens import (
+    LETTERS_AND_NUMBERS,
+    MARKS,
+    TOKENIZER,
+    TOKENIZER_VERSION,
+    UNICODE_VERSION,
+    code_points,
+    tokens,
+)
 from tests.words import OTHERS, words
 
 _CHARACTERS = st.characters(exclude_categories=["Cs"]).filter(lambda char: char not in OTHERS)
@@ -97,7 +104,7 @@ def test_the_tables_are_unicode_s(ranges: str, groups: str) -> None:
     ],
 )
 def test_prefixes(pattern: str | bytes, prefix: str | bytes) -> None:
-    assert like_prefix(pattern) == prefix
+    assert Like("x", pattern).prefix == prefix
 
 
 _LETTERS = st.text("ab%_\\\u00e9\n", max_size=6)
@@ -109,4 +116,4 @@ def test_matches_begin_with_the_prefix(pattern: str, others: list[str]) -> None:
     unescaped = pattern.replace("\\", "")
     texts = pa.array([*others, pattern, unescaped, unescaped.replace("%", "").replace("_", "a")])
     for text in texts.filter(pc.match_like(texts, pattern)).to_pylist():
-        assert text.startswith(like_prefix(pattern))
+        assert text.startswith(Like("x", pattern).prefix)

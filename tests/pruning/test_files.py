@@ -17,7 +17,7 @@ from asyncpq.decoding.filter import compile_filter
 from asyncpq.errors import PredicateTypeError
 from asyncpq.expressions import Expression, col
 from asyncpq.pruning.files import file_zones, prune_files, value_zones
-from asyncpq.pruning.value_kinds import Domain, ValueKind
+from asyncpq.pruning.literals import Domain, ValueKind
 from asyncpq.pruning.zones import Zones
 from tests.predicates import COLUMNS, INSIDE, KINDS, array, arrays, expressions, oracle, uses
 

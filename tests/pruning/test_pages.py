@@ -15,11 +15,10 @@ from asyncpq.expressions import Atom, Comparison, Expression, In, KeyIn, col
 from asyncpq.expressions.analysis import Comparable, Incomparable, Truth, successor, value_set
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder, order_of
-from asyncpq.pruning.literals import domain_of
+from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.value_kinds import kind_of_leaf
 from asyncpq.pruning.zones import ZonedColumn, Zones
 from tests.corpus import DATA, requires_corpus
 from tests.pruning_files import PrunedFile

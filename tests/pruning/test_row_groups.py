@@ -17,11 +17,10 @@ from asyncpq.expressions import Comparison, Contains, Expression, In, IsNull, Ke
 from asyncpq.expressions.analysis import Comparable, Truth
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import SortOrder
-from asyncpq.pruning.literals import domain_of
+from asyncpq.pruning.literals import domain_of, kind_of_leaf
 from asyncpq.pruning.pages import prune_pages
 from asyncpq.pruning.row_groups import prune_row_groups
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.pruning.value_kinds import kind_of_leaf
 from asyncpq.pruning.zones import ZonedColumn, Zones, rows_where
 from tests.predicates import COLUMNS, KINDS, array, arrays, atoms, expressions, model, trees
 from tests.pruning_files import PrunedFile

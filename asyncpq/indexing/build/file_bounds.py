@@ -33,7 +33,7 @@ from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, TABLE_SCHEMAS, 
 from asyncpq.objects.version import FileVersion
 from asyncpq.parquet.schema import Leaf
 from asyncpq.parquet.statistics import ChunkBounds, chunk_bounds, order_of
-from asyncpq.pruning.value_kinds import Domain, ValueKind, kind_of_leaf
+from asyncpq.pruning.literals import Domain, ValueKind, kind_of_leaf
 
 WHOLE_FILE: Final = -1
 _LEAST: Final = VALUE_TAG  # no key of a value is below

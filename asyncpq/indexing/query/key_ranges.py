@@ -44,8 +44,7 @@ from asyncpq.indexing.key_encoding import (
     width_of,
 )
 from asyncpq.indexing.model import AFTER_ALL, NAN_KEY, NULL_KEY, VALUE_TAG, KeyRange
-from asyncpq.pruning.literals import Key, domain_of
-from asyncpq.pruning.value_kinds import Domain
+from asyncpq.pruning.literals import Domain, Key, domain_of
 
 Ranges: TypeAlias = tuple[KeyRange, ...]
 

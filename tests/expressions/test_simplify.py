@@ -17,8 +17,7 @@ from asyncpq import col, now
 from asyncpq.decoding.filter import compile_filter, resolve_typed_times
 from asyncpq.errors import ColumnNotFoundError, ExpressionError, PredicateTypeError, QueryError, UsageError
 from asyncpq.expressions import Comparison, Expression, has_relative_times, parse_filters, resolve_times
-from asyncpq.pruning.literals import domain_of
-from asyncpq.pruning.value_kinds import Domain, ValueKind
+from asyncpq.pruning.literals import Domain, ValueKind, domain_of
 from asyncpq.scan.planner import ScanRequest
 
 WEEK = dt.timedelta(days=7)
