@@ -40,7 +40,7 @@ from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.session import Session
 from asyncpq.spark import sessions
 from asyncpq.spark.settings import SparkSettings
-from asyncpq.storage.concurrency import all_of
+from asyncpq.storage.concurrency import call_each
 
 #: Number of the index table "files", the first one.
 FILES_NUMBER: Final = 0
@@ -424,7 +424,7 @@ async def write_sorted(
         rows = from_thread(runtime, await runtime.in_thread(sort.batches))
         found[number] = await write_segments(backend, build, index_table, rows, files, options, operation)
 
-    await all_of(list(range(len(some))), one, _WRITES)
+    await call_each(one, range(len(some)), at_once=_WRITES)
     return [segment for number in sorted(found) for segment in found[number]]
 
 

@@ -1,4 +1,9 @@
-"""Which store serves a protocol. Clients are imported when the first store of their kind is opened."""
+"""Stores: urls and byte ranges come in; checked bytes of one version, listings and writes go out.
+
+:func:`open_store` picks the store of a protocol: ``local``, ``http``, ``s3.store`` or ``fsspec``; ``base`` is their
+contract. A request of HTTP or S3 passes ``transport`` (retries, hedging), which takes a connection from
+``connection_limiter``, is timed by ``watchdog``, sent by ``wire`` or ``http1``, and checked by ``responses``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from asyncpq.errors import UnsupportedStoreError
 from asyncpq.options import RetryOptions
 from asyncpq.storage.base import Store, StoreLimits
 
-#: The modules that import clients which take long to load.
+#: Modules that import clients which take long to load.
 CLIENT_MODULES = {
     "s3": "asyncpq.storage.s3.store",
     "s3a": "asyncpq.storage.s3.store",
@@ -21,16 +26,16 @@ CLIENT_MODULES = {
 def open_store(
     protocol: str, storage_options: Mapping[str, Any] | None, *, retry: RetryOptions, limits: StoreLimits
 ) -> Store:
-    """A store for all urls of ``protocol``; it connects with its first request. Call it in a running loop.
+    """Make the store for all urls of ``protocol``; it connects with its first request. Call it in a running loop.
 
     Args:
         protocol: from :func:`asyncpq.storage.urls.split_url`.
-        storage_options: of this protocol, from :func:`asyncpq.storage.urls.options_for`; they mean
-            what fsspec's filesystem of the protocol says.
+        storage_options: of this protocol, from :func:`asyncpq.storage.urls.options_for`, with the meaning that fsspec's
+            filesystem of the protocol gives them.
 
     Raises:
         UnsupportedStoreError: no store serves the protocol, or its package is not installed.
-        InvalidOptionError: an option that the store does not know.
+        InvalidOptionError: an option is unknown to the store.
     """
     options = dict(storage_options or {})
     if protocol in ("file", "local"):

@@ -1,18 +1,7 @@
-"""What every store offers, and what the layers above may rely on.
+"""The contract of every store: :class:`Store` opens :class:`StoredObject` handles, which fetch bytes.
 
-A :class:`Store` serves all urls of one protocol with one set of storage options; it opens
-:class:`StoredObject` handles, which fetch bytes. Stores check what they get (status, Content-Range,
-length, validator) and raise typed errors; whoever calls them never sees wrong or short bytes.
-
-When a time of last change, which is all that some stores say, tells a version from the next one.
-
-A clock that counts whole seconds, or pairs of them, gives two versions the same time if both were written
-within one of its ticks. So nothing is known of an object that was written just before it was looked at
-(RFC 9110, section 8.8.2.2, says the same of Last-Modified). Pure.
-
-What stores that write have in common: above all whether they create objects in one step.
-
-Not all that take the request do: some overwrite, and tell nobody. So it is tried.
+A store serves all urls of one protocol with one set of storage options. It checks status, Content-Range, length and
+validator of each response and raises typed errors: its callers never see wrong or short bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +45,7 @@ __all__ = [
 
 
 class Unpicklable:
-    """Holds secrets or connections, so it is of one process: pickling and copying it are refused."""
+    """Refuses pickling and copying: the object holds secrets or connections of one process."""
 
     __slots__ = ()
 
@@ -75,13 +64,13 @@ class Guarantee(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """What identifies one version of an object.
+    """Identifies one version of an object.
 
     Attributes:
         size: length of the object in bytes.
         etag: verbatim, with quotes, weak prefix and multi-part suffix.
         last_modified: verbatim header, or an ISO time of a filesystem's info.
-        version: a version id, generation, or a filesystem's inode and mtime in nanoseconds.
+        version: a version id, a generation, or a filesystem's inode and mtime in nanoseconds.
     """
 
     size: int
@@ -95,7 +84,7 @@ class Validator:
         return self.version is not None or (self.etag is not None and not self.etag.startswith("W/"))
 
     def same_version(self, other: Validator) -> bool:
-        """Whether two responses spoke of the same bytes, as far as they can tell."""
+        """Whether two responses describe the same bytes, as far as their fields can tell."""
         if self.size != other.size or self.version != other.version or self.etag != other.etag:
             return False
         return self.is_strong or self.last_modified == other.last_modified
@@ -109,14 +98,13 @@ class Validator:
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """One object as a listing has it.
+    """One object of a listing.
 
     Attributes:
-        url: what :meth:`Store.open_object` takes; begins with the url that was listed.
-        size: bytes.
-        validator: of the listed version, the same that a GET of it has; None where the listing does not tell
-            it from other ones.
-        modified: when it was written, in seconds since the epoch of the store's clock; None where it does not say.
+        url: accepted by :meth:`Store.open_object`; begins with the url that was listed.
+        size: in bytes.
+        validator: equal to that of a GET of the listed version; None if the listing cannot tell versions apart.
+        modified: time of the write, in seconds since the epoch of the store's clock; None if unknown.
     """
 
     url: str
@@ -125,7 +113,7 @@ class ListedObject:
     modified: float | None = None
 
 
-#: Given a folder's url, with its slash: False if nothing in it is needed.
+#: Takes a folder's url with its slash; False if nothing in it is needed.
 Wants = Callable[[str], bool]
 
 
@@ -134,8 +122,8 @@ class RangeResult:
     """Bytes of an object and the version they belong to. ``data`` starts at ``start``.
 
     Attributes:
-        validates: True if the store has just said that this is the object's present version; False where
-            it cannot tell versions apart, or read on from a file whose name means another one by now.
+        validates: True if the response proves that this is the object's present version; False if the store cannot
+            tell versions apart, or the bytes come from an open file whose path now names another one.
     """
 
     data: bytes
@@ -150,16 +138,16 @@ class RangeResult:
 
 @dataclass(slots=True)
 class RequestContext:
-    """What a read passes down with each request.
+    """Passed down from a read with each of its requests.
 
     Attributes:
-        metrics: where the request is counted.
+        metrics: counts the request.
         deadline: ``loop.time()`` after which the read gives up, or None.
         scan: True for scans, which leave some connections to lookups.
         round: dependency step, for the request log.
-        purpose: what the request is for.
+        purpose: reason of the request, for the metrics.
         probation: cache what it fetches on probation, so that it evicts nothing that lookups use.
-        began: ``time.monotonic()`` when the read began; what was sent before does not tell it the object's version.
+        began: ``time.monotonic()`` at the start of the read; responses to earlier requests do not validate for it.
     """
 
     metrics: ReadMetrics
@@ -171,7 +159,7 @@ class RequestContext:
     began: float = field(default_factory=time.monotonic)
 
     def step(self, purpose: Purpose, round_: int) -> RequestContext:
-        """The same read, another purpose and round."""
+        """Copy the context for another purpose and round of the same read."""
         return RequestContext(self.metrics, self.deadline, self.scan, round_, purpose, self.probation, self.began)
 
 
@@ -184,56 +172,61 @@ class StoredObject(Protocol):
 
     @property
     def identity(self) -> str:
-        """Canonical and complete: endpoint, region, bucket and key, or the url with its query's
-        non-signature parameters hashed. Never shown."""
+        """Canonical and complete: endpoint, region, bucket and key, or the url with a hash of its non-signature query
+        parameters. Never shown.
+        """
 
     @property
     def guarantee(self) -> Guarantee:
-        """The best that the store can do until a response, or :meth:`learn`, shows what the object allows."""
+        """The best guarantee known so far; a response, or :meth:`learn`, may lower it."""
 
     def learn(self, validator: Validator) -> None:
-        """Refine ``guarantee`` by a version that is known without a request, as its response did."""
+        """Refine ``guarantee`` by a validator that is known without a request."""
 
     @property
     def client(self) -> str:
-        """Which client serves it, for metrics: "direct", "aiohttp", "s3fs", "fsspec", "memory", "file"."""
+        """The client that serves it, for metrics: "direct", "aiohttp", "s3fs", "fsspec", "memory" or "file"."""
 
     @property
     def server(self) -> str:
-        """Host, with its port unless that is the scheme's own, which is asked, for metrics; "" where none is known."""
+        """Host and non-default port of the server, for metrics; "" if unknown."""
 
     async def fetch_tail(self, length: int, *, context: RequestContext, pin: Validator | None = None) -> RangeResult:
-        """The last ``length`` bytes, or all of a shorter object, with the object's size.
+        """Fetch the last ``length`` bytes, or all of a shorter object, with the object's size.
 
         Raises:
             NotParquetError: the object is empty.
+            ObjectChangedError: the object is not the version ``pin``.
             StoreError: any of the store's errors.
         """
 
     async def fetch_range(
         self, start: int, stop: int, *, context: RequestContext, pin: Validator | None = None
     ) -> RangeResult:
-        """Exactly the bytes ``[start, stop)`` (0 <= start < stop).
+        """Fetch exactly the bytes ``[start, stop)`` (0 <= start < stop).
 
-        With ``pin``, of that version or ObjectChangedError.
+        Raises:
+            ObjectChangedError: the object is not the version ``pin``.
+            StoreError: any of the store's errors.
         """
 
     async def close(self) -> None: ...
 
 
 def is_here(handle: StoredObject) -> bool:
-    """Whether its bytes are in this machine's memory or files: no cache outside of the process has them sooner."""
+    """Whether the bytes are in this machine's memory or files, where outside caches save nothing."""
     return handle.client in ("memory", "file")
 
 
 def version_check(handle: StoredObject) -> Callable[[Validator], bool] | None:
-    """A check whether the object has a version at this moment, where that takes no request: for local files, a stat."""
+    """A check, without a request, whether an object has a version now (for local files a stat); None without one."""
     return getattr(handle, "has_version", None)
 
 
 def listing_check(store: Store) -> Callable[[Iterable[tuple[str, Validator | None]]], bool] | None:
-    """A check whether objects that were listed have changed, where that takes no request: see
-    :meth:`asyncpq.storage.local.LocalStore.any_changed`."""
+    """The check that costs no request whether listed objects have changed, if there is one: see
+    :meth:`asyncpq.storage.local.LocalStore.any_changed`.
+    """
     return getattr(store, "any_changed", None)
 
 
@@ -241,18 +234,18 @@ class Store(Protocol):
     """All objects of one protocol with one set of storage options."""
 
     async def open_object(self, url: str) -> StoredObject:
-        """A handle; does no I/O against the object itself where the store can do without."""
+        """Make a handle, without I/O against the object itself where the store allows it."""
 
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """The objects whose urls begin with ``url``, as they are now, in bytewise order of their names.
+        """List the objects whose urls begin with ``url``, in bytewise order of their names.
 
-        None is no error. Names that end in a slash (folder markers) are left out. The list is not to be changed: it may
-        be that of the last call, where nothing has changed.
+        No objects give an empty list. Names that end in a slash (folder markers) are left out. Do not change the list:
+        the store may return it again while nothing has changed.
 
         Args:
-            wants: asked of folders below; what it does not want may be left out, where that saves requests.
+            wants: called with folders below; the listing may leave out a folder for which it returns False.
 
         Raises:
             UnsupportedStoreError: the store has no listings.
@@ -260,25 +253,24 @@ class Store(Protocol):
         """
 
     async def credential_identity(self, url: str) -> str:
-        """Who reads ``url``: a digest that shows no secret, "anonymous", or "" where nobody in particular.
+        """A digest of the credentials in use for ``url``, "anonymous", or "" without any identity. Shows no secret.
 
-        It follows the credentials that are in use, so it changes when they do. Costs no request to
-        the object; the first call may look for credentials.
+        It changes when the credentials do. It costs no request to the object; the first call may look for credentials.
 
         Raises:
-            CredentialsError: there are none where the store needs some.
+            CredentialsError: the store needs credentials and finds none.
         """
 
     async def close(self) -> None:
-        """Closes connections; idempotent. Leaves no task, socket or thread."""
+        """Close connections; idempotent. Leaves no task, socket or thread."""
 
 
 @runtime_checkable
 class WritableStore(Store, Protocol):
-    """A store that also writes. Found by :func:`writable`.
+    """A store that also writes; :func:`writable` narrows a store to it.
 
-    An object is seen whole or not at all, and is there for every reader once the call has returned. Requests have
-    purpose "write" and are sent again as reads are: a call that failed, or was cancelled, may have written.
+    A written object is visible whole or not at all, and to every reader once the call returns. Requests have purpose
+    "write" and are retried like reads, so a call that failed or was cancelled may have written.
     """
 
     async def put_object(self, url: str, data: bytes, *, context: RequestContext) -> None:
@@ -289,46 +281,48 @@ class WritableStore(Store, Protocol):
         """
 
     async def create_object(self, url: str, data: bytes, *, context: RequestContext) -> bool:
-        """Create an object in one step. False: there is one, perhaps by this call, whose first answer was lost.
+        """Create an object in one step. False: it exists, perhaps by this call, whose first response was lost.
 
-        Whether the store keeps to that is asked by :meth:`probe_create`.
+        :meth:`probe_create` tells whether the store really refuses an existing object.
 
         Raises:
-            ConcurrentCommitUnsupported: it is known that the store does not.
+            ConcurrentCommitUnsupported: the store is known to have no such step.
             StoreError: any of the store's errors.
         """
 
     async def probe_create(self, url: str, *, context: RequestContext) -> bool:
-        """Whether :meth:`create_object` in the folder ``url``, with its slash, refuses what is there.
+        """Whether :meth:`create_object` in the folder ``url`` (with its slash) refuses an existing object.
 
-        It is tried with an object of a random name, which is deleted again: once for each bucket or local folder.
+        The probe creates an object of a random name twice and deletes it, once for each bucket or local folder.
         """
 
     async def put_file(self, url: str, path: Path, *, context: RequestContext) -> None:
         """Create or replace an object by a local file's content, in bounded memory.
 
         Raises:
-            StoreError: any of the store's errors; also where the file cannot be read.
+            StoreError: any of the store's errors, or the file cannot be read.
         """
 
     async def create_stream(self, url: str, pieces: AsyncIterator[bytes], *, context: RequestContext) -> bool:
-        """Create an object by what comes, in bounded memory; it is seen once all has come. False as
-        :meth:`create_object`.
+        """Create an object from ``pieces``, in bounded memory; it becomes visible after the last piece.
+
+        Returns:
+            False if the object exists, as :meth:`create_object`.
 
         Raises:
-            ConcurrentCommitUnsupported: it is known that the store does not create in one step.
-            StoreError: any of the store's errors; or what ``pieces`` raises. Then nothing is left.
+            ConcurrentCommitUnsupported: the store is known to have no such step.
+            StoreError: any of the store's errors. After these, and errors of ``pieces``, nothing is left in the store.
         """
 
     async def delete_objects(self, urls: Sequence[str], *, context: RequestContext) -> None:
-        """What is not there is no error. After an error some may be left.
+        """Delete objects; missing ones are no error. After an error some objects may remain.
 
         Raises:
             StoreError: any of the store's errors.
         """
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
-        """The store's present time, in seconds since the epoch: what ``ListedObject.modified`` is compared with.
+        """The store's present time in seconds since the epoch, comparable with ``ListedObject.modified``.
 
         Raises:
             StoreError: any of the store's errors.
@@ -336,10 +330,10 @@ class WritableStore(Store, Protocol):
 
 
 def writable(store: Store, url: str) -> WritableStore:
-    """``store``, if it writes; ``url`` is safe to be shown.
+    """Narrow ``store`` to a :class:`WritableStore`; ``url`` is safe to be shown.
 
     Raises:
-        UnsupportedStoreError: it does not.
+        UnsupportedStoreError: the store does not write.
     """
     if isinstance(store, WritableStore):
         return store
@@ -350,7 +344,12 @@ def writable(store: Store, url: str) -> WritableStore:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """What stores share within one session. ``acquire``-like limits live here as they need a loop."""
+    """Limits that all requests of one store share.
+
+    Attributes:
+        max_connections: requests under way at once.
+        scan_connections: how many of them may be requests of scans.
+    """
 
     max_connections: int
     scan_connections: int  # at most this many at once for requests whose context says ``scan``
@@ -360,15 +359,16 @@ GRAIN_S = 2.0  # FAT's; most others count seconds, or less than milliseconds
 
 
 def may_change_unseen(modified_s: float | None, now_s: float) -> bool:
-    """Whether a version written at ``modified_s`` may be replaced by another with that time, at ``now_s`` or later.
+    """Whether a version written at ``modified_s`` may, at ``now_s``, still be replaced by another with the same time.
 
-    Both in seconds of the store's clock; a time with a fraction is of a clock that ticks faster.
+    A clock that counts whole seconds, or pairs of them, gives both versions of one tick the same time (RFC 9110,
+    section 8.8.2.2). Both are seconds of the store's clock; a time with a fraction comes from a finer clock.
     """
     return modified_s is not None and modified_s == int(modified_s) and now_s - modified_s < GRAIN_S
 
 
 def http_date_s(value: str | None) -> float | None:
-    """Seconds since the epoch of a header's date; None if it is none."""
+    """Seconds since the epoch of a date header; None if it is missing or malformed."""
     try:
         return None if value is None else parsedate_to_datetime(value).timestamp()
     except (ValueError, OverflowError):
@@ -376,7 +376,7 @@ def http_date_s(value: str | None) -> float | None:
 
 
 def info_time_s(value: object) -> float | None:
-    """Seconds since the epoch of what a filesystem's ``info`` has for a time; None if it is not understood."""
+    """Seconds since the epoch of a time in a filesystem's ``info``; None if it is not understood."""
     try:
         if isinstance(value, str):
             value = datetime.datetime.fromisoformat(value)
@@ -391,35 +391,38 @@ _HINT = "Keep the index in a store that can, or write to it from one place alone
 
 
 class ObjectExistsError(StoreError):
-    """There is an object where one was to be created."""
+    """The object to be created exists already."""
 
 
 def cannot_create(what: str, url: str) -> ConcurrentCommitUnsupported:
-    """The error of a store that is known to have no such step."""
+    """The error of a store that is known to have no create-if-absent step."""
     return ConcurrentCommitUnsupported(f"{what} cannot create an object in one step", url=url, hint=_HINT)
 
 
 def is_gone(error: StoreError) -> bool:
-    """Whether it says that there is no such object or upload, in a bucket that is there."""
+    """Whether the error means that the object or upload is missing in an existing bucket."""
     return isinstance(error, ObjectNotFoundError) and not isinstance(error, BucketNotFoundError)
 
 
 class CreateProbe:
-    """Asks once for each place. Belongs to one event loop."""
+    """Remembers for each place whether create-if-absent works there. Belongs to one event loop.
+
+    Some stores accept the conditional request and overwrite all the same, so it is tried.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, bool] = {}
         self._lock = asyncio.Lock()
 
     async def ask(self, store: WritableStore, place: str, url: str, context: RequestContext) -> bool:
-        """Whether ``store`` refuses to create what is there.
+        """Whether ``store`` refuses to create an existing object.
 
         Args:
-            place: what shares one answer.
-            url: of a folder, with its slash, in which it is tried.
+            place: key under which the result is remembered.
+            url: folder, with its slash, in which it is tried.
 
         Raises:
-            StoreError: as creating and deleting.
+            StoreError: creating or deleting failed.
         """
         async with self._lock:
             known = self._known.get(place)
@@ -430,12 +433,12 @@ class CreateProbe:
 
 async def _try(store: WritableStore, url: str, context: RequestContext) -> bool:
     try:
-        # False at first: the answer was lost, and the second attempt was refused
+        # If the first create is refused, its response was lost and a retry was refused.
         refused = not await store.create_object(url, b"1", context=context)
         context = context.step(context.purpose, context.round + 1)
         return refused or not await store.create_object(url, b"2", context=context)
     except ConcurrentCommitUnsupported:
         return False
     finally:
-        with contextlib.suppress(StoreError):  # who may not delete is told so by what needs it
+        with contextlib.suppress(StoreError):  # a later delete that matters reports a missing permission
             await store.delete_objects([url], context=context.step(context.purpose, context.round + 1))

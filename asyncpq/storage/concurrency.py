@@ -1,9 +1,4 @@
-"""A store's own threads, for filesystem calls that block.
-
-Work done side by side, of which none is left behind.
-
-Many calls, a few at a time.
-"""
+"""Threads for blocking filesystem calls, and bounded calls side by side of which none outlives its caller."""
 
 from __future__ import annotations
 
@@ -18,15 +13,16 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 _Calls: TypeAlias = "SimpleQueue[_Call | None]"  # None: end
 
 
 class Threads:
-    """At most ``count`` threads, made when they are needed. Belongs to one event loop at a time.
+    """At most ``count`` daemon threads, started on demand. Belongs to one event loop at a time.
 
-    They are daemon threads: a call that a disk never answers keeps no process from ending.
+    Daemon threads let the process end although a disk never returns from a call.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -36,15 +32,15 @@ class Threads:
         self._idle = threading.Semaphore(0)  # threads that wait for a call
         self._threads: dict[threading.Thread, Future[None]] = {}
         self._running: set[asyncio.Future[Any]] = set()
-        # once: by close(), or when nobody has these threads any more
+        # runs once: by close(), or when this object is collected
         self._end = weakref.finalize(self, _end, self._calls, count)
         self._end.atexit = False
 
     def start(self, work: Callable[..., T], *arguments: Any, **options: Any) -> asyncio.Future[T]:
-        """Call ``work`` in a thread. A call that has begun goes on when the future is cancelled.
+        """Call ``work`` in a thread. Cancelling the future does not stop a call that has begun.
 
         Raises:
-            RuntimeError: the threads were told to end.
+            RuntimeError: the threads were closed.
         """
         if not self._end.alive:
             raise RuntimeError("the threads were closed")
@@ -67,10 +63,10 @@ class Threads:
         return future
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Give up what has not begun; wait for the running calls; end the threads. Idempotent.
+        """Drop the calls that have not begun, wait for the running ones, end the threads. Idempotent.
 
         Args:
-            timeout_s: what runs for longer is left to its thread, which ends after it.
+            timeout_s: a call that runs for longer is left to its thread, which ends after it.
         """
         self._end()
         ends = [asyncio.wrap_future(ended) for ended in self._threads.values() if not ended.done()]
@@ -90,7 +86,7 @@ class Threads:
     def _ended(self, future: asyncio.Future[Any]) -> None:
         self._running.discard(future)
         if not future.cancelled():
-            future.exception()  # whoever waited has seen it, or has left
+            future.exception()  # retrieved, so that asyncio does not log it
 
 
 def _serve(calls: _Calls, idle: threading.Semaphore, ended: Future[None]) -> None:
@@ -99,12 +95,12 @@ def _serve(calls: _Calls, idle: threading.Semaphore, ended: Future[None]) -> Non
         if call.set_running_or_notify_cancel():
             try:
                 result = work()
-            except BaseException as error:  # noqa: BLE001  # whatever it is, it is the caller's
+            except BaseException as error:  # noqa: BLE001  # every error is the caller's
                 call.set_exception(error)
             else:
                 call.set_result(result)
                 del result
-        del item, call, work  # nothing is held while the thread waits for the next one
+        del item, call, work  # a waiting thread holds no arguments
     ended.set_result(None)
 
 
@@ -117,7 +113,7 @@ def _next(calls: _Calls, idle: threading.Semaphore) -> _Call | None:
 
 
 def _end(calls: _Calls, count: int) -> None:
-    """Drop the calls that have not begun, and let each thread end after the one that it is at."""
+    """Drop the calls that have not begun, and let each thread end after its present call."""
     with contextlib.suppress(Empty):
         while True:
             item = calls.get_nowait()
@@ -127,14 +123,14 @@ def _end(calls: _Calls, count: int) -> None:
         calls.put(None)
 
 
-_AT_ONCE = 16
-
-
 async def results_of(work: Sequence[Awaitable[T]]) -> list[T]:
-    """What all of ``work`` gives, in its order. The first error ends all, and is raised once they have ended."""
+    """Await all of ``work`` side by side; return the results in order.
+
+    The first error cancels the others, and is raised once they have ended.
+    """
     if len(work) == 1:
         return [await work[0]]
-    tasks = [asyncio.ensure_future(one) for one in work]
+    tasks = [asyncio.ensure_future(call) for call in work]
     try:
         return list(await asyncio.gather(*tasks))
     finally:
@@ -144,36 +140,18 @@ async def results_of(work: Sequence[Awaitable[T]]) -> list[T]:
             await asyncio.wait(tasks)
 
 
-async def all_of(items: Sequence[T], call: Callable[[T], Awaitable[None]], at_once: int = _AT_ONCE) -> None:
-    """Await ``call(item)`` for each, a few of them at once. The first error ends all, and is raised once they have
-    ended."""
-    left = iter(items)
+async def call_each(call: Callable[[T], Awaitable[U]], arguments: Iterable[T], *, at_once: int = 16) -> list[U]:
+    """Await ``call`` for each argument, at most ``at_once`` of them side by side; return the results in order.
+
+    The first error cancels the others, and is raised once they have ended.
+    """
+    items = list(arguments)
+    results: dict[int, U] = {}
+    numbered = iter(enumerate(items))
 
     async def work() -> None:
-        for item in left:
-            await call(item)
+        for number, item in numbered:
+            results[number] = await call(item)
 
     await results_of([work() for _ in range(min(at_once, len(items)))])
-
-
-_T = TypeVar("_T")
-_U = TypeVar("_U")
-
-
-async def call_each(call: Callable[[_T], Awaitable[_U]], arguments: Iterable[_T], *, at_once: int) -> list[_U]:
-    """The results, in order. The first error ends the other calls; none is left behind."""
-    free = asyncio.Semaphore(at_once)
-
-    async def bounded(argument: _T) -> _U:
-        async with free:
-            return await call(argument)
-
-    tasks = [asyncio.ensure_future(bounded(argument)) for argument in arguments]
-    if not tasks:
-        return []
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+    return [results[number] for number in range(len(items))]

@@ -1,4 +1,4 @@
-"""Who may use a connection: a limit that follows what the store can bear, and a part of it kept from scans."""
+"""The connection limiter: AIMD on throttling, with a share of the connections kept from scans."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from collections import deque
 
 from asyncpq.storage.base import StoreLimits
 
-_LEAST = 2  # connections that no throttling takes away: one is left to lookups
+_LEAST = 2  # throttling leaves so many connections, one of them to lookups
 
 
 class ConnectionLimiter:
-    """At most so many requests at once, and fewer while the store asks to slow down.
+    """Limits the requests of one store that are under way at once, and lowers the limit while the store throttles.
 
-    Additive increase, multiplicative decrease: a throttled request halves the limit, once for all that
-    were under way together; as many successes as the limit has connections raise it by one. Scans give way
-    first. Slots are granted in the order asked, but for scans that are at their own limit.
+    Additive increase, multiplicative decrease: a throttled request halves the limit, once for all requests that were
+    under way together; as many successes as the limit has connections raise it by one. Scans lose connections first.
+    Connections are granted in the order of the calls, except to scans at their own limit.
 
     Attributes:
-        most: requests that may be under way at best. limit: now. scan_limit: how many of them may be scans'.
-        used: requests under way. scans: how many of them are scans'.
+        most: highest value of ``limit``.
+        limit: requests that may be under way now.
+        scan_limit: how many of them may be requests of scans.
+        used: requests under way.
+        scans: how many of them are requests of scans.
     """
 
     __slots__ = (
@@ -43,13 +46,13 @@ class ConnectionLimiter:
         self._allowed = float(self.most)
         self.limit, self.scan_limit = self.most, self._most_scans
         self.used = self.scans = 0
-        self._lookups: deque[tuple[int, asyncio.Future[None]]] = deque()  # waiting, by ticket
+        self._lookups: deque[tuple[int, asyncio.Future[None]]] = deque()  # waiters, by ticket
         self._scans: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._tickets = 0
         self._slowed_at = -math.inf
 
     def try_take(self, scan: bool) -> bool:
-        """Take a slot if one is free. Nobody is passed: who waits could not have it."""
+        """Take a connection if one is free. It passes no waiter: those could not have it."""
         if self.used >= self.limit or (scan and self.scans >= self.scan_limit):
             return False
         self.used += 1
@@ -57,7 +60,7 @@ class ConnectionLimiter:
         return True
 
     async def wait(self, scan: bool) -> None:
-        """Wait for a slot, after :meth:`try_take` failed. Cancelled, it holds none."""
+        """Wait for a connection after :meth:`try_take` failed. A cancelled wait holds none."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tickets += 1
         (self._scans if scan else self._lookups).append((self._tickets, granted))
@@ -69,20 +72,20 @@ class ConnectionLimiter:
             raise
 
     def give(self, scan: bool) -> None:
-        """Give a slot back."""
+        """Give a connection back."""
         self.used -= 1
         self.scans -= scan
         if self._lookups or self._scans:
             self._grant()
 
     def slow_down(self, sent: float, now: float) -> None:
-        """The store throttled a request that was sent at ``sent``, and still has its slot."""
+        """Halve the limit: the store throttled a request sent at ``sent``, which still holds its connection."""
         if sent > self._slowed_at:  # else it was under way when the limit was last halved
             self._slowed_at = now
             self._allow(max(min(self._allowed, float(self.used)) / 2, float(min(_LEAST, self.most))))
 
     def speed_up(self) -> None:
-        """A request succeeded."""
+        """Raise the limit after a successful request."""
         if self._allowed < self.most:
             self._allow(min(self._allowed + 1.0 / self._allowed, float(self.most)))
 

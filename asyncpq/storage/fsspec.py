@@ -46,7 +46,7 @@ from asyncpq.storage.base import (
     cannot_create,
     is_gone,
 )
-from asyncpq.storage.concurrency import Threads, all_of
+from asyncpq.storage.concurrency import Threads, call_each
 from asyncpq.storage.connection_limiter import ConnectionLimiter
 from asyncpq.storage.fsspec_path import FsspecFolder, FsspecPath, is_young, modified_of, recorded, validator_of
 from asyncpq.storage.responses import RangeRequest, changed, empty
@@ -353,7 +353,7 @@ class WritableFsspecStore(FsspecStore):
                 if not is_gone(error):
                     raise
 
-        await all_of(urls, delete)
+        await call_each(delete, urls)
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """The time that the store gives to an object which is written now: filesystems show no response's Date."""

@@ -1,13 +1,11 @@
-"""Plain HTTP servers, CDNs and presigned urls, over aiohttp.
+"""The HTTP store: plain web servers, CDNs and presigned urls, over aiohttp.
 
-The tail is asked for with a suffix range. Servers that do not know those are noticed by their answer,
-remembered by host, and asked for one byte first, whose Content-Range says the size: no HEAD, which
-presigned urls refuse.
+The tail is fetched with a suffix range. Hosts that do not support suffix ranges are remembered; for them the first
+request asks for one byte, whose Content-Range gives the size: presigned urls refuse HEAD.
 
-Redirects are followed (:mod:`asyncpq.storage.redirects`). The last target of a url is remembered, so that reads of a
-pinned version go there at once. Whatever fails there, an expired signature for one, is asked for at the url once more.
-What a remembered target says of the object does not count as the url's word: only a request that begins at the url
-validates a version.
+Redirects are followed (:mod:`asyncpq.storage.redirects`). The last target of a url is remembered: reads of a pinned
+version go there at once, and ask the url again if the target fails, as with an expired signature. Only a request that
+begins at the url itself validates a version.
 """
 
 from __future__ import annotations
@@ -72,10 +70,10 @@ from asyncpq.storage.transport import Outcome, Transport
 from asyncpq.storage.urls import identity_of, safe_url, unknown_option
 from asyncpq.storage.wire import DEFAULT_HEADERS, AiohttpWire
 
-#: A whole object of at most this size is taken instead of a range, and cut.
+#: A response with the whole object is accepted up to this size, and cut.
 SMALL_BODY_BYTES = 1024 * 1024
 
-#: fsspec's options that say nothing about how a range is read.
+#: fsspec's options that do not change how a range is read.
 _WITHOUT_EFFECT = frozenset(
     {
         "asynchronous",
@@ -97,11 +95,11 @@ _SIGNED_HINT = (
     "s3:// url, with credentials."
 )
 _DENIED_HINT = (
-    'A server that wants credentials takes them from storage_options, such as {"https": {"headers": '
-    '{"Authorization": "Bearer ..."}}}; they are not sent to another origin that the url redirects to.'
+    'Pass credentials in storage_options, such as {"https": {"headers": {"Authorization": "Bearer ..."}}}; they are '
+    "not sent to another origin that the url redirects to."
 )
 
-#: Headers of the user that may go wherever a url redirects. All others may be credentials.
+#: The user's headers that are sent to every target of a redirect. All others may be credentials.
 _SHOWN_TO_ALL = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
 
 
@@ -109,11 +107,11 @@ class HttpStore(Unpicklable):
     """See :class:`asyncpq.storage.base.Store`.
 
     Args:
-        storage_options: of fsspec's HTTPFileSystem: ``headers``, ``auth``, ``ssl``, ``encoded``, and
-            ``client_kwargs`` with ``headers``, ``auth`` and ``trust_env``.
+        storage_options: of fsspec's HTTPFileSystem: ``headers``, ``auth``, ``ssl``, ``encoded``, and ``client_kwargs``
+            with ``headers``, ``auth`` and ``trust_env``.
 
     Raises:
-        InvalidOptionError: any other option that would change what is sent.
+        InvalidOptionError: any other option that would change the requests.
     """
 
     def __init__(self, storage_options: Mapping[str, Any], *, retry: RetryOptions, limits: StoreLimits) -> None:
@@ -156,7 +154,7 @@ class HttpStore(Unpicklable):
         return "<HttpStore>"
 
     async def open_object(self, url: str) -> HttpObject:
-        """A handle; nothing is sent.
+        """Make a handle; sends nothing.
 
         Raises:
             UnsupportedStoreError: not an http url.
@@ -174,7 +172,7 @@ class HttpStore(Unpicklable):
     async def list_objects(
         self, url: str, *, context: RequestContext, wants: Wants | None = None
     ) -> list[ListedObject]:
-        """See :meth:`asyncpq.storage.base.Store.list_objects`. HTTP has none."""
+        """Raise UnsupportedStoreError: HTTP has no listings."""
         raise UnsupportedStoreError("http has no listings", url=safe_url(url), hint="Give a list of the files' urls.")
 
     async def credential_identity(self, url: str) -> str:
@@ -186,7 +184,7 @@ class HttpStore(Unpicklable):
         return hashlib.sha256(repr(who).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     async def close(self) -> None:
-        """Closes connections. Idempotent."""
+        """Close connections. Idempotent."""
         self._closed = True
         await self.transport.close()
         await self.wire.close()
@@ -204,7 +202,7 @@ class HttpStore(Unpicklable):
 class HttpObject(Unpicklable):
     """See :class:`asyncpq.storage.base.StoredObject`. Made by HttpStore.
 
-    ``guarantee`` is that of a server with strong ETags until a response, or ``learn``, shows what it has.
+    ``guarantee`` begins as that of a server with strong ETags; a response, or ``learn``, lowers it.
     """
 
     client = "aiohttp"
@@ -229,7 +227,7 @@ class HttpObject(Unpicklable):
         self._transport = transport
         self._without_suffix = without_suffix
         self._redirects = redirects
-        self._named = url  # with its user info: who is sent elsewhere depends on it
+        self._named = url  # with its user info, on which the redirect may depend
         self.server = target.host_port_subcomponent or ""
 
     def __repr__(self) -> str:
@@ -269,7 +267,7 @@ class HttpObject(Unpicklable):
             raise self._no_ranges(ignored) from None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the handle holds nothing."""
 
     async def _fetch(self, request: RangeRequest, context: RequestContext, *, just_asked: bool = False) -> RangeResult:
         (expected, body), asked = await self._send(_HttpGet, request, context, just_asked)
@@ -287,7 +285,7 @@ class HttpObject(Unpicklable):
         return RangeResult(body, start, validator, asked and self.guarantee is not Guarantee.NONE)
 
     async def _fetch_size(self, validator: Validator, context: RequestContext) -> Validator:
-        """One HEAD, for a server whose Content-Range does not say the size."""
+        """Send one HEAD, for a server whose Content-Range lacks the size."""
         request = RangeRequest(0, 0, self.url, replace(validator, size=UNKNOWN_SIZE))
         (expected, _), _ = await self._send(_HttpHead, request, context.step("stat", context.round + 1))
         return replace(validator, size=expected.validator.size)
@@ -297,10 +295,11 @@ class HttpObject(Unpicklable):
     async def _send(
         self, kind: type[_HttpGet], request: RangeRequest, context: RequestContext, just_asked: bool = False
     ) -> tuple[Outcome, bool]:
-        """Send a request to where the url leads; and whether the url itself says so.
+        """Send a request to where the url leads; return also whether the url itself was asked.
 
         Args:
-            just_asked: this fetch has asked the url already. Else only a pinned request may go to a remembered target.
+            just_asked: this fetch has asked the url already. Otherwise only a pinned request may go to a remembered
+                target.
         """
         redirect = self._redirects.get(self._named)
         if redirect is None or not (just_asked or (request.pin is not None and context.purpose != "validate")):
@@ -329,7 +328,7 @@ class HttpObject(Unpicklable):
     async def _follow(
         self, kind: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
     ) -> Outcome:
-        """Send a request to the end of ``path``, which begins with the url, and on from there."""
+        """Send a request to the end of ``path``, which begins with the url, and follow further redirects."""
         while True:
             host = path[-1].url.authority
             try:
@@ -351,7 +350,7 @@ class HttpObject(Unpicklable):
     async def _step(
         self, kind: type[_HttpGet], request: RangeRequest, context: RequestContext, path: list[RedirectTarget]
     ) -> Outcome | None:
-        """Send a request to the end of ``path``; None where that redirects: then the path is longer by that target."""
+        """Send a request to the end of ``path``; if that redirects, append the new target and return None."""
         target = path[-1]
         try:
             return await self._transport.send(kind(self, request, target), context)
@@ -388,10 +387,10 @@ class HttpObject(Unpicklable):
 
 
 class _HttpGet:
-    """One ranged GET of one target, however often it is sent.
+    """One ranged GET of one target, over all its attempts.
 
     Args:
-        remembered: another target can be had by asking the url: what cannot be reached is not tried again.
+        remembered: the target is a remembered one: an unreachable server is not retried, since the url can be asked.
     """
 
     method = "GET"
@@ -406,7 +405,7 @@ class _HttpGet:
         self._accepted = False
 
     def prepare(self) -> None:
-        """Nothing."""
+        """Nothing to prepare."""
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
         stored, request = self._stored, self.request
@@ -424,7 +423,7 @@ class _HttpGet:
             return await sending
         except RetryableError as failure:
             if self._accepted:
-                raise  # the body broke off: the rest of it is asked for
+                raise  # the body broke off: the transport fetches the rest
             raise failure.error from failure.__cause__
 
     def again(self) -> _HttpGet:
@@ -432,7 +431,7 @@ class _HttpGet:
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
         if status == 200 and "etag" not in headers and "xml" in headers.get("content-type", ""):
-            return None  # perhaps a presigned url's late SlowDown; Parquet it is not
+            return None  # an error document with status 200, such as a late SlowDown of S3
         self._accepted = True
         return check_range_response(self.request, status, headers, small_body_bytes=SMALL_BODY_BYTES)
 
@@ -454,12 +453,12 @@ class _HttpGet:
         if isinstance(error, AccessDeniedError):  # asked without storage_options of S3
             error.hint = _SIGNED_HINT if code else _DENIED_HINT
         elif isinstance(error, InvalidResponseError) and 300 <= status < 400:
-            error.hint = "Ask whoever runs the server."
+            error.hint = "Report it to the server's operator."
         return error
 
 
 class _HttpHead(_HttpGet):
-    """The object's size, for servers whose Content-Range does not say it."""
+    """Asks for the object's size, for servers whose Content-Range lacks it."""
 
     method = "HEAD"
 

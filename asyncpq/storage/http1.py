@@ -1,13 +1,8 @@
-"""HTTP/1.1 for the hot path: one connection, one request at a time (RFC 9112).
+"""HTTP/1.1 for the hot path (RFC 9112): pooled connections, each with one request at a time.
 
-A GET of a few pages costs a third here of what it costs through a full client: the request is one
-string, the response is parsed in the buffer that the socket filled, and the reading task is woken once,
-when all of it is there. Redirects, cookies, proxies and content codings are nobody's wish here; where
-they are, stores take :class:`asyncpq.storage.wire.AiohttpWire`.
-
-Messages of HTTP/1.1 (RFC 9112): a response's head, and the chunked transfer coding. Pure.
-
-Connections of the hot path, kept for the next request while they are young.
+A GET of a few pages costs a third of what it costs through aiohttp: the request is one string, the response is
+parsed in the socket's own buffer, and the reading task is woken once, when all of it is there. There are no redirects,
+cookies, proxies and content codings; stores that need them take :class:`asyncpq.storage.wire.AiohttpWire`.
 """
 
 from __future__ import annotations
@@ -35,16 +30,16 @@ _MAX_LOWER_NAMES = 256
 
 
 class ProtocolError(Exception):
-    """What came is not an HTTP/1.1 response."""
+    """The received bytes are not an HTTP/1.1 response."""
 
 
 def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
-    """Status, minor version and headers of a response's head, without its final empty line.
+    """Parse a response's head, without its final empty line, to status, minor version and headers by lower-case name.
 
-    Headers by lower-cased name; of repeated ones the first counts.
+    The first of repeated headers counts.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it is malformed.
     """
     end = head.find("\r\n")
     if end < 0:
@@ -53,7 +48,7 @@ def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
     if known is None:
         status_line = _STATUS_LINE.fullmatch(head, 0, end)
         if status_line is None:
-            raise ProtocolError("the answer is not HTTP/1.1")
+            raise ProtocolError("the response is not HTTP/1.1")
         known = int(status_line[2]), int(status_line[1])
     found = _FIELD.findall(head, end)
     if not len(found) == head.count("\n") == head.count("\r") or "\0" in head:
@@ -77,7 +72,7 @@ def parse_head(head: str) -> tuple[int, int, dict[str, str]]:
 
 
 class ChunkedBody:
-    """The chunked transfer coding (RFC 9112, section 7.1).
+    """Decoder of the chunked transfer coding (RFC 9112, section 7.1).
 
     Attributes:
         data: decoded so far.
@@ -133,7 +128,7 @@ _BUFFER_BYTES = 32 * 1024  # of a connection; a head must fit
 
 
 class Body(NamedTuple):
-    """What came after the head.
+    """The body of a response.
 
     Attributes:
         data: as many bytes as were wanted, or one more if there are more.
@@ -148,32 +143,31 @@ class Receiver(Protocol):
     """Takes a response as it comes.
 
     Attributes:
-        received: how many bytes of the body have come.
+        received: bytes of the body so far.
     """
 
     received: int
 
     def head(self, status: int, headers: Mapping[str, str]) -> int:
-        """Status and headers, which are looked up by lower-case names, are there: how many bytes of the
-        body are wanted? What this raises ends the exchange unread."""
+        """Take status and headers (by lower-case name); return the wanted bytes of the body. An error here ends the
+        exchange.
+        """
 
     def cut_off(self, data: bytes) -> None:
-        """The exchange ends without a Body: what had come of it."""
+        """The exchange ends without a Body; ``data`` had been received of it."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection, for one exchange after the other.
+    """One connection, for one exchange after the other. ``open_`` holds it while its socket is open.
 
     Attributes:
-        loop: that it belongs to.
         reusable: another request may be sent.
-        untouched: nothing has come back for the last request.
-        idle_since: of the loop's clock; kept by the pool.
-        closed: done once the socket is.
+        untouched: no byte has come back for the last request.
+        idle_since: in the loop's clock; set by the pool.
+        closed: done when the socket is closed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_: set[Connection]) -> None:
-        """``open_``: holds the connection while its socket is open."""
         self.loop = loop
         self._open = open_
         self._transport: asyncio.Transport | None = None
@@ -208,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         waiter = self._waiter
         if waiter is None or waiter.done():
-            self.abort()  # bytes that nobody asked for
+            self.abort()  # bytes without a request
             return
         self.untouched = False
         self._filled += nbytes
@@ -234,15 +228,15 @@ class Connection(asyncio.BufferedProtocol):
     # -- the pool's side --------------------------------------------------------------------------
 
     def start(self, request: bytes, receiver: Receiver, *, without_body: bool = False) -> asyncio.Future[Body]:
-        """Send a request; the response's body is to be awaited. :meth:`end` follows, whatever comes of it.
+        """Send a request; the returned future gives the response's body. Always call :meth:`end` afterwards.
 
         Args:
-            without_body: the response has none, whatever its headers say (HEAD).
+            without_body: the response has no body, whatever its headers say (HEAD).
 
         Raises, also where the body is awaited:
-            ProtocolError: the answer is not HTTP/1.1.
+            ProtocolError: the response is not HTTP/1.1.
             OSError: the connection broke.
-            Exception: what the receiver raised.
+            Exception: raised by the receiver.
         """
         self._in_head, self._keep_alive, self.reusable, self.untouched = True, False, False, True
         transport = self._transport
@@ -256,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         return waiter
 
     def end(self) -> None:
-        """Nobody waits for the response any more; the connection is closed if it is not at its end."""
+        """Give the response up; closes the connection unless it is at the response's end."""
         self._waiter = None
         if not self.reusable:
             receiver, self._receiver = self._receiver, None
@@ -293,13 +287,13 @@ class Connection(asyncio.BufferedProtocol):
         self._target = self._wanted + 1 if self._length is None else min(self._length, self._wanted + 1)
         if self._chunks is None and self._target > _BUFFER_BYTES - self._start:
             come = self._buffer[self._start : self._filled]
-            self._buffer = memoryview(bytearray(self._target + 1))  # room to notice that more comes
+            self._buffer = memoryview(bytearray(self._target + 1))  # one byte more shows a surplus
             self._start, self._filled = 0, len(come)
             self._buffer[: len(come)] = come
         return True
 
     def _frame(self, status: int, version: int, headers: dict[str, str]) -> None:
-        """How the body's end is told (RFC 9112, section 6.3)."""
+        """Find how the body ends (RFC 9112, section 6.3)."""
         connection = headers.get("connection")
         self._keep_alive = version == 1 and (connection is None or "close" not in connection.lower())
         length, coding = headers.get("content-length"), headers.get("transfer-encoding")
@@ -332,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finish(complete=ended if chunks is not None else self._target == self._length)
 
     def _taken(self) -> bytes:
-        """What has come of the body, as far as it is wanted, and one byte more if there is one."""
+        """Received bytes of the body, as far as wanted, and one more if there is one."""
         if self._chunks is not None:
             return bytes(self._chunks.data[: self._target])
         return bytes(self._buffer[self._start : min(self._start + self._target, self._filled)])
@@ -354,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
             waiter.set_result(Body(data, complete))
 
 
-_RESOLVED_S = 10.0  # for how long a name's addresses are used again
+_RESOLVED_S = 10.0  # a name's addresses are used again for so long
 
 
 class Endpoint(NamedTuple):
@@ -366,7 +360,7 @@ class Endpoint(NamedTuple):
 
 
 class _Resolved(NamedTuple):
-    """A host name that was looked up, or is; ``at`` of the loop's clock."""
+    """A lookup of a host name; ``at`` is its time in the loop's clock."""
 
     at: float
     task: asyncio.Task[list[Any]]
@@ -376,9 +370,9 @@ class ConnectionPool:
     """Connections of one event loop, kept for the next request while they are young.
 
     Args:
-        ssl_context: for https; True for the system's trust, False to trust anyone.
-        connect_timeout_s: to connect and to agree on TLS.
-        keepalive_s: an idle connection is not used after this time.
+        ssl_context: for https; True for the system's trust, False to trust any server.
+        connect_timeout_s: for TCP and TLS together.
+        keepalive_s: a connection idle for longer is closed.
     """
 
     def __init__(self, *, ssl_context: ssl.SSLContext | bool, connect_timeout_s: float, keepalive_s: float) -> None:
@@ -392,7 +386,7 @@ class ConnectionPool:
         self._closed = False
 
     def take_idle(self, endpoint: Endpoint) -> Connection | None:
-        """A connection that was used before and is free now."""
+        """Take a used connection that is idle, if there is one."""
         idle = self._idle.get(endpoint)
         while idle:
             connection = idle.pop()
@@ -402,10 +396,10 @@ class ConnectionPool:
         return None
 
     async def connect(self, endpoint: Endpoint) -> Connection:
-        """A new connection.
+        """Make a connection.
 
         Raises:
-            OSError: none can be made; TimeoutError is one.
+            OSError: no connection; TimeoutError is one.
         """
         async with asyncio.timeout(self._connect_timeout_s):
             connection = await self._connect(endpoint, asyncio.get_running_loop())
@@ -419,15 +413,11 @@ class ConnectionPool:
         addresses = await self._resolve(endpoint, loop)
         sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=0.25, loop=loop)
         connection = Connection(loop, self._open)
+        name = None if context is None else endpoint.host
         try:
-            await loop.create_connection(
-                lambda: connection,
-                sock=sock,
-                ssl=context,
-                server_hostname=None if context is None else endpoint.host,
-            )
+            await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=name)
         except BaseException:
-            # uvloop does not tell a protocol that its connection is lost when it is made for nobody
+            # uvloop does not call connection_lost when the connecting task was cancelled
             connection.abort()
             connection.connection_lost(None)
             raise
@@ -436,7 +426,7 @@ class ConnectionPool:
     async def _resolve(
         self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop
     ) -> list[aiohappyeyeballs.AddrInfoType]:
-        """The host's addresses; a burst of connections asks once."""
+        """The host's addresses; one lookup serves a burst of connections."""
         resolved = self._resolved.get(endpoint)
         if resolved is None or resolved.at + _RESOLVED_S < loop.time():
             asking = loop.create_task(loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
@@ -452,7 +442,7 @@ class ConnectionPool:
             raise
 
     def give_back(self, endpoint: Endpoint, connection: Connection) -> None:
-        """The exchange has ended, or is given up; the connection is kept if it can be."""
+        """End the exchange; keep the connection if it can take another."""
         connection.end()
         if not connection.reusable or self._closed:
             connection.abort()
@@ -467,7 +457,7 @@ class ConnectionPool:
             self._sweep = loop.call_later(self._keepalive_s, self._drop_old)
 
     def _drop_old(self) -> None:
-        """Close what has been idle for too long."""
+        """Close connections that were idle for too long."""
         self._sweep = None
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -487,7 +477,7 @@ class ConnectionPool:
         return self._ssl
 
     async def close(self) -> None:
-        """Close all connections and wait until they are. Idempotent."""
+        """Close all connections and wait until they are closed. Idempotent."""
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()

@@ -1,6 +1,6 @@
-"""HTTP redirects: where a Location leads, and the target that each url last led to. RFC 9110, section 15.4.
+"""HTTP redirects: which are followed, and the remembered last target of each url (RFC 9110, section 15.4). No I/O.
 
-Nothing here sends a request. A refused redirect is an InvalidResponseError that shows neither query nor user info.
+A refused redirect is an InvalidResponseError that shows neither query nor user info.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _ENCODED_URL = re.compile(r"(?:[!#$&-;=?-Z\[\]_a-z~]|%[0-9A-Fa-f]{2})+")
 
 
 def parse_http_url(text: str, *, encoded: bool = False) -> URL:
-    """``text`` without its fragment. A url that is percent-encoded is kept as it is, any other one is encoded.
+    """Parse ``text`` without its fragment. A percent-encoded url stays as it is; any other one is encoded.
 
     Raises:
-        ValueError: it is no url. Its text may quote secrets.
+        ValueError: malformed. The error's text may quote secrets.
     """
     return URL(text.partition("#")[0], encoded=encoded or _ENCODED_URL.fullmatch(text) is not None)
 
@@ -45,12 +45,12 @@ class RedirectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RedirectTarget:
-    """What a request is sent to.
+    """Where a request is sent.
 
     Attributes:
         url: without user info and fragment; its query may hold secrets.
-        own: the origin (scheme, host and port) of the url that the user named, and of every redirect before this one.
-            Only there the user's headers go.
+        own: it has the origin (scheme, host and port) of the user's url, as has every redirect before it. Only such
+            targets get the user's headers.
     """
 
     url: URL = field(repr=False)
@@ -67,7 +67,7 @@ class Redirect:
     """A url that has redirected.
 
     Attributes:
-        target: where it last led to; None once that failed.
+        target: the last target; None after it failed.
         lock: held while the url is asked for another target, so that one fetch asks for all.
     """
 
@@ -75,23 +75,23 @@ class Redirect:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def forget(self, target: RedirectTarget) -> None:
-        """``target`` failed; one that was learnt since is kept."""
+        """Drop ``target``, which failed; a target learnt since then stays."""
         if self.target is target:
             self.target = None
 
 
 class RedirectMap:
-    """RedirectMap of one store, by url. The oldest go first."""
+    """Redirects of one store, by url. The oldest are dropped first."""
 
     def __init__(self) -> None:
         self._redirects: dict[str, Redirect] = {}
 
     def get(self, url: str) -> Redirect | None:
-        """The redirect of a url that has redirected."""
+        """The redirect of a url, if it has one."""
         return self._redirects.get(url)
 
     def learn(self, url: str, target: RedirectTarget) -> None:
-        """``url`` redirects to ``target`` now."""
+        """Remember that ``url`` redirects to ``target`` now."""
         redirect = self._redirects.get(url)
         if redirect is not None:
             redirect.target = target
@@ -101,25 +101,25 @@ class RedirectMap:
         self._redirects[url] = Redirect(target)
 
     def drop(self, url: str) -> None:
-        """``url`` does not redirect any more."""
+        """Forget the redirect of ``url``: it does not redirect any more."""
         self._redirects.pop(url, None)
 
 
 def next_target(request: RangeRequest, current: RedirectTarget, location: str) -> RedirectTarget:
-    """Where a redirect of ``current`` leads.
+    """The target of a redirect from ``current``.
 
     Raises:
-        InvalidResponseError: there is no Location, or it is not followed.
+        InvalidResponseError: Location is missing, or must not be followed.
     """
     if not location:
-        raise _refused(request, "the server redirects without saying where to", "Ask whoever runs the server.")
+        raise _refused(request, "the server redirects without a Location", _ASK_OPERATOR)
     try:
         url = current.url.join(parse_http_url(location))
         origin = _origin(url)
     except ValueError:  # its text quotes the location
         url, origin = URL(), ("", "", None)
     if url.scheme not in ("http", "https") or not url.host:
-        raise _refused(request, "the server redirects to what is no http url", "Ask whoever runs the server.")
+        raise _refused(request, "the server redirects to something other than an http url", _ASK_OPERATOR)
     shown = safe_url(str(url))
     if url.user is not None or url.password is not None:
         raise _refused(request, f"the server redirects to a url with a user or password: {shown}", _IF_TRUSTED)
@@ -145,7 +145,8 @@ def too_many(request: RangeRequest, last: RedirectTarget, before: list[RedirectT
     )
 
 
-_IF_TRUSTED = "This is not followed; read that url itself if you trust it."
+_ASK_OPERATOR = "Report it to the server's operator."
+_IF_TRUSTED = "This redirect is not followed; read that url itself if you trust it."
 
 
 def _refused(request: RangeRequest, what: str, hint: str) -> InvalidResponseError:
@@ -158,15 +159,15 @@ def _origin(url: URL) -> tuple[str, str, int | None]:
 
 
 def _is_local(host: str) -> bool:
-    """Whether the host is this machine or its link, where clouds serve credentials. Names are not looked up."""
-    host = host.removesuffix(".")  # a whole name, as resolvers take it
+    """Whether the host is this machine or its link, where clouds serve credentials. Names are not resolved."""
+    host = host.removesuffix(".")  # resolvers accept the final dot of a full name
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         try:
-            address = ipaddress.ip_address(socket.inet_aton(host))  # 127.1, 2130706433: resolvers take them, too
+            address = ipaddress.ip_address(socket.inet_aton(host))  # resolvers accept 127.1 and 2130706433 too
         except (OSError, ValueError):
             return False
     mapped = getattr(address, "ipv4_mapped", None)

@@ -1,7 +1,6 @@
-"""Whether an HTTP response is the bytes that were asked for. Pure: status and headers in, verdict out.
+"""Checks of HTTP responses: status and headers must describe exactly the requested bytes of the pinned version. Pure.
 
-RFC 9110, sections 13 (conditional requests) and 14 (range requests). Nothing here reads a body: a
-response that is refused is closed before it is read.
+RFC 9110, sections 13 (conditional requests) and 14 (range requests). A refused response is closed unread.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from asyncpq.errors import InvalidResponseError, NotParquetError, ObjectChangedE
 from asyncpq.storage.base import Guarantee, Validator, http_date_s, may_change_unseen
 from asyncpq.storage.urls import safe_target
 
-#: ``Validator.size`` of a response that does not say the object's size (``Content-Range: bytes 0-9/*``).
+#: ``Validator.size`` of a response without the object's size (``Content-Range: bytes 0-9/*``).
 UNKNOWN_SIZE = -1
 
-#: Error bodies are read up to here; the rest is thrown away with the connection.
+#: Error bodies are read up to here; the rest is dropped with the connection.
 ERROR_BODY_BYTES = 64 * 1024
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)")
@@ -26,11 +25,11 @@ _NOT_THIS = "A proxy or server on the way answers range requests wrongly; read f
 
 @dataclass(slots=True)
 class RangeRequest:
-    """What was asked for.
+    """The requested bytes.
 
     Attributes:
-        start, stop: bytes of the object, stop exclusive; for the last n bytes start = -n, stop = 0. Of a write, those
-            that are sent.
+        start, stop: bytes of the object, stop exclusive; for the last n bytes start = -n, stop = 0. For a write, the
+            bytes sent.
         url: for messages.
         pin: the version it must be of, or None for any.
     """
@@ -47,18 +46,17 @@ class RangeRequest:
 
     @property
     def byte_range(self) -> tuple[int, int] | None:
-        """For errors."""
+        """The range for errors; None for a suffix."""
         return (self.start, self.stop) if 0 <= self.start < self.stop else None
 
 
 @dataclass(slots=True)
 class ExpectedBody:
-    """A response that is good, if its body is ``length`` bytes: those from ``start`` of the object.
+    """A checked response: its body must have ``length`` bytes, which begin at ``start`` of the object.
 
     Attributes:
-        young: the validator is a time, and not old enough to tell the version from the next one.
-        check: of a body whose length is not known before: ``length`` is the most that it can be, and this raises
-            if it is not good.
+        young: the validator is a time too recent to tell this version from the next one.
+        check: for a body whose length is not known before: ``length`` is its maximum, and this raises if it is bad.
     """
 
     start: int
@@ -72,7 +70,7 @@ class RangeIgnoredError(Exception):
     """The server sends the whole object instead of the range. Never leaves the storage package.
 
     Attributes:
-        size: of the object, if the response said it.
+        size: of the object, if the response says it.
         round: of the request that showed it, where redirects took rounds of their own.
     """
 
@@ -83,18 +81,18 @@ class RangeIgnoredError(Exception):
 
 
 def strong_etag(validator: Validator | None) -> str | None:
-    """The etag that If-Match may carry, or None: a weak one never matches (RFC 9110, section 13.1.1)."""
+    """The etag for If-Match, or None: a weak one never matches (RFC 9110, section 13.1.1)."""
     if validator is None:
         return None
     etag = validator.etag
-    # a line break can only come from a broken cache: the response will then have another etag
+    # a line break can only come from a damaged cache entry
     if etag is None or etag[:2] == "W/" or "\n" in etag or "\r" in etag or "\0" in etag:
         return None
     return etag
 
 
 def guarantee_of(validator: Validator, *, if_match: bool = True) -> Guarantee:
-    """How surely versions told apart by validators like this one are pinned, if If-Match is sent or not."""
+    """The guarantee that validators like this one give, with or without If-Match."""
     if validator.is_strong:
         return Guarantee.PINNED if if_match else Guarantee.COMPARED
     if validator.etag is not None or validator.last_modified is not None:
@@ -119,7 +117,7 @@ def check_range_response(
     """
     get = headers.get
     pin, start, stop = request.pin, request.start, request.stop
-    if (  # the usual case, in a few comparisons
+    if (  # the usual response, in few comparisons
         status == 206
         and pin is not None
         and start >= 0
@@ -134,7 +132,7 @@ def check_range_response(
         return ExpectedBody(start, stop - start, pin)
     encoding = get("content-encoding")
     if encoding is not None and encoding.strip().lower() not in ("", "identity"):
-        raise _invalid(request, f"the response is encoded with {encoding!r}, which nobody asked for", _NOT_THIS)
+        raise _invalid(request, f"the response is encoded with {encoding!r}, which was not requested", _NOT_THIS)
     length = _content_length(request, get("content-length"))
     if status == 200:
         return _check_whole(request, headers, length, small_body_bytes)
@@ -149,7 +147,7 @@ def check_range_response(
 
 
 def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> ExpectedBody:
-    """Check a 200 response to a HEAD: the validator says the size, and agrees with ``request.pin``.
+    """Check a 200 response to a HEAD: it says the size, and agrees with ``request.pin``.
 
     A pin of UNKNOWN_SIZE agrees with every size.
 
@@ -159,14 +157,14 @@ def check_head_response(request: RangeRequest, headers: Mapping[str, str]) -> Ex
     """
     length = _content_length(request, headers.get("content-length"))
     if length is None:
-        raise _invalid(request, "the store says the object's size neither in Content-Range nor in a HEAD")
+        raise _invalid(request, "the store gives the object's size neither in Content-Range nor in a HEAD response")
     pin = request.pin
     size = UNKNOWN_SIZE if pin is not None and pin.size == UNKNOWN_SIZE else length
     return ExpectedBody(0, 0, replace(_validator(request, headers, size), size=length))
 
 
 def check_validator(request: RangeRequest, found: Validator) -> None:
-    """Compare a response's validator with the pin, as far as the pin says anything.
+    """Compare a response's validator with the known parts of the pin.
 
     Raises:
         ObjectChangedError: another version.
@@ -180,7 +178,7 @@ def check_validator(request: RangeRequest, found: Validator) -> None:
     if found.size not in (UNKNOWN_SIZE, pin.size):
         raise changed(request, f"its size is {found.size}, it was {pin.size}")
     if pin.etag is None and pin.version is None and found.etag is not None:
-        # no version could be told from the first response; from this one on it can
+        # the first response had no version to compare with; this one has
         raise changed(request, f"its ETag is {found.etag}, it had none")
     if pin.etag is not None and found.etag != pin.etag:
         raise changed(request, f"its ETag is {found.etag}, it was {pin.etag}")
@@ -191,7 +189,7 @@ def check_validator(request: RangeRequest, found: Validator) -> None:
 
 
 def changed(request: RangeRequest, what: str) -> ObjectChangedError:
-    """The error for another version than the pinned one."""
+    """The error for a version other than the pinned one."""
     return ObjectChangedError(
         f"the object changed while it was read: {what}",
         url=request.url,
@@ -207,12 +205,12 @@ def redirected(request: RangeRequest, location: str) -> InvalidResponseError:
         f"the server redirects to {target}",
         url=request.url,
         byte_range=request.byte_range,
-        hint="S3 has none that could be followed; read the url or endpoint that it redirects to, if you trust it.",
+        hint="Redirects of S3 are not followed; read the url or endpoint that it redirects to, if you trust it.",
     )
 
 
 def empty(url: str) -> NotParquetError:
-    """The error for an object without any bytes."""
+    """The error for an object without bytes."""
     return NotParquetError("the object is empty, so it is not a Parquet file", url=url)
 
 
@@ -257,7 +255,7 @@ def _check_span(request: RangeRequest, start: int, stop: int, size: int) -> None
 def _check_whole(
     request: RangeRequest, headers: Mapping[str, str], length: int | None, small_body_bytes: int
 ) -> ExpectedBody:
-    """A 200: good only if the range is the whole object, or if that is small enough to be cut."""
+    """Check a 200 response: it must be the whole requested range, or small enough to be cut."""
     if length == 0:
         if request.pin is not None and request.pin.size != 0:
             raise changed(request, "it is empty now")

@@ -1,7 +1,7 @@
-"""When a request is sent again, and after how long: exponential backoff with full jitter.
+"""Retries: which failures are retried, when, and within which budget. Exponential backoff with full jitter.
 
-https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/. The clock and the
-randomness are arguments.
+See https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/. Clock and randomness are
+arguments.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from email.utils import parsedate_to_datetime
 from asyncpq.errors import DeadlineExceededError, StoreError, ThrottledError, TransportError
 from asyncpq.options import RetryOptions
 
-#: No server makes a read wait longer than this, whatever its Retry-After says.
+#: Bound of the wait that a server's Retry-After can ask for.
 RETRY_AFTER_MAX_S = 60.0
 
-#: Statuses that say nothing about the request itself (RFC 9110, section 15).
+#: Statuses that do not blame the request itself (RFC 9110, section 15).
 RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-#: What helps where the attempts were not enough.
+#: Hints for requests that failed in every attempt.
 _HINTS: Mapping[type[StoreError], str] = {
     ThrottledError: "Ask for less at once (LimitOptions.max_connections), or wait longer (RetryOptions.max_attempts, "
     "backoff_max_s).",
@@ -30,13 +30,13 @@ _HINTS: Mapping[type[StoreError], str] = {
 
 
 class RetryableError(Exception):
-    """One attempt failed in a way that another may not. Never leaves the storage package.
+    """One attempt failed, and another may succeed. Never leaves the storage package.
 
     Attributes:
-        error: what to raise when there is no further attempt.
+        error: raised when no attempt is left.
         retry_after_s: the server's own wish, 0 for none.
-        at_once: the cause is known and corrected (region, clock, credentials): send again, now,
-            whatever the number of attempts. Whoever sets it bounds how often.
+        at_once: the cause (region, clock, credentials) is known and corrected: retry now, whatever the number of
+            attempts. Code that sets it bounds how often.
     """
 
     def __init__(self, error: StoreError, *, retry_after_s: float = 0.0, at_once: bool = False) -> None:
@@ -47,10 +47,10 @@ class RetryableError(Exception):
 
 
 class RetryBudget:
-    """Retries that a store's requests have left, all together: what keeps retries from feeding an outage.
+    """Retries that all requests of a store have left together, so that retries do not feed an outage.
 
-    The token bucket of the AWS SDKs' standard mode, counted in retries: a retry takes one, its success
-    gives it back, any other success gives a fifth.
+    The token bucket of the AWS SDKs' standard mode, counted in retries: a retry takes one, its success gives it back,
+    any other success gives a fifth.
 
     Attributes:
         left, most: retries; infinite without a bound.
@@ -69,7 +69,7 @@ class RetryBudget:
         return True
 
     def succeeded(self, attempt: int) -> None:
-        """A request succeeded with its ``attempt`` (from 1)."""
+        """Count the success of a request with its ``attempt`` (from 1)."""
         if self.left < self.most:
             self.left = min(self.most, self.left + (1.0 if attempt > 1 else 0.2))
 
@@ -91,17 +91,15 @@ def delay_before_retry_s(
         draw: a random number in [0, 1).
 
     Raises:
-        StoreError: the failure's own error, when no attempt or no retry of the budget is left.
-        DeadlineExceededError: when the wait, or the server's wish for one, would pass the deadline.
+        StoreError: the failure's own error, if no attempt or no retry of the budget is left.
+        DeadlineExceededError: the wait, or the server's wish for one, would pass the deadline.
     """
     if failure.at_once:
         return 0.0
     error = failure.error
     if attempt >= options.max_attempts:
         error.message += f"; given up after {attempt} attempt{'' if attempt == 1 else 's'}"
-        error.hint = error.hint or _HINTS.get(
-            type(error), "Raise RetryOptions.max_attempts to have it asked more often."
-        )
+        error.hint = error.hint or _HINTS.get(type(error), "Raise RetryOptions.max_attempts to retry more often.")
         raise error from failure.__cause__
     bound = min(options.backoff_max_s, options.backoff_base_s * 2.0 ** min(attempt, 60))
     delay = draw() * bound
@@ -111,17 +109,17 @@ def delay_before_retry_s(
             f"the read's deadline leaves no time for attempt {attempt + 1}: {error.message}{wish}",
             url=error.url,
             byte_range=error.byte_range,
-            hint="Raise read_timeout_s if the store is to be waited for.",
+            hint="Raise read_timeout_s to wait longer for the store.",
         ) from error
     if not budget.take():
-        error.message += f"; not tried again after attempt {attempt}: the retry budget is used up"
-        error.hint = error.hint or "Other requests to the store failed, too; see RetryOptions.retry_budget."
+        error.message += f"; not retried after attempt {attempt}: the retry budget is used up"
+        error.hint = error.hint or "Other requests to the store failed too; see RetryOptions.retry_budget."
         raise error from failure.__cause__
     return max(delay, min(failure.retry_after_s, RETRY_AFTER_MAX_S))
 
 
 def parse_retry_after_s(value: str | None, *, now: float) -> float:
-    """Seconds of a Retry-After header (RFC 9110, section 10.2.3), 0 if there is none or it is not understood.
+    """Seconds of a Retry-After header (RFC 9110, section 10.2.3); 0 if it is missing or malformed.
 
     Args:
         now: seconds since the epoch.
@@ -134,4 +132,4 @@ def parse_retry_after_s(value: str | None, *, now: float) -> float:
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - now)
     except (ValueError, OverflowError):
-        return 0.0  # a header that says nothing asks for nothing
+        return 0.0

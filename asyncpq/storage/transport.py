@@ -1,13 +1,7 @@
-"""Sends a request, watches its clock, holds its body to the byte, sends it or the rest of it again.
+"""The transport: sends a request within the store's limits, retries, hedges, and resumes a body that broke off.
 
-What the request is, who carries it, and whether its response is good, is the business of an
-:class:`Exchange`. This is the hot path of a lookup: what is added here is added to every GET.
-
-A body that broke off is not fetched anew: the rest of it is, if it is certain to be of the same version.
-
-When a small GET that has no response yet is sent a second time, and how often that may happen.
-
-Pure: times are arguments. See Dean and Barroso, The Tail at Scale (CACM 56, 2, 2013).
+An :class:`Exchange` knows the request, its carrier, and what a good response is. This is the hot path of a lookup:
+every GET pays for what is added here.
 """
 
 from __future__ import annotations
@@ -29,7 +23,9 @@ from asyncpq.storage.watchdog import Watch, Watchdog
 
 
 class Resumption:
-    """What has come of the body that ``whole`` asks for, over several attempts. Pure.
+    """The body of one GET over several attempts. Pure.
+
+    A retry asks only for the missing rest, if that is certainly of the same version.
 
     Attributes:
         begun: the next attempt asks for the rest only.
@@ -48,15 +44,15 @@ class Resumption:
 
     @property
     def pinned(self) -> bool:
-        """Whether the whole was to be of one certain version."""
+        """Whether the first attempt asked for one certain version."""
         return self._whole.pin is not None
 
     def keep(self, status: int, expected: ExpectedBody | None, data: bytes) -> RangeRequest:
-        """An attempt failed; what the next one has to ask for.
+        """Keep what a failed attempt received; return the request of the next attempt.
 
         Args:
             status, expected: of the response, if it was accepted; else None.
-            data: what came of its body.
+            data: received bytes of its body.
         """
         if status == 206 and expected is not None and 0 < len(data) < expected.length:
             pin = self._request.pin or expected.validator
@@ -69,15 +65,15 @@ class Resumption:
         return self._request
 
     def start_over(self) -> None:
-        """The parts are of a version that is gone."""
+        """Drop the received parts: they are of a version that is gone."""
         self._request, self._expected = self._whole, None
         self._parts.clear()
 
     def complete(self, status: int, expected: ExpectedBody, data: bytes) -> tuple[ExpectedBody, bytes]:
-        """The last attempt succeeded: the whole body.
+        """Join the parts with the body of the last, successful attempt.
 
         Raises:
-            InvalidResponseError: it is not of the rest.
+            InvalidResponseError: that body is not the rest.
         """
         if self._expected is None:
             return expected, data
@@ -88,17 +84,19 @@ class Resumption:
         return self._expected, b"".join([*self._parts, data])
 
 
-#: GETs of more than this are not hedged: their time is that of their body.
+#: Larger GETs are not hedged: their time is mostly that of their body.
 HEDGED_BYTES = 1024 * 1024
 
-_RECENT = 128  # times that are kept
-_FEWEST = 20  # times without which the 95th percentile says nothing
-_EVERY = 16  # times after which it is worked out again
-_MOST_AT_ONCE = 4.0  # second requests that may have been saved up
+_RECENT = 128  # times kept
+_FEWEST = 20  # times needed for a 95th percentile
+_EVERY = 16  # times after which it is computed again
+_MOST_AT_ONCE = 4.0  # second requests that may be saved up
 
 
 class Hedging:
-    """The times of one store's small GETs, and the account of second requests.
+    """Decides when a small GET without a response is sent a second time, and how often that may happen. Pure.
+
+    The delay is the 95th percentile of recent small GETs. See Dean and Barroso, The Tail at Scale (CACM 56, 2, 2013).
 
     Args:
         ratio: second requests for each first one, at most.
@@ -112,19 +110,19 @@ class Hedging:
         self._p95_s: float | None = None
 
     def begin(self) -> float | None:
-        """A small GET is sent: seconds after which a second one may follow; None while too little is known."""
+        """Count a small GET; return the seconds after which a second one may follow, None while too little is known."""
         self._account = min(self._account + self._ratio, _MOST_AT_ONCE)
         return self._p95_s
 
     def take(self) -> bool:
-        """Whether a second request may be sent now; if so, it is counted."""
+        """Whether a second request may be sent now; if so, count it."""
         if self._account < 1.0:
             return False
         self._account -= 1.0
         return True
 
     def learn(self, seconds: float) -> None:
-        """A small GET had its response after this time."""
+        """Count the time of a small GET's response."""
         self._times.append(seconds)
         self._learnt += 1
         if self._learnt % _EVERY == 0 and len(self._times) >= _FEWEST:
@@ -135,38 +133,38 @@ class Hedging:
 Outcome = tuple[ExpectedBody, bytes]
 
 _READS = frozenset({"GET", "HEAD"})
-_UPLOAD_BYTES_S = 64 * 1024  # a connection that takes less is broken
+_UPLOAD_BYTES_S = 64 * 1024  # slower uploads time out
 
 
 class Exchange(Protocol):
-    """One request, however often it is sent.
+    """One request, over all its attempts.
 
     Attributes:
-        method: "GET" or "HEAD", or of a write, which is sent whole with each attempt and never twice at once.
-        request: what the next attempt asks for; changed when only the rest of a body is needed.
+        method: "GET" or "HEAD"; or that of a write, which every attempt sends whole and which is never hedged.
+        request: the next attempt's bytes; the transport changes it when only the rest of a body is missing.
     """
 
     method: str
     request: RangeRequest
 
     def prepare(self) -> Coroutine[Any, Any, None] | None:
-        """What has to be awaited before it is sent, which may take its time; None for nothing."""
+        """Return what must be awaited before the request is sent, without a time limit of its own; None for nothing."""
 
     def send(self, receiver: Receiver) -> Coroutine[Any, Any, Body]:
-        """Send it once, signed now. Raises as :meth:`asyncpq.storage.wire.AiohttpWire.exchange`."""
+        """Sign and send one attempt. Raises as :meth:`asyncpq.storage.wire.AiohttpWire.exchange`."""
 
     def accept(self, status: int, headers: Mapping[str, str]) -> ExpectedBody | None:
-        """What the body must be, or None to have the start of the body given to ``refuse``.
+        """Describe the body that must follow; None to have ``refuse`` called with the start of the body.
 
         Raises:
             AsyncpqError, RetryableError, RangeIgnoredError: the response is refused unread.
         """
 
     def refuse(self, status: int, headers: Mapping[str, str], body: bytes) -> AsyncpqError | RetryableError:
-        """The error that the response, with the first bytes of its body, stands for."""
+        """Make the error that the response, with the first bytes of its body, stands for."""
 
     def again(self) -> Exchange:
-        """The same request, to be sent beside this one."""
+        """Copy the request, to be sent beside this one."""
 
 
 class Transport(Unpicklable):
@@ -181,12 +179,11 @@ class Transport(Unpicklable):
         self._hedges: set[asyncio.Task[Outcome]] = set()
 
     async def send(self, exchange: Exchange, context: RequestContext) -> Outcome:
-        """Send until there is a good response, or no attempt or time left. Gives its whole body.
+        """Send until a good response has come, or no attempt or time is left; return the whole body.
 
         Raises:
-            StoreError, NotParquetError: as the exchange says.
-            RangeIgnoredError: as the exchange says.
-            TransportError: the connection failed, each time.
+            StoreError, NotParquetError, RangeIgnoredError: as the exchange says.
+            TransportError: the connection failed in each attempt.
             DeadlineExceededError: ``context.deadline`` passed.
         """
         limiter, budget, scan = self._limiter, self._budget, context.scan
@@ -243,7 +240,7 @@ class Transport(Unpicklable):
             reception.stop()
 
     async def close(self) -> None:
-        """Stop what is under way beside :meth:`send`. Idempotent."""
+        """Cancel the hedges and stop the watchdog. Idempotent."""
         self._watchdog.close()
         hedges = list(self._hedges)
         for hedge in hedges:
@@ -252,7 +249,9 @@ class Transport(Unpicklable):
             await asyncio.wait(hedges)
 
     def _patience(self, began: float, deadline: float | None) -> float | None:
-        """Until when attempts may go on. Fetches for several reads have no deadline, but no read waits longer."""
+        """Time after which no attempt begins: a fetch for several reads has no deadline, but waits no longer than
+        one.
+        """
         if deadline is None and self._retry.read_timeout_s is not None:
             return began + self._retry.read_timeout_s
         return deadline
@@ -275,7 +274,7 @@ class Transport(Unpicklable):
                 expected.check(data)
                 return expected, data
             if not body.complete or len(data) != expected.length:
-                if not body.complete:  # one that ended well, but too early, lacks who knows what
+                if not body.complete:  # a complete body of a wrong length is not trusted
                     reception.partial = data
                 raise _wrong_length(data, expected, request)
             return expected, data
@@ -309,7 +308,7 @@ class Transport(Unpicklable):
     async def _send_hedged(
         self, exchange: Exchange, context: RequestContext, reception: _Reception, hedging: Hedging
     ) -> Outcome:
-        """The first attempt, and a second one beside it if it has no response in time: the first good one counts."""
+        """Send the first attempt; if it has no response in time, a second one beside it. The first good one counts."""
         request = exchange.request
         if (request.stop - request.start if request.start >= 0 else -request.start) > HEDGED_BYTES:
             return await self._send_once(exchange, context, reception, 1)
@@ -337,11 +336,10 @@ class Transport(Unpicklable):
             return await self._send_once(exchange, context, reception, 1)
         except RetryableError:
             reception.rest()
-            if second:
-                await asyncio.wait(second)
-            if not second or second[0].cancelled() or second[0].exception() is not None:
+            outcome = await _outcome_of(second)
+            if outcome is None:
                 raise
-            return second[0].result()
+            return outcome
         except asyncio.CancelledError:
             if not reception.overtaken():
                 raise
@@ -352,7 +350,7 @@ class Transport(Unpicklable):
                 task.cancel()
 
     def _may_hedge(self, hedging: Hedging, scan: bool) -> bool:
-        """Take a slot and the account's permission; nothing of a store that asks to slow down."""
+        """Take a connection and one from the hedging account, unless the store is throttling."""
         if self._limiter.limit < self._limiter.most or not self._limiter.try_take(scan):
             return False
         if hedging.take():
@@ -368,13 +366,21 @@ class Transport(Unpicklable):
             reception.stop()
 
 
+async def _outcome_of(second: list[asyncio.Task[Outcome]]) -> Outcome | None:
+    """Wait for the second request, if there is one; None unless it succeeds."""
+    if not second:
+        return None
+    await asyncio.wait(second)
+    return None if second[0].cancelled() or second[0].exception() is not None else second[0].result()
+
+
 class _Reception(Watch):
-    """The response to the present attempt, what the exchange makes of it, and its clock.
+    """The response to the present attempt, as the exchange accepted it, under the watchdog.
 
     Attributes:
-        expected: what the body must be, once the head was accepted.
-        partial: what came of a body that broke off.
-        hedging: learns how long the response took, or None.
+        expected: the body that must follow the accepted head.
+        partial: received bytes of a body that broke off.
+        hedging: learns the response's time, or None.
     """
 
     __slots__ = ("_exchange", "expected", "headers", "hedging", "partial", "status")
@@ -387,7 +393,7 @@ class _Reception(Watch):
         self.hedging: Hedging | None = None
 
     def begin(self) -> float:
-        """An attempt begins; returns the loop's time."""
+        """Begin an attempt; return the loop's time."""
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.expected: ExpectedBody | None = None

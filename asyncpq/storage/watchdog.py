@@ -1,10 +1,8 @@
-"""One timer for everything that may take too long: deadlines, first bytes, silence, trickle.
+"""The watchdog: one timer for all timeouts of a store (deadline, first byte, silence, low throughput).
 
-``asyncio.timeout`` for each of them, or only a timer for each fetch, would cost more than all the rest
-that is added to a GET. So there is one timer for all fetches of a store. What happens then is what
-``asyncio.timeout`` does: cancel the task, take the cancellation back, raise something better.
-
-A deadline for calls that have no clock of their own.
+``asyncio.timeout`` for each of them, or one timer for each fetch, would cost more than all else that is added to a
+GET. On expiry the watchdog does what ``asyncio.timeout`` does: cancel the task, take the cancellation back, raise a
+typed error.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ _Phase = Literal["rest", "head", "body"]
 
 
 class Watchdog:
-    """Watches the fetches of one store, in one event loop.
+    """Watches the fetches of one store in one event loop.
 
     Attributes:
-        watches: of the fetches that are under way.
+        watches: those of the fetches under way.
     """
 
     def __init__(self, options: RetryOptions) -> None:
         self.options = options
-        # No phase may last longer than the shortest of these unseen, so a timer set for one phase is in
-        # time for the next one too. Bodies are looked at more often: what came is compared, not timed.
+        # The shortest timeout of all phases, so that a timer set for one phase is in time for the next one. Bodies are
+        # looked at four times as often: only their progress between looks is known.
         self._period = min(options.stall_timeout_s / 4, options.connect_timeout_s + options.first_byte_timeout_s)
         self.watches: set[Watch] = set()
         self._handle: asyncio.TimerHandle | None = None
@@ -47,7 +45,7 @@ class Watchdog:
             self._arm(watch.loop, due)
 
     def close(self) -> None:
-        """Set no more timers."""
+        """Stop the timer."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -70,15 +68,15 @@ class Watchdog:
 
 
 class Watch:
-    """One fetch as the watchdog sees it: made where it begins, until :meth:`stop`.
+    """One fetch under the watchdog, from its beginning until :meth:`stop`.
 
     Args:
         deadline: in ``loop.time()``, or None.
-        upload_s: further time before the head is due, for a body that is sent.
+        upload_s: further time before the response head is due, for a request with a body.
 
     Attributes:
         loop: the running one.
-        since: when the present attempt, or then its body, began.
+        since: beginning of the present attempt or of its body.
         received: body bytes of the attempt so far.
     """
 
@@ -114,18 +112,18 @@ class Watch:
         dog.add(self, now, self._deadline)
 
     def rest(self) -> None:
-        """Waiting for a turn or between attempts: only the deadline counts."""
+        """Begin to wait for a connection or the next attempt: only the deadline counts."""
         self._phase = "rest"
 
     def expect_head(self) -> float:
-        """An attempt begins; returns the loop's time."""
+        """Begin an attempt; return the loop's time."""
         self._phase = "head"
         self.received = self._seen = 0
         self.since = now = self.loop.time()
         return now
 
     def expect_body(self) -> float:
-        """The head has come; returns the seconds that it took."""
+        """Begin the body; return the seconds until the head came."""
         began = self.since
         self._phase = "body"
         self.since = self._last = now = self.loop.time()
@@ -133,42 +131,42 @@ class Watch:
 
     @property
     def without_response(self) -> bool:
-        """An attempt is under way, and nothing has come back yet."""
+        """Whether an attempt is under way and no byte of a response has come."""
         return self._phase == "head" and not self._what
 
     def stop(self) -> None:
-        """The fetch has ended."""
+        """End the watch."""
         self._phase = "rest"
         self._dog.watches.discard(self)
 
     def raise_if_silent(self, url: str, byte_range: tuple[int, int] | None) -> None:
-        """In ``except CancelledError``: raise RetryableError if the server was too slow; else return."""
+        """In ``except CancelledError``: raise RetryableError if the watchdog cancelled a slow attempt."""
         if self._what and self._what not in ("deadline", "hedge") and self._task.uncancel() <= self._cancelling:
             what, self._what = self._what, ""
             self._phase = "rest"
             raise RetryableError(TransportError(what, url=url, byte_range=byte_range)) from None
 
     def raise_if_deadline(self, url: str, byte_range: tuple[int, int] | None) -> None:
-        """In ``except CancelledError``: raise DeadlineExceededError if that is why; else return."""
+        """In ``except CancelledError``: raise DeadlineExceededError if the watchdog cancelled at the deadline."""
         if self._what == "deadline" and self._task.uncancel() <= self._cancelling:
             raise DeadlineExceededError(
                 "the read's deadline passed", url=url, byte_range=byte_range, hint="Raise read_timeout_s."
             ) from None
 
     def overtake(self) -> None:
-        """Another request has got the bytes: end the attempt, unless it is ending already."""
+        """Cancel the attempt, unless it is ending already: a second request has the bytes."""
         if self._phase != "rest" and not self._what:
             self._expire("hedge")
 
     def overtaken(self) -> bool:
-        """In ``except CancelledError``: whether :meth:`overtake` is why; the cancellation is then taken back."""
+        """In ``except CancelledError``: whether :meth:`overtake` cancelled it; takes the cancellation back."""
         if self._what == "hedge" and self._task.uncancel() <= self._cancelling:
             self._what = ""
             return True
         return False
 
     def look(self, now: float) -> float:
-        """Cancel the task if something is due; return when to look again."""
+        """Cancel the task if a timeout has passed; return the time of the next look."""
         if self._what:
             return math.inf  # cancelled; it has not run since
         deadline = self._deadline

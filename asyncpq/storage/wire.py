@@ -1,4 +1,4 @@
-"""Two ways to carry a request: aiohttp for whatever a web server may be, and the hot path's own HTTP/1.1."""
+"""The two carriers of HTTP requests: aiohttp for arbitrary web servers, and ``http1`` for the hot path."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _KEEPALIVE_S = 15.0  # shorter than the idle timeouts of S3 (20 s) and of common
 
 
 class AiohttpWire:
-    """By aiohttp: proxies, and servers of all kinds.
+    """Sends requests with aiohttp: through proxies, and to servers of all kinds.
 
     Args:
-        ssl_context: for https; True for the system's trust, False to trust anyone.
+        ssl_context: for https; True for the system's trust, False to trust any server.
         headers: sent with each request.
-        connect_timeout_s: to connect and to agree on TLS.
+        connect_timeout_s: for TCP and TLS together.
         trust_env: take proxies from the environment.
     """
 
@@ -56,11 +56,11 @@ class AiohttpWire:
     async def exchange(
         self, method: str, url: URL, headers: dict[str, str], request: RangeRequest, receiver: Receiver
     ) -> Body:
-        """Send once; the body, as far as the receiver wants it.
+        """Send once; return the body, as far as the receiver wants it.
 
         Raises:
             RetryableError: the connection failed.
-            StoreError: the server does not speak HTTP, or the certificate is bad.
+            StoreError: the server does not speak HTTP, or its certificate is bad.
         """
         session = self._session or self._connect()
         complete = False
@@ -78,7 +78,7 @@ class AiohttpWire:
             raise connection_failure(error, request) from (None if quotes_url else error)
         finally:
             if response is not None and not complete:
-                response.close()  # never leave unread bytes to the connection's next request
+                response.close()  # unread bytes must not reach the connection's next request
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""
@@ -105,7 +105,7 @@ class AiohttpWire:
 
 
 async def read_body(read_some: Callable[[], Awaitable[bytes]], wanted: int, receiver: Receiver) -> Body:
-    """A body as far as it is wanted, and one byte more if there is one; ``read_some`` gives none at its end."""
+    """Read a body as far as wanted, and one byte more if there is one; ``read_some`` returns b"" at its end."""
     parts: list[bytes] = []
     received = 0
     try:
@@ -121,14 +121,14 @@ async def read_body(read_some: Callable[[], Awaitable[bytes]], wanted: int, rece
 
 
 class HttpTarget(NamedTuple):
-    """Where a request goes: the connection's end, and the message from the path to the headers that never change."""
+    """A connection's endpoint, and the request from its path to the headers that never change."""
 
     endpoint: Endpoint
     start: str
 
 
 class DirectWire:
-    """By :mod:`asyncpq.storage.http1`, straight to the url's host.
+    """Sends requests with :mod:`asyncpq.storage.http1`, straight to the url's host.
 
     Args:
         ssl_context, connect_timeout_s: as of :class:`AiohttpWire`.
@@ -141,7 +141,7 @@ class DirectWire:
         self._closed = False
 
     def target(self, url: str, headers: Mapping[str, str]) -> HttpTarget:
-        """For requests to an encoded url with these headers and others.
+        """Prepare requests to an encoded url with these headers.
 
         Raises:
             InvalidOptionError: a header has a line break.
@@ -164,7 +164,7 @@ class DirectWire:
         receiver: Receiver,
         content: bytes = b"",
     ) -> Body:
-        """Send once; the body, as far as the receiver wants it. Raises as AiohttpWire.
+        """Send once; return the body, as far as the receiver wants it. Raises as AiohttpWire.
 
         Args:
             lines: further headers, each with its line end.
@@ -215,15 +215,15 @@ def _no_http(request: RangeRequest, what: str) -> InvalidResponseError:
     return InvalidResponseError(f"the server does not speak HTTP here ({what})", url=request.url)
 
 
-#: Errors of name resolution that say that there is no such host; others pass.
+#: Errors of name resolution for a host that does not exist; others are retried.
 _UNKNOWN_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
 
 def connection_failure(error: Exception, request: RangeRequest, host: str = "") -> AsyncpqError | RetryableError:
-    """What a broken connection stands for. The error's text is not used: it may quote the url with its query.
+    """The error for a broken connection. It does not quote ``error``, whose text may hold the url with its query.
 
     Args:
-        host: whose addresses were asked for, where the error does not say it.
+        host: the looked-up host, for errors that do not name it.
     """
     kind = type(error).__name__
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
@@ -244,7 +244,7 @@ def connection_failure(error: Exception, request: RangeRequest, host: str = "") 
 
 
 def _no_tls(error: Exception, request: RangeRequest) -> TransportError:
-    """TLS's own reasons are constants of OpenSSL, which quote nothing."""
+    """The error for a failed TLS handshake. OpenSSL's reasons are constants and quote nothing."""
     cause: object = error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error
@@ -264,7 +264,7 @@ def _no_tls(error: Exception, request: RangeRequest) -> TransportError:
     return TransportError(f"the TLS connection failed ({type(error).__name__}{detail})", url=request.url, hint=hint)
 
 
-#: What OpenSSL says of an answer in clear text.
+#: OpenSSL's reasons for a response in clear text.
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
 
 

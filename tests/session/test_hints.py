@@ -236,7 +236,7 @@ async def test_http_that_redirects_nowhere(server: ObjectServer) -> None:
     server.faults = [Fault(status=304, code="", times=None)]
     error, _ = await failure(f"{server.endpoint}/bucket/lake/a.parquet")
     assert isinstance(error, asyncpq.InvalidResponseError)
-    assert error.hint == "Ask whoever runs the server."
+    assert error.hint == "Report it to the server's operator."
 
 
 async def test_a_login_page(server: ObjectServer) -> None:

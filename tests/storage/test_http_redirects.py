@@ -141,10 +141,10 @@ async def test_five_redirects_are_followed_and_not_six() -> None:
 @pytest.mark.parametrize(
     ("location", "what"),
     [
-        ("", "without saying where to"),
+        ("", "without a Location"),
         ("/trips.parquet", "in a loop"),
-        (f"ftp://elsewhere.example/x?sig={SECRET}", "no http url"),
-        (f"http://[{SECRET}", "no http url"),
+        (f"ftp://elsewhere.example/x?sig={SECRET}", "something other than an http url"),
+        (f"http://[{SECRET}", "something other than an http url"),
         (f"http://user:{SECRET}@elsewhere.example/x", "user or password"),
     ],
 )
@@ -162,7 +162,7 @@ async def test_redirects_that_lead_nowhere(hub: Hub, location: str, what: str) -
 async def test_a_redirect_without_location(hub: Hub) -> None:
     hub.origin.faults = [Fault(status=307, code="", times=None)]
     async with session() as opened:
-        with pytest.raises(asyncpq.InvalidResponseError, match="without saying where to"):
+        with pytest.raises(asyncpq.InvalidResponseError, match="without a Location"):
             await opened.open_file(f"{hub.url}/trips.parquet")
 
 

@@ -110,7 +110,7 @@ def test_a_retry_takes_of_the_budget_and_successes_give_back() -> None:
     assert budget.left == 2.0, "no more than at first"
     delay(budget=budget)
     delay(budget=budget)
-    with pytest.raises(TransportError, match="reset; not tried again after attempt 1: the retry budget is used up"):
+    with pytest.raises(TransportError, match="reset; not retried after attempt 1: the retry budget is used up"):
         delay(RetryableError(TransportError("reset")), budget=budget)
     for _ in range(5):
         budget.succeeded(1)

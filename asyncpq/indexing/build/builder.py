@@ -37,7 +37,7 @@ from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
 from asyncpq.storage.base import Validator
-from asyncpq.storage.concurrency import all_of
+from asyncpq.storage.concurrency import call_each
 from asyncpq.storage.urls import safe_url
 
 build_logger = logging.getLogger("asyncpq.builds")
@@ -232,7 +232,7 @@ class _Build:
             if found is not None and found.is_strong and found.same_version(known):
                 same.add(work.path)
 
-        await all_of(asked, look, self._runtime.options.limits.files_ahead)
+        await call_each(look, asked, at_once=self._runtime.options.limits.files_ahead)
         return todo._replace(
             works=tuple(work for work in todo.works if work.path not in same),
             replaced={path: file for path, file in todo.replaced.items() if path not in same},

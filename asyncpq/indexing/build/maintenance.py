@@ -31,7 +31,7 @@ from asyncpq.indexing.query.file_selection import BY_ROW
 from asyncpq.objects.runtime import Runtime
 from asyncpq.options import BuildOptions
 from asyncpq.pruning.row_ranges import RowRanges
-from asyncpq.storage.concurrency import all_of
+from asyncpq.storage.concurrency import call_each
 from asyncpq.storage.urls import safe_url
 
 
@@ -319,7 +319,7 @@ async def _load_all(
         if manifest is not None:
             found[number] = manifest
 
-    await all_of(sorted(numbers), one)
+    await call_each(one, sorted(numbers))
     return list(found.values())
 
 

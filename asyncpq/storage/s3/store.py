@@ -28,7 +28,7 @@ from asyncpq.storage.base import (
     Validator,
     Wants,
 )
-from asyncpq.storage.concurrency import all_of
+from asyncpq.storage.concurrency import call_each
 from asyncpq.storage.http1 import Body, Receiver
 from asyncpq.storage.responses import (
     UNKNOWN_SIZE,
@@ -348,7 +348,7 @@ class S3Store(Unpicklable):
         async def delete(url: str) -> None:
             await (await self._writer(url, context)).delete(context)
 
-        await all_of(urls, delete)
+        await call_each(delete, urls)
 
     async def clock(self, url: str, *, context: RequestContext) -> float:
         """The server's time, to the second, of a LIST."""
